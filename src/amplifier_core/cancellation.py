@@ -1,0 +1,146 @@
+"""Cooperative cancellation: a token that moves from none to graceful to immediate.
+
+Graceful lets the step in flight finish; immediate gives it up. A request reaches
+child tokens (sub-agents) as well. The token only records and tells; whoever runs
+work reads it and acts.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+CancelCallback = Callable[[], Awaitable[Any] | Any]
+
+
+def task_cancel_count() -> int:
+    """How often the running task has met a request to stop.
+
+    A `CancelledError` out of foreign code is the caller's own cancellation only if this
+    number has grown meanwhile; otherwise the foreign code has merely failed. A request made
+    while the task was running is met at its next wait, and is not counted before.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        return 0
+    # asyncio keeps "asked, not yet told" to itself; without it the request would count too early.
+    return task.cancelling() - bool(getattr(task, "_must_cancel", False))
+
+
+class CancellationState(Enum):
+    """States of a token; `CancellationToken.state` holds the plain value."""
+
+    NONE = "none"
+    GRACEFUL = "graceful"
+    IMMEDIATE = "immediate"
+
+
+class CancellationToken:
+    """One session's cancellation state and the tools that run under it."""
+
+    def __init__(self) -> None:
+        self._state = CancellationState.NONE
+        self._running_tools: dict[str, str] = {}
+        self._children: list[CancellationToken] = []
+        self._callbacks: list[CancelCallback] = []
+
+    @property
+    def state(self) -> str:
+        """``"none"``, ``"graceful"`` or ``"immediate"``."""
+        return self._state.value
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._state is not CancellationState.NONE
+
+    @property
+    def is_graceful(self) -> bool:
+        return self._state is CancellationState.GRACEFUL
+
+    @property
+    def is_immediate(self) -> bool:
+        return self._state is CancellationState.IMMEDIATE
+
+    def request_graceful(self) -> bool:
+        """Ask to stop after the step in flight. True if this call changed the state."""
+        if self.is_cancelled:
+            return False
+        self._move(CancellationState.GRACEFUL)
+        return True
+
+    def request_immediate(self) -> bool:
+        """Ask to stop at once. True if this call changed the state."""
+        if self.is_immediate:
+            return False
+        self._move(CancellationState.IMMEDIATE)
+        return True
+
+    def request_cancellation(self) -> None:
+        """The same as `request_graceful`, without an answer."""
+        self.request_graceful()
+
+    def _move(self, state: CancellationState) -> None:
+        self._state = state
+        for child in list(self._children):
+            child._inherit(state)
+
+    def _inherit(self, state: CancellationState) -> None:
+        if state is CancellationState.IMMEDIATE:
+            self.request_immediate()
+        elif state is CancellationState.GRACEFUL:
+            self.request_graceful()
+
+    def reset(self) -> None:
+        """Back to none, and no tool running. Children and callbacks stay as they are."""
+        self._state = CancellationState.NONE
+        self._running_tools.clear()
+
+    def register_tool_start(self, tool_call_id: str, tool_name: str) -> None:
+        self._running_tools[tool_call_id] = tool_name
+
+    def register_tool_complete(self, tool_call_id: str) -> None:
+        self._running_tools.pop(tool_call_id, None)
+
+    @property
+    def running_tools(self) -> set[str]:
+        """Ids of the tool calls in flight (a copy)."""
+        return set(self._running_tools)
+
+    @property
+    def running_tool_names(self) -> list[str]:
+        """Names of the tools in flight, one for each call (a copy)."""
+        return list(self._running_tools.values())
+
+    def register_child(self, token: "CancellationToken") -> None:
+        """Pass requests on to `token` too; it gets the current state at once."""
+        self._children.append(token)
+        token._inherit(self._state)
+
+    def unregister_child(self, token: "CancellationToken") -> None:
+        if token in self._children:
+            self._children.remove(token)
+
+    def on_cancel(self, callback: CancelCallback) -> None:
+        """Register a sync or async callback without arguments for `trigger_callbacks`."""
+        self._callbacks.append(callback)
+
+    async def trigger_callbacks(self) -> None:
+        """Run every callback in order. Not called by a request; whoever stops calls it."""
+        cancels = task_cancel_count()
+        for callback in list(self._callbacks):
+            try:
+                result = callback()
+                if inspect.isawaitable(result):
+                    await result
+            except asyncio.CancelledError:
+                # What a callback cancels and then awaits tells it so; that is no request to us.
+                if task_cancel_count() > cancels:
+                    raise
+                logger.error("Cancellation callback %r raised CancelledError", callback)
+            # Callbacks are foreign code: one that fails must not keep the others from running.
+            except Exception:
+                logger.exception("Cancellation callback %r failed", callback)

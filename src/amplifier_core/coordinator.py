@@ -1,0 +1,307 @@
+"""Where modules meet: mount points, capabilities, contributions, hooks and cleanup.
+
+orchestrator, context, module-source-resolver     one module each
+providers, tools                                  modules by name
+hooks                                             the registry, always there
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from amplifier_core import hook_results
+from amplifier_core.cancellation import CancellationToken
+from amplifier_core.contributions import ContributionChannels
+from amplifier_core.hooks import HookRegistry
+from amplifier_core.models import HookResult
+
+logger = logging.getLogger(__name__)
+
+SINGLE = frozenset({"orchestrator", "context", "module-source-resolver"})
+MULTIPLE = frozenset({"providers", "tools"})
+
+
+class SessionLike(Protocol):
+    """What the coordinator reads of its session."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def parent_id(self) -> str | None: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+
+class _NoSession:
+    def __init__(self) -> None:
+        self.session_id = ""
+        self.parent_id: str | None = None
+        self.config: dict[str, Any] = {}
+
+
+class _Done:
+    """Awaitable that is already done: an effect that happens at the call, not at the await."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+_DONE = _Done()
+
+
+class ModuleCoordinator:
+    """The infrastructure every module is given at mount.
+
+    Args:
+        session: Object with `session_id`, `parent_id` and `config`; None for an empty one.
+        approval_system: See `amplifier_core.approval.ApprovalSystem`.
+        display_system: See `amplifier_core.display.DisplaySystem`.
+
+    Modules and apps may set attributes of their own on it.
+    """
+
+    def __init__(
+        self, session: Any = None, approval_system: Any = None, display_system: Any = None
+    ) -> None:
+        self._session: SessionLike = _NoSession() if session is None else session
+        self._session_id = self._session.session_id
+        self._parent_id = self._session.parent_id
+        self._config = self._session.config
+        self._hooks = HookRegistry()
+        self._cancellation = CancellationToken()
+        self.mount_points: dict[str, Any] = {
+            "orchestrator": None,
+            "providers": {},
+            "tools": {},
+            "context": None,
+            "hooks": self._hooks,
+            "module-source-resolver": None,
+        }
+        self.session_state: dict[str, Any] = {}
+        self.approval_system = approval_system
+        self.display_system = display_system
+        self.loader: Any = None
+        self.injected_tokens = 0
+        self._capabilities: dict[str, Any] = {}
+        self._contributions = ContributionChannels()
+        self._cleanups: list[Callable[[], Any]] = []
+
+    @property
+    def session(self) -> Any:
+        return self._session
+
+    @property
+    def session_id(self) -> str:
+        return self._session_id
+
+    @property
+    def parent_id(self) -> str | None:
+        return self._parent_id
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The session's mount plan: the very object the session was given."""
+        return self._config
+
+    @property
+    def hooks(self) -> HookRegistry:
+        return self._hooks
+
+    @property
+    def cancellation(self) -> CancellationToken:
+        return self._cancellation
+
+    # Mounting
+
+    def mount(self, mount_point: str, module: Any, name: str | None = None) -> Any:
+        """Put `module` at a mount point; the effect is immediate, the result awaitable.
+
+        Args:
+            mount_point: One of the points above, or ``"session"`` with `name`
+                ``"orchestrator"`` or ``"context"``.
+            module: The instance.
+            name: Key at ``providers`` and ``tools``; default is ``module.name``. A name
+                already taken is replaced in its place.
+
+        Raises:
+            ValueError: The mount point is unknown or a name is missing.
+            TypeError: ``module.name`` is not a string.
+        """
+        mount_point, name = self._address(mount_point, name)
+        if mount_point == "hooks":
+            raise ValueError("Cannot mount at 'hooks': register handlers on coordinator.hooks")
+        if mount_point in SINGLE:
+            self.mount_points[mount_point] = module
+        else:
+            self.mount_points[mount_point][self._key(mount_point, module, name)] = module
+        return _DONE
+
+    def unmount(self, mount_point: str, name: str | None = None) -> Any:
+        """Take a module away; what is not there is not an error. The result is awaitable.
+
+        Raises:
+            ValueError: The mount point is unknown, or it holds several and `name` is missing.
+        """
+        mount_point, name = self._address(mount_point, name)
+        if mount_point in SINGLE:
+            self.mount_points[mount_point] = None
+        elif mount_point in MULTIPLE:
+            if name is None:
+                raise ValueError(
+                    f"Name required to unmount from {mount_point!r}, which holds several modules"
+                )
+            self.mount_points[mount_point].pop(name, None)
+        return _DONE
+
+    def get(self, mount_point: str, name: str | None = None) -> Any:
+        """The module at a mount point, or None.
+
+        At ``providers`` and ``tools`` without `name`: the live dict by name.
+
+        Raises:
+            ValueError: The mount point is unknown.
+        """
+        mount_point, name = self._address(mount_point, name)
+        mounted = self.mount_points[mount_point]
+        if mount_point in MULTIPLE and name is not None:
+            return mounted.get(name)
+        return mounted
+
+    def get_mounted(self, mount_point: str, name: str | None = None) -> Any:
+        """The same as `get`; the Provider Contract's samples use this name."""
+        return self.get(mount_point, name)
+
+    def _address(self, mount_point: str, name: str | None) -> tuple[str, str | None]:
+        if mount_point == "session":
+            if name not in ("orchestrator", "context"):
+                raise ValueError(
+                    "Mount point 'session' holds 'orchestrator' and 'context'; "
+                    f"name={name!r} is neither"
+                )
+            return name, None
+        if mount_point not in self.mount_points:
+            known = ", ".join(self.mount_points)
+            raise ValueError(f"Unknown mount point: {mount_point}. Known: {known}")
+        return mount_point, name
+
+    @staticmethod
+    def _key(mount_point: str, module: Any, name: str | None) -> str:
+        key = name or getattr(module, "name", None)
+        if key is None:
+            raise ValueError(
+                f"Name required for mount point {mount_point!r}: {module!r} has none; "
+                "pass name=… or give the module a name"
+            )
+        if not isinstance(key, str):
+            raise TypeError(f"Name of {module!r} must be a string, not {type(key).__name__}")
+        return key
+
+    # Capabilities and contributions
+
+    def register_capability(self, name: str, value: Any) -> None:
+        self._capabilities[name] = value
+
+    def get_capability(self, name: str) -> Any:
+        """The registered value, or None."""
+        return self._capabilities.get(name)
+
+    @property
+    def channels(self) -> dict[str, list[dict[str, Any]]]:
+        """Contributors by channel: ``{"name", "callback"}`` in order of registration."""
+        return self._contributions.channels
+
+    def register_contributor(self, channel: str, name: str, callback: Callable[[], Any]) -> None:
+        """Offer to `channel` what `callback` (sync or async) returns when it is collected."""
+        self._contributions.register(channel, name, callback)
+
+    async def collect_contributions(self, channel: str) -> list[Any]:
+        """What the contributors of `channel` return, in order, without None.
+
+        A contributor that raises `CancelledError` ends the collection with what there is.
+        """
+        return await self._contributions.collect(channel)
+
+    # Cleanup and cancellation
+
+    def register_cleanup(self, cleanup: Any) -> None:
+        """Have `cleanup` (sync or async) called by `cleanup()`; what cannot be called is ignored."""
+        if callable(cleanup):
+            self._cleanups.append(cleanup)
+
+    async def cleanup(self) -> None:
+        """Run every cleanup in reverse order; all run, whatever happens.
+
+        Raises:
+            BaseException: The first that is no Exception (cancellation, interrupt), afterwards.
+        """
+        fatal: BaseException | None = None
+        for function in reversed(self._cleanups):
+            try:
+                pending = function()
+                if inspect.isawaitable(pending):
+                    await pending
+            # Cleanups are foreign code: one that fails must not leave the others undone.
+            except Exception:
+                logger.exception("Cleanup %r failed", function)
+            except BaseException as error:
+                fatal = fatal or error
+        if fatal is not None:
+            raise fatal
+
+    async def request_cancel(self, immediate: bool = False) -> None:
+        """Move the cancellation token; whoever runs work reads it."""
+        if immediate:
+            self._cancellation.request_immediate()
+        else:
+            self._cancellation.request_graceful()
+
+    # Hook results
+
+    @property
+    def injection_budget_per_turn(self) -> int | None:
+        """Tokens hooks may inject in a turn before a warning; None is no limit."""
+        return self._session_setting("injection_budget_per_turn")
+
+    @property
+    def injection_size_limit(self) -> int | None:
+        """Characters one injection may have; None is no limit."""
+        return self._session_setting("injection_size_limit")
+
+    def _session_setting(self, name: str) -> Any:
+        section = self._config.get("session")
+        return section.get(name) if isinstance(section, dict) else None
+
+    def reset_turn(self) -> None:
+        """Start a new turn's injection budget."""
+        self.injected_tokens = 0
+
+    async def process_hook_result(
+        self, result: HookResult, event: str, hook_name: str = "unknown"
+    ) -> HookResult:
+        """Carry out a hook's answer: store injections, show messages, ask for approval.
+
+        Args:
+            result: What `HookRegistry.emit` returned.
+            event: The event it was returned for.
+            hook_name: Who to name where the result does not say.
+
+        Returns:
+            What is left for the caller: `deny`, ephemeral injections, or `continue`.
+
+        Raises:
+            ValueError: An injection exceeds `injection_size_limit`.
+        """
+        return await hook_results.process(self, result, event, hook_name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is mounted and offered, by name."""
+        return {
+            "tools": list(self.mount_points["tools"]),
+            "providers": list(self.mount_points["providers"]),
+            "capabilities": list(self._capabilities),
+            "has_orchestrator": self.mount_points["orchestrator"] is not None,
+            "has_context": self.mount_points["context"] is not None,
+            "has_approval_provider": self.approval_system is not None,
+            "has_display_service": self.display_system is not None,
+        }

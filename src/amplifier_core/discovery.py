@@ -1,0 +1,124 @@
+"""What modules there are, and what their names tell: entry points, packages, folders, kinds."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from amplifier_core.load_errors import ModuleValidationError
+from amplifier_core.models import ModuleInfo
+
+ENTRY_POINT_GROUP = "amplifier.modules"
+
+TYPE_TO_MOUNT_POINT = {
+    "orchestrator": "orchestrator",
+    "provider": "providers",
+    "tool": "tools",
+    "hook": "hooks",
+    "context": "context",
+    "resolver": "module-source-resolver",
+}
+
+# First match wins: an orchestrator's id may well contain "tool".
+_KIND_BY_ID = (
+    ("orchestrat", "orchestrator"),
+    ("loop", "orchestrator"),
+    ("provider", "provider"),
+    ("tool", "tool"),
+    ("hook", "hook"),
+    ("context", "context"),
+)
+
+
+def kind_of(module_id: str, package: ModuleType | None = None) -> str:
+    """Kind of a module: what its package declares, else what its id suggests.
+
+    Raises:
+        ModuleValidationError: The package declares a kind that does not exist.
+    """
+    declared = getattr(package, "__amplifier_module_type__", None)
+    if declared is None:
+        return next((kind for part, kind in _KIND_BY_ID if part in module_id), "tool")
+    if declared not in TYPE_TO_MOUNT_POINT:
+        raise ModuleValidationError(
+            f"Module '{module_id}' declares __amplifier_module_type__ = {declared!r}; "
+            f"known: {', '.join(TYPE_TO_MOUNT_POINT)}",
+            reason_code="invalid_module_metadata",
+        )
+    return declared
+
+
+def conventional_name(module_id: str) -> str:
+    """Name of a module's package where nothing says otherwise."""
+    return f"amplifier_module_{module_id.replace('-', '_')}"
+
+
+def find_package(module_id: str, folder: Path) -> Path:
+    """The package of a resolved folder: the folder itself, or one in it.
+
+    Raises:
+        ModuleValidationError: There is none.
+    """
+    if (folder / "__init__.py").is_file():
+        return folder
+    by_name = folder / conventional_name(module_id)
+    candidates = [by_name, *sorted(folder.glob("amplifier_module_*"))]
+    for candidate in candidates:
+        if (candidate / "__init__.py").is_file():
+            return candidate
+    raise ModuleValidationError(
+        f"Module '{module_id}': no package in {folder}; expected __init__.py, "
+        f"{by_name.name}/ or amplifier_module_*/",
+        reason_code="invalid_package_layout",
+    )
+
+
+def installed_mount(module_id: str) -> Any:
+    """What the entry point of this very name leads to; None where there is none."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=module_id):
+        return entry.load()
+    return None
+
+
+def conventional_package(module_id: str) -> ModuleType | None:
+    """The package of the conventional name, if it is on ``sys.path``."""
+    name = conventional_name(module_id)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if error.name == name:
+            return None
+        raise
+
+
+def installed_modules() -> list[ModuleInfo]:
+    """Modules that installed distributions offer."""
+    from importlib.metadata import entry_points
+
+    return [
+        _info(entry.name, entry.dist.version if entry.dist else "")
+        for entry in entry_points(group=ENTRY_POINT_GROUP)
+    ]
+
+
+def modules_in(folder: Path) -> list[ModuleInfo]:
+    """Modules whose project folders lie in `folder`, by name; none if it does not exist."""
+    return [
+        _info(path.name.removeprefix("amplifier-module-"), "")
+        for path in sorted(folder.glob("amplifier-module-*"))
+        if path.is_dir()
+    ]
+
+
+def _info(module_id: str, version: str) -> ModuleInfo:
+    kind: Any = kind_of(module_id)
+    return ModuleInfo(
+        id=module_id,
+        name=module_id,
+        version=version,
+        type=kind,
+        mount_point=TYPE_TO_MOUNT_POINT[kind],
+        description="",
+    )

@@ -1,0 +1,155 @@
+"""Event data as a handler sees it: a dict whose nested values are copied on first touch.
+
+A handler may change what it gets without anybody else noticing. Copying
+everything up front would make each event cost as much as the conversation it
+mentions; here an event costs its top-level keys, and a nested value is copied
+only for the handler that looks at it.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+_ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
+_MISSING = object()
+
+
+def _isolated(value: Any, copies: dict[int, Any]) -> Any:
+    """`value`, or a copy where it is data that could be changed in place.
+
+    Containers, pydantic models and dataclasses are data; lists and dicts of some subclass
+    arrive as plain ones. Anything else is shared: it is an object with behaviour (a provider,
+    a client), and has an identity.
+    `copies` holds what has been copied already, by id, so that data may refer to itself.
+    """
+    kind = type(value)
+    if kind in _ATOMIC:
+        return value
+    known = copies.get(id(value))
+    if known is not None:
+        return known
+    if isinstance(value, list):
+        twin: Any = []
+        copies[id(value)] = twin
+        twin.extend([_isolated(item, copies) for item in cast("list[Any]", value)])
+    elif isinstance(value, dict):
+        twin = {}
+        copies[id(value)] = twin
+        for key, item in cast("dict[Any, Any]", value).items():
+            twin[key] = _isolated(item, copies)
+    elif kind is tuple or kind is set:
+        twin = kind([_isolated(item, copies) for item in value])
+    elif isinstance(value, tuple) and hasattr(kind, "_make"):
+        twin = kind._make([_isolated(item, copies) for item in cast("tuple[Any, ...]", value)])
+    elif kind is bytearray:
+        twin = value[:]
+    elif isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        twin = copy.copy(value)
+        copies[id(value)] = twin
+        _isolate_fields(twin, copies)
+    else:
+        return value
+    return twin
+
+
+def _isolate_fields(twin: Any, copies: dict[int, Any]) -> None:
+    """Replace what the shallow copy of a model or dataclass shares with its original."""
+    if isinstance(twin, BaseModel):
+        own = vars(twin)
+        for name, item in own.items():
+            own[name] = _isolated(item, copies)
+        extra = twin.__pydantic_extra__
+        if extra:
+            isolated = {name: _isolated(item, copies) for name, item in extra.items()}
+            object.__setattr__(twin, "__pydantic_extra__", isolated)
+        return
+    for field in fields(twin):
+        if hasattr(twin, field.name):
+            # object's own setter: frozen dataclasses refuse theirs.
+            object.__setattr__(twin, field.name, _isolated(getattr(twin, field.name), copies))
+
+
+class EventData(dict[str, Any]):
+    """The data of one event for one handler.
+
+    Every way of reading isolates what it hands out: subscripting, `get`, iteration
+    over values and items, `copy`, and (because `__iter__` is overridden, which turns
+    off CPython's shortcut for exact dicts) also ``dict(data)`` and ``{**data}``.
+    """
+
+    __slots__ = ("_isolated_keys",)
+
+    def __init__(self, source: dict[str, Any]) -> None:
+        dict.__init__(self, source)
+        self._isolated_keys: set[str] = set()
+
+    def _touch(self, key: str, value: Any) -> Any:
+        if type(value) in _ATOMIC or key in self._isolated_keys:
+            return value
+        own = _isolated(value, {})
+        dict.__setitem__(self, key, own)
+        self._isolated_keys.add(key)
+        return own
+
+    def __getitem__(self, key: str) -> Any:
+        return self._touch(key, dict.__getitem__(self, key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        dict.__setitem__(self, key, value)
+        # What the handler put there is its own object and must stay that object.
+        self._isolated_keys.add(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = dict.get(self, key, _MISSING)
+        return default if value is _MISSING else self._touch(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str, *default: Any) -> Any:
+        own = self._touch(key, dict.__getitem__(self, key)) if key in self else None
+        result = dict.pop(self, key, *default)
+        return own if own is not None else result
+
+    def popitem(self) -> tuple[str, Any]:
+        key = next(reversed(list(self)))
+        return key, self.pop(key)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self, other: Any) -> "EventData":  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self)
+
+    def values(self) -> Any:
+        self._touch_all()
+        return dict.values(self)
+
+    def items(self) -> Any:
+        self._touch_all()
+        return dict.items(self)
+
+    def _touch_all(self) -> None:
+        for key in list(dict.keys(self)):
+            self._touch(key, dict.__getitem__(self, key))
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(dict(self), memo)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)

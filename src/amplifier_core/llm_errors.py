@@ -1,0 +1,171 @@
+"""Errors a model provider raises.
+
+LLMError
+├── RateLimitError              too many requests; retryable
+│   └── QuotaExceededError      the account is exhausted; not retryable
+├── AuthenticationError         who you are is not known
+│   └── AccessDeniedError       who you are is not allowed
+├── ContextLengthError          the request is longer than the model's window
+├── ContentFilterError          refused by the vendor's filter
+├── InvalidRequestError         the request is malformed
+├── ProviderUnavailableError    the service is down or overloaded; retryable
+│   └── NetworkError            it could not be reached; retryable
+├── LLMTimeoutError             no answer in time; retryable
+├── NotFoundError               no such model or resource
+├── StreamError                 the answer broke off; retryable
+├── AbortError                  the caller gave up
+├── ConfigurationError          the provider's settings are wrong
+└── InvalidToolCallError        the model's tool call cannot be read
+"""
+
+from typing import Any, ClassVar
+
+
+class LLMError(Exception):
+    """A failed model call.
+
+    Args:
+        message: What happened, to what.
+        provider: Name of the provider that failed.
+        model: Model that was asked.
+        status_code: HTTP status, if there was one.
+        retryable: Whether the same request may succeed later; None takes the class's default.
+        retry_after: Seconds the service asked to wait.
+        delay_multiplier: Factor on the backoff delay before the next attempt.
+    """
+
+    _retryable_default: ClassVar[bool] = False
+    _shown: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("provider", None),
+        ("model", None),
+        ("status_code", None),
+        ("retryable", False),
+        ("retry_after", None),
+        ("delay_multiplier", 1.0),
+    )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        status_code: int | None = None,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+        delay_multiplier: float = 1.0,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.model = model
+        self.status_code = status_code
+        self.retryable = self._retryable_default if retryable is None else retryable
+        self.retry_after = retry_after
+        self.delay_multiplier = delay_multiplier
+
+    def __repr__(self) -> str:
+        parts = [repr(str(self))]
+        parts += [
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self._shown
+            if getattr(self, name) != default
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class RateLimitError(LLMError):
+    """The service refused for the number of requests or tokens; try later."""
+
+    _retryable_default = True
+
+
+class QuotaExceededError(RateLimitError):
+    """The account's quota or credit is used up; waiting does not help."""
+
+    _retryable_default = False
+
+
+class AuthenticationError(LLMError):
+    """Credentials are missing or wrong."""
+
+
+class AccessDeniedError(AuthenticationError):
+    """Credentials are valid but not allowed to do this."""
+
+
+class ContextLengthError(LLMError):
+    """The request does not fit the model's context window."""
+
+
+class ContentFilterError(LLMError):
+    """The vendor's content filter refused the request or the answer."""
+
+
+class InvalidRequestError(LLMError):
+    """The service says that the request is malformed."""
+
+
+class ProviderUnavailableError(LLMError):
+    """The service is down or overloaded."""
+
+    _retryable_default = True
+
+
+class NetworkError(ProviderUnavailableError):
+    """The service could not be reached, or the connection broke."""
+
+
+class LLMTimeoutError(LLMError):
+    """The service did not answer in time."""
+
+    _retryable_default = True
+
+
+class NotFoundError(LLMError):
+    """The model or resource does not exist."""
+
+
+class StreamError(LLMError):
+    """A streamed answer broke off before its end."""
+
+    _retryable_default = True
+
+
+class AbortError(LLMError):
+    """The call was given up by the caller."""
+
+
+class ConfigurationError(LLMError):
+    """The provider is configured in a way that cannot work."""
+
+
+class InvalidToolCallError(LLMError):
+    """The model asked for a tool in a form that cannot be read.
+
+    Args:
+        tool_name: Tool the model named, if that much could be read.
+        raw_arguments: The arguments as the model wrote them.
+    """
+
+    _shown = (("tool_name", None), ("raw_arguments", None), *LLMError._shown)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool_name: str | None = None,
+        raw_arguments: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        status_code: int | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            provider=provider,
+            model=model,
+            status_code=status_code,
+            retryable=retryable,
+        )
+        self.tool_name = tool_name
+        self.raw_arguments = raw_arguments

@@ -1,0 +1,55 @@
+"""Why a module is not there: one tree, and the reason codes events carry.
+
+module_sources.ModuleNotFoundError
+└── NotInstalledError        nobody knows it; also a ValueError
+module_sources.ModuleLoadError
+├── ModuleImportError        its code cannot be imported; also an ImportError
+└── ModuleValidationError    it is not what a module must be
+"""
+
+from amplifier_core.module_sources import ModuleLoadError
+from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+
+MODULE_FAILURE_REASONS = frozenset(
+    {
+        "invalid_package_layout",
+        "missing_source",
+        "invalid_entry_point",
+        "invalid_module_metadata",
+        "validation_failed",
+        "unknown",
+    }
+)
+
+
+class NotInstalledError(SourceNotFoundError, ValueError):
+    """A module is neither installed nor on ``sys.path``."""
+
+
+class ModuleImportError(ModuleLoadError, ImportError):
+    """A module was found and cannot be imported; the cause is what its code raised."""
+
+
+class ModuleValidationError(ModuleLoadError):
+    """A module was found and is not what a module must be.
+
+    Attributes:
+        reason_code: One of `MODULE_FAILURE_REASONS`.
+    """
+
+    def __init__(self, message: str, *, reason_code: str = "validation_failed") -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+
+
+def module_failure_reason(error: BaseException) -> str:
+    """Which of `MODULE_FAILURE_REASONS` an exception stands for."""
+    if isinstance(error, ModuleImportError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, ModuleValidationError):
+        return error.reason_code
+    if isinstance(error, (SourceNotFoundError, FileNotFoundError)):
+        return "missing_source"
+    if isinstance(error, AttributeError) and "mount" in str(error):
+        return "invalid_entry_point"
+    return "unknown"

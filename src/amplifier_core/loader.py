@@ -1,0 +1,304 @@
+"""Finding a module's `mount` function and binding its configuration.
+
+    with a resolver      resolver -> source -> folder -> validate -> import
+    without one          entry point of group "amplifier.modules", else package on sys.path
+
+Where modules come from is the app's decision (Module Source Protocol); the loader
+only follows the resolver mounted at ``module-source-resolver``.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_core import load_validation
+from amplifier_core.discovery import (
+    ENTRY_POINT_GROUP,
+    TYPE_TO_MOUNT_POINT,
+    conventional_name,
+    conventional_package,
+    find_package,
+    installed_modules,
+    installed_mount,
+    kind_of,
+    modules_in,
+)
+from amplifier_core.load_errors import (
+    MODULE_FAILURE_REASONS,
+    ModuleImportError,
+    ModuleValidationError,
+    NotInstalledError,
+    module_failure_reason,
+)
+from amplifier_core.models import ModuleInfo
+from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+from amplifier_core.package_import import import_from_folder, import_from_path
+from amplifier_core.resolving import Offer, resolve
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "MODULE_FAILURE_REASONS",
+    "TYPE_TO_MOUNT_POINT",
+    "ModuleLoader",
+    "ModuleValidationError",
+    "MountFunction",
+    "find_package",
+    "kind_of",
+    "module_failure_reason",
+]
+
+logger = logging.getLogger(__name__)
+
+MountFunction = Callable[[Any], Awaitable[Any]]
+
+_path_users: dict[str, int] = {}
+"""How many loaders of this process need a folder that one of them put on ``sys.path``."""
+
+
+class _Loaded(NamedTuple):
+    mount: Callable[..., Any]
+    ready: Callable[..., Any] | None
+    folder: Path | None
+
+
+class ModuleLoader:
+    """Loads modules for one session.
+
+    Args:
+        coordinator: Where a resolver may be mounted.
+        search_paths: Folders `discover` looks in.
+    """
+
+    def __init__(self, coordinator: Any = None, search_paths: list[Path] | None = None) -> None:
+        self.coordinator = coordinator
+        self._search_paths = search_paths
+        self._loaded: dict[str, _Loaded] = {}
+        self._added_paths: list[str] = []
+        self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
+
+    async def load(
+        self,
+        module_id: str,
+        config: dict[str, Any] | None = None,
+        source_hint: Any = None,
+        coordinator: Any = None,
+        *,
+        profile_source: Any = None,
+    ) -> MountFunction:
+        """A function ``mount(coordinator)`` of the module with `config` bound.
+
+        Args:
+            module_id: Module identifier, e.g. ``tool-bash``.
+            config: The module's configuration.
+            source_hint: The plan's `source` of the module, for the resolver.
+            coordinator: Used when the loader was made without one.
+            profile_source: Older name of `source_hint`.
+
+        Raises:
+            amplifier_core.module_sources.ModuleNotFoundError: Neither the resolver nor the
+                environment has it; also a ValueError where no resolver is mounted.
+            ModuleValidationError: Found, and not a valid module.
+            ImportError: Its package cannot be imported, or its id is loaded from elsewhere.
+                Like the one before, also an `amplifier_core.module_sources.ModuleLoadError`.
+        """
+        config = config or {}
+        hint = source_hint if source_hint is not None else profile_source
+        resolver = self._resolver(coordinator)
+        if resolver is None:
+            loaded = self._loaded.get(module_id) or self._load_direct(module_id)
+        else:
+            loaded = await self._load_resolved(resolver, module_id, config, hint)
+        self._loaded[module_id] = loaded
+        return _bind(module_id, loaded, config)
+
+    def _resolver(self, coordinator: Any) -> Any:
+        coordinator = self.coordinator or coordinator
+        if coordinator is None:
+            return None
+        try:
+            return coordinator.get("module-source-resolver")
+        except ValueError:
+            # A coordinator that has no such mount point has no resolver.
+            return None
+
+    # Without a resolver
+
+    def _load_direct(self, module_id: str) -> _Loaded:
+        with _importing(module_id):
+            mount = installed_mount(module_id)
+            if mount is None:
+                mount = getattr(conventional_package(module_id), "mount", None)
+        if not callable(mount):
+            raise NotInstalledError(
+                f"Module '{module_id}' not found via entry points or filesystem: no entry point "
+                f"in group '{ENTRY_POINT_GROUP}' and no package '{conventional_name(module_id)}' "
+                "with a mount function. Install it, or say where it is with 'source'."
+            )
+        return _unchecked(module_id, mount)
+
+    # With a resolver
+
+    async def _load_resolved(
+        self, resolver: Any, module_id: str, config: dict[str, Any], hint: Any
+    ) -> _Loaded:
+        known = self._loaded.get(module_id)
+        try:
+            source = await resolve(resolver, module_id, hint)
+        except SourceNotFoundError as not_found:
+            try:
+                return known or self._load_direct(module_id)
+            except NotInstalledError:
+                raise not_found from None
+        offer = Offer.of(source)
+        if offer.installed:
+            return known or self._load_installed(module_id, offer.entry_point)
+        folder = Path(source.resolve())
+        if known is not None:
+            if known.folder is None or known.folder.resolve() != folder.resolve():
+                raise ModuleImportError(
+                    f"Module '{module_id}' is already loaded from "
+                    f"{known.folder or 'the environment'}, "
+                    f"and cannot be loaded from {folder} as well"
+                )
+            return known
+        for path in offer.import_paths:
+            self._add_path(path, last=True)
+        return await self._load_folder(module_id, folder, offer.entry_point, config)
+
+    def _load_installed(self, module_id: str, entry_point: str) -> _Loaded:
+        """What the environment itself offers: imported as it is, like the loader's own finds."""
+        target, _, attribute = entry_point.partition(":")
+        with _importing(module_id):
+            mount = getattr(importlib.import_module(target), attribute or "mount", None)
+        if not callable(mount):
+            raise _no_mount(module_id, entry_point)
+        return _unchecked(module_id, mount)
+
+    async def _load_folder(
+        self, module_id: str, folder: Path, entry_point: str, config: dict[str, Any]
+    ) -> _Loaded:
+        self._add_path(folder)
+        target, _, attribute = entry_point.partition(":")
+        place = entry_point or find_package(module_id, folder)
+        with _importing(module_id):
+            package = import_from_folder(target, folder) if entry_point else import_from_path(place)
+        await _validate(kind_of(module_id, package), place, module_id, config)
+        mount = getattr(package, attribute or "mount", None)
+        if not callable(mount):
+            raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
+        return _Loaded(mount, _ready_function(mount), folder)
+
+    def _add_path(self, folder: Path, *, last: bool = False) -> None:
+        text = str(folder)
+        if text in self._added_paths or (text in sys.path and text not in _path_users):
+            return
+        if text not in sys.path:
+            sys.path.insert(len(sys.path) if last else 0, text)
+        self._added_paths.append(text)
+        _path_users[text] = _path_users.get(text, 0) + 1
+
+    # The rest of a loader's life
+
+    async def discover(self) -> list[ModuleInfo]:
+        """Modules that are installed, then those in the search folders.
+
+        Without search folders those of the variable ``AMPLIFIER_MODULES`` are looked in,
+        separated as in ``PATH``.
+        """
+        found = installed_modules()
+        for folder in self._folders():
+            found += modules_in(folder)
+        return found
+
+    def _folders(self) -> list[Path]:
+        if self._search_paths is not None:
+            return [Path(path) for path in self._search_paths]
+        named = os.environ.get("AMPLIFIER_MODULES", "")
+        return [Path(path) for path in named.split(os.pathsep) if path]
+
+    async def initialize(self, module: MountFunction, coordinator: Any) -> Any:
+        """Mount what `load` returned; the result is what the module's mount returned."""
+        return await module(coordinator)
+
+    def cleanup(self) -> None:
+        """Take the folders this loader added out of ``sys.path``, unless others need them."""
+        for path in self._added_paths:
+            _path_users[path] -= 1
+            if _path_users[path] == 0:
+                del _path_users[path]
+                if path in sys.path:
+                    sys.path.remove(path)
+        self._added_paths.clear()
+
+    def enqueue_on_session_ready(self, module_id: str, function: Callable[..., Any]) -> None:
+        self._ready_queue.append((module_id, function))
+
+    def get_on_session_ready_queue(self) -> list[tuple[str, Callable[..., Any]]]:
+        """``(module id, function)`` in mount order (a copy)."""
+        return list(self._ready_queue)
+
+    def clear_on_session_ready_queue(self) -> None:
+        self._ready_queue.clear()
+
+
+def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
+    return ModuleValidationError(
+        f"Module '{module_id}': '{entry_point}' is no mount function; "
+        "a module has `async def mount(coordinator, config=None)`",
+        reason_code="invalid_entry_point",
+    )
+
+
+def _unchecked(module_id: str, mount: Callable[..., Any]) -> _Loaded:
+    ready = _ready_function(mount)
+    if ready is not None and not inspect.iscoroutinefunction(ready):
+        logger.warning("on_session_ready of '%s' is not async; it will not run", module_id)
+        ready = None
+    return _Loaded(mount, ready, None)
+
+
+def _bind(module_id: str, loaded: _Loaded, config: dict[str, Any]) -> MountFunction:
+    async def mount(coordinator: Any) -> Any:
+        result = loaded.mount(coordinator, config)
+        return await result if inspect.isawaitable(result) else result
+
+    if loaded.ready is not None:
+        mount.__on_session_ready__ = (module_id, loaded.ready)  # type: ignore[attr-defined]
+    return mount
+
+
+async def _validate(kind: str, place: Path | str, module_id: str, config: dict[str, Any]) -> None:
+    validator = load_validation.installed()
+    if kind == "resolver" or validator is None:
+        return
+    report = await validator(kind, place, module_id, config)
+    if not report.passed:
+        failures = "; ".join(f"{check.name}: {check.message}" for check in report.errors)
+        raise ModuleValidationError(f"Module '{module_id}' failed validation: {failures}")
+
+
+@contextmanager
+def _importing(module_id: str) -> Generator[None]:
+    """Whatever goes wrong in here is told as the module's: its code may raise anything."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        what = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ModuleImportError(f"Module '{module_id}' cannot be imported: {what}") from error
+
+
+def _ready_function(mount: Callable[..., Any]) -> Callable[..., Any] | None:
+    """``on_session_ready`` of the module `mount` is written in, or of a package around it."""
+    name = getattr(mount, "__module__", None) or ""
+    while name:
+        ready = getattr(sys.modules.get(name), "on_session_ready", None)
+        if callable(ready):
+            return ready
+        name = name.rpartition(".")[0]
+    return None

@@ -1,0 +1,274 @@
+"""From a mount plan to mounted modules: what a session does to initialize itself.
+
+The orchestrator and the context must mount. Any other module that fails is
+logged and told as ``module:load_failed``, and the session goes on without it; a
+provider that fails leaves no trace behind.
+"""
+
+import inspect
+import logging
+from typing import Any, NamedTuple, cast
+
+from amplifier_core import events
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
+from amplifier_core.loader import module_failure_reason
+from amplifier_core.utils.logs import warnings_logged
+
+logger = logging.getLogger(__name__)
+
+
+class NothingMountedError(Exception):
+    """A module's mount went through and mounted nothing, usually for want of credentials."""
+
+
+class ModuleSpec(NamedTuple):
+    """One module of a mount plan."""
+
+    kind: str
+    module: str
+    source: Any
+    config: dict[str, Any]
+    instance_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What a person calls this entry."""
+        return self.instance_id or self.module
+
+
+_SECTIONS = (("providers", "provider"), ("tools", "tool"), ("hooks", "hook"))
+
+_PLACES: dict[str, tuple[str, Any]] = {
+    "orchestrator": ("orchestrator", Orchestrator),
+    "context": ("context", ContextManager),
+    "provider": ("providers", Provider),
+    "tool": ("tools", Tool),
+}
+
+
+def required_spec(config: Any, kind: str) -> ModuleSpec:
+    """The orchestrator or context of a plan, in either spelling.
+
+    The short spelling is the module's id alone, with ``session.<kind>_source`` and the
+    top-level ``<kind>.config`` beside it.
+
+    Raises:
+        ValueError: It names no module.
+    """
+    session = config["session"]
+    value = session[kind]
+    if isinstance(value, dict):
+        entry = cast("dict[str, Any]", value)
+        if not entry.get("module"):
+            raise ValueError(f"session.{kind} of the mount plan has no 'module': {entry!r}")
+        return ModuleSpec(kind, entry["module"], entry.get("source"), entry.get("config") or {})
+    beside = config.get(kind)
+    settings = beside.get("config") if isinstance(beside, dict) else None
+    return ModuleSpec(kind, str(value), session.get(f"{kind}_source"), settings or {})
+
+
+def optional_specs(config: Any) -> list[ModuleSpec]:
+    """Providers, tools and hooks of a plan, in that order; entries without `module` are none.
+
+    Raises:
+        ValueError: An entry is no mapping.
+    """
+    specs: list[ModuleSpec] = []
+    for section, kind in _SECTIONS:
+        for index, entry in enumerate(config.get(section) or ()):
+            if not isinstance(entry, dict):
+                raise ValueError(
+                    f"{section}[{index}] of the mount plan is {entry!r}; "
+                    "write a mapping with 'module'"
+                )
+            if entry.get("module"):
+                source, settings = entry.get("source"), entry.get("config") or {}
+                named = entry.get("instance_id")
+                specs.append(ModuleSpec(kind, entry["module"], source, settings, named))
+    return specs
+
+
+def check_provider_ids(specs: list[ModuleSpec]) -> None:
+    """Entries of one provider module must be told apart.
+
+    Raises:
+        ValueError: Two of them have the same `instance_id`, or more than one has none.
+    """
+    seen: set[tuple[str, str | None]] = set()
+    for spec in specs:
+        if spec.kind != "provider":
+            continue
+        identity = (spec.module, spec.instance_id)
+        if identity in seen:
+            raise ValueError(
+                f"Provider '{spec.module}' is configured more than once with "
+                f"instance_id {spec.instance_id!r}; give each entry an instance_id of its own"
+            )
+        seen.add(identity)
+
+
+async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> list[str]:
+    """Mount everything `config` asks for; returns why providers are missing, a line each.
+
+    Raises:
+        RuntimeError: The orchestrator or the context cannot be mounted.
+        ValueError: An entry is no mapping, or provider entries cannot be told apart.
+    """
+    for kind, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
+        try:
+            await _mount(required_spec(config, kind), coordinator)
+        # A module is foreign code and may raise anything; the cause goes along.
+        except Exception as error:
+            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
+    specs = optional_specs(config)
+    check_provider_ids(specs)
+    missing: list[str] = []
+    for spec in specs:
+        try:
+            await _mount_optional(spec, coordinator)
+        # As above; the session goes on without this one.
+        except Exception as error:
+            await _report(spec, error, coordinator)
+            if spec.kind == "provider":
+                missing.append(f"{spec.key}: {error}")
+                await _after_provider_failure(spec, error, coordinator)
+    await _session_ready(coordinator)
+    return missing
+
+
+async def _mount(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+    loader = coordinator.loader
+    mount = await loader.load(
+        spec.module, spec.config, source_hint=spec.source, coordinator=coordinator
+    )
+    before = _mounted(spec.kind, coordinator)
+    result = await mount(coordinator)
+    await _place(spec, result, before, coordinator)
+    ready = getattr(mount, "__on_session_ready__", None)
+    if ready is not None:
+        loader.enqueue_on_session_ready(*ready)
+
+
+def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
+    """A snapshot of what is mounted where modules of this kind go, by name."""
+    if kind not in _PLACES:
+        return {}
+    point = _PLACES[kind][0]
+    mounted = coordinator.get(point)
+    return dict(mounted) if isinstance(mounted, dict) else {point: mounted}
+
+
+def _added(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names at which something new is mounted."""
+    return [name for name, module in after.items() if before.get(name) is not module]
+
+
+async def _place(
+    spec: ModuleSpec, result: Any, before: dict[str, Any], coordinator: ModuleCoordinator
+) -> None:
+    """Deal with what mount returned: an instance is mounted, a callable is a cleanup."""
+    after = _mounted(spec.kind, coordinator)
+    added = _added(before, after)
+    if any(after[name] is result for name in added):
+        return
+    if spec.kind in _PLACES and not added:
+        point, protocol = _PLACES[spec.kind]
+        if isinstance(result, protocol):
+            await coordinator.mount(point, result, name=_instance_name(spec, result))
+            return
+    coordinator.register_cleanup(result)
+
+
+def _instance_name(spec: ModuleSpec, instance: Any) -> str:
+    name = getattr(instance, "name", None)
+    return name if isinstance(name, str) else spec.module.removeprefix(f"{spec.kind}-")
+
+
+async def _mount_optional(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+    if spec.kind != "provider":
+        await _mount(spec, coordinator)
+        return
+    prepare = coordinator.get_capability("provider.before_load")
+    if prepare is not None:
+        await _call(prepare, coordinator, _entry(spec))
+    providers = coordinator.get("providers")
+    before = dict(providers)
+    try:
+        with warnings_logged() as said:
+            await _mount(spec, coordinator)
+        changed = _added(before, providers)
+        if not changed:
+            raise NothingMountedError("; ".join(said) or "its mount function mounted nothing")
+        if spec.instance_id:
+            _rename(providers, before, changed, spec)
+    except BaseException:
+        providers.clear()
+        providers.update(before)
+        raise
+
+
+def _rename(
+    providers: dict[str, Any], before: dict[str, Any], changed: list[str], spec: ModuleSpec
+) -> None:
+    """Give a provider its `instance_id` and its default name back to who had it."""
+    default = spec.module.removeprefix("provider-")
+    name = default if default in changed else changed[0]
+    provider = providers[name]
+    if name in before:
+        # In its place: the order of providers decides among those of one priority.
+        providers[name] = before[name]
+    else:
+        del providers[name]
+    providers[cast("str", spec.instance_id)] = provider
+
+
+def _entry(spec: ModuleSpec) -> dict[str, Any]:
+    """The plan's entry of a provider, as a copy."""
+    entry = {"module": spec.module, "source": spec.source, "config": dict(spec.config)}
+    return {**entry, "instance_id": spec.instance_id} if spec.instance_id else entry
+
+
+async def _call(function: Any, *args: Any) -> None:
+    result = function(*args)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator) -> None:
+    degraded = isinstance(error, NothingMountedError)
+    logger.warning("%s '%s' was not mounted: %s", spec.kind.capitalize(), spec.key, error)
+    data = {
+        "module_type": spec.kind,
+        "module_id": spec.module,
+        "error": str(error),
+        "error_type": type(error).__name__,
+        "reason_code": module_failure_reason(error),
+        "degraded": degraded,
+    }
+    if spec.instance_id:
+        data["instance_id"] = spec.instance_id
+    await coordinator.hooks.emit(events.MODULE_LOAD_FAILED, data)
+
+
+async def _after_provider_failure(
+    spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator
+) -> None:
+    tell = coordinator.get_capability("provider.load_failure")
+    if tell is not None:
+        await _call(tell, coordinator, _entry(spec), error)
+
+
+async def _session_ready(coordinator: ModuleCoordinator) -> None:
+    loader = coordinator.loader
+    for module_id, ready in loader.get_on_session_ready_queue():
+        try:
+            await ready(coordinator)
+        # Foreign code: one module's failure is told and leaves the others as they are.
+        except Exception as error:
+            logger.exception("on_session_ready of '%s' failed", module_id)
+            await coordinator.hooks.emit(
+                events.MODULE_ON_SESSION_READY_FAILED,
+                {"module_id": module_id, "error": str(error)},
+            )
+    loader.clear_on_session_ready_queue()

@@ -1,0 +1,43 @@
+"""Asking a resolver of any age for a module's source, and reading what the source offers.
+
+Resolvers and sources are the app's objects (Module Source Protocol): only what is of the
+right type counts as said.
+"""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Offer", "resolve"]
+
+
+class Offer(NamedTuple):
+    """What a source says beyond its folder (see `module_sources.ModuleSource`)."""
+
+    installed: bool
+    entry_point: str
+    import_paths: Sequence[Any]
+
+    @classmethod
+    def of(cls, source: Any) -> "Offer":
+        """Read `source`; what it does not say is False, empty, and none."""
+        entry_point = getattr(source, "entry_point", None)
+        paths = getattr(source, "import_paths", None)
+        return cls(
+            getattr(source, "installed", False) is True,
+            entry_point if isinstance(entry_point, str) else "",
+            paths if isinstance(paths, (list, tuple)) else (),
+        )
+
+
+async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
+    """The source of a module: the published keywords first, then the protocol's own."""
+    ask = getattr(resolver, "async_resolve", None) or resolver.resolve
+    parameters = inspect.signature(ask).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = [name for name in ("source_hint", "profile_hint") if takes_any or name in parameters]
+    if named:
+        source = ask(module_id, **dict.fromkeys(named, hint))
+    else:
+        source = ask(module_id, hint) if len(parameters) > 1 else ask(module_id)
+    return await source if inspect.isawaitable(source) else source

@@ -1,0 +1,248 @@
+"""A session: initialize, execute, cleanup."""
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Self
+
+from amplifier_core import events
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.models import SessionStatus
+from amplifier_core.mounting import initialize_session
+
+__all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]
+
+
+class AmplifierSession:
+    """One conversation with the modules of one mount plan.
+
+    Args:
+        config: The mount plan; kept by reference.
+        loader: Loads the modules; made when missing.
+        session_id: Name of the session; a uuid4 when missing.
+        parent_id: Session this one was forked from.
+        approval_system: Asks the user for hooks.
+        display_system: Shows hooks' messages.
+        is_resumed: Whether an earlier session goes on.
+
+    Raises:
+        ValueError: The plan is empty or names no orchestrator or no context.
+        TypeError: The plan is no mapping.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        loader: ModuleLoader | None = None,
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        approval_system: Any = None,
+        display_system: Any = None,
+        is_resumed: bool = False,
+    ) -> None:
+        _check(config)
+        self.config = config
+        self.session_id = session_id or str(uuid.uuid4())
+        self.parent_id = parent_id
+        self.is_resumed = is_resumed
+        # There is nothing to validate, and a validator takes longer to build than the session.
+        self.status = SessionStatus.model_construct(session_id=self.session_id)
+        self.coordinator = ModuleCoordinator(self, approval_system, display_system)
+        self.coordinator.hooks.set_default_fields(
+            session_id=self.session_id, parent_id=self.parent_id
+        )
+        if loader is not None:
+            self.coordinator.loader = loader
+        self._initialized = False
+        self._initializing = asyncio.Lock()
+        self._initializer: asyncio.Task[Any] | None = None
+        self._started = False
+        self._ended = False
+        self._missing_providers: list[str] = []
+
+    @property
+    def loader(self) -> Any:
+        """What loads the modules; None until it is needed."""
+        return self.coordinator.loader
+
+    @loader.setter
+    def loader(self, loader: Any) -> None:
+        self.coordinator.loader = loader
+
+    @property
+    def initialized(self) -> bool:
+        return self._initialized
+
+    async def initialize(self) -> None:
+        """Mount the plan's modules; a second call waits for the first and does nothing.
+
+        Raises:
+            RuntimeError: The orchestrator or the context cannot be mounted.
+            ValueError: An entry is no mapping, or provider entries cannot be told apart.
+        """
+        if self._initialized:
+            return
+        if self._initializer is not None and self._initializer is asyncio.current_task():
+            # A module that asks while it is being mounted is part of the first call.
+            return
+        async with self._initializing:
+            self._initializer = asyncio.current_task()
+            try:
+                await self._initialize()
+            finally:
+                self._initializer = None
+
+    async def _initialize(self) -> None:
+        if self._initialized:
+            # Done by whoever had the lock before.
+            return
+        if self.coordinator.loader is None:
+            self.coordinator.loader = ModuleLoader(coordinator=self.coordinator)
+        self._missing_providers = await initialize_session(self.config, self.coordinator)
+        self._initialized = True
+        if self.parent_id:
+            await self._emit_lifecycle(events.SESSION_FORK, {"parent": self.parent_id})
+
+    async def execute(self, prompt: str) -> str:
+        """Run one turn and return the final text. Initializes the session if need be.
+
+        Raises:
+            RuntimeError: No orchestrator, context or provider is mounted.
+            Exception: Whatever the orchestrator raises, as it is.
+        """
+        await self.initialize()
+        mounted = self._required()
+        if not self._started:
+            self._started = True
+            event = events.SESSION_RESUME if self.is_resumed else events.SESSION_START
+            await self._emit_lifecycle(event, {"parent_id": self.parent_id})
+        # The session's status is that of its last turn; what failed before it is over.
+        self.status.status = "running"
+        execute = mounted["orchestrator"].execute
+        more = {"coordinator": self.coordinator} if _takes(execute, "coordinator") else {}
+        try:
+            result = await execute(
+                prompt=prompt,
+                context=mounted["context"],
+                providers=mounted["providers"],
+                tools=mounted["tools"],
+                hooks=self.coordinator.hooks,
+                **more,
+            )
+        except BaseException as error:
+            await self._failed(error)
+            raise
+        if self.coordinator.cancellation.is_cancelled:
+            self.status.status = "cancelled"
+            await self._emit_cancelled()
+        return result
+
+    def _required(self) -> dict[str, Any]:
+        points = self.coordinator.mount_points
+        if points["orchestrator"] is None:
+            raise RuntimeError("No orchestrator module mounted; session.orchestrator mounted none")
+        if points["context"] is None:
+            raise RuntimeError("No context manager mounted; session.context mounted none")
+        if not points["providers"]:
+            why = "; ".join(self._missing_providers) or "the mount plan names none"
+            raise RuntimeError(f"No providers mounted: {why}")
+        return points
+
+    async def _failed(self, error: BaseException) -> None:
+        cancelled = self.coordinator.cancellation.is_cancelled
+        self.status.status = (
+            "failed" if isinstance(error, Exception) and not cancelled else "cancelled"
+        )
+        self.status.last_error = {"message": str(error), "type": type(error).__name__}
+        if cancelled:
+            await self._emit_cancelled(error=str(error))
+
+    async def _emit_cancelled(self, **more: Any) -> None:
+        was_immediate = self.coordinator.cancellation.is_immediate
+        await self.coordinator.hooks.emit(
+            events.CANCEL_COMPLETED, {"was_immediate": was_immediate, **more}
+        )
+
+    async def _emit_lifecycle(self, event: str, fields: dict[str, Any]) -> None:
+        settings = self.config.get("session", {})
+        data = {"session_id": self.session_id, **fields}
+        if settings.get("metadata"):
+            data["metadata"] = settings["metadata"]
+        raw = self._redacted() if settings.get("raw") else None
+        if raw is not None:
+            data["raw"] = raw
+        await self.coordinator.hooks.emit(event, data)
+        if raw is not None and event != events.SESSION_FORK:
+            await self.coordinator.hooks.emit(
+                "session:config", {"session_id": self.session_id, "raw": raw}
+            )
+
+    def _redacted(self) -> Any:
+        from amplifier_core.utils.truncate import redact_secrets
+
+        return redact_secrets(self.config)
+
+    async def cleanup(self) -> None:
+        """End the session: ``session:end`` once, then every cleanup in reverse order.
+
+        Raises:
+            BaseException: A cancellation or interrupt during cleanup, after all have run.
+        """
+        try:
+            if self._initialized and not self._ended:
+                self._ended = True
+                if self.status.status == "running":
+                    self.status.status = "completed"
+                self.status.ended_at = datetime.now()
+                await self.coordinator.hooks.emit(
+                    events.SESSION_END,
+                    {"session_id": self.session_id, "status": self.status.status},
+                )
+        finally:
+            try:
+                await self.coordinator.cleanup()
+            finally:
+                self._initialized = False
+                if self.coordinator.loader is not None:
+                    self.coordinator.loader.cleanup()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.initialize()
+        except BaseException:
+            # What was mounted before the failure has things to let go of.
+            await self.cleanup()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.cleanup()
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether `function` can be called with the keyword `name`.
+
+    The contracts' own samples take exactly the five arguments of the Orchestrator Contract.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Compiled code may not tell; the session's keyword is the rule, its absence the exception.
+        return True
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _check(config: Any) -> None:
+    if not config:
+        raise ValueError("Configuration is required")
+    if not isinstance(config, Mapping) and not hasattr(config, "get"):
+        raise TypeError(f"Configuration must be a mapping, not {type(config).__name__}")
+    session = config.get("session") or {}
+    if not hasattr(session, "get"):
+        raise TypeError(f"session of the mount plan must be a mapping, not {session!r}")
+    for field in ("orchestrator", "context"):
+        if not session.get(field):
+            raise ValueError(f"Configuration must specify session.{field}")

@@ -1,0 +1,242 @@
+"""Retrying of language-model calls, and the naming of errors known only by their text."""
+
+import asyncio
+import math
+import random
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeGuard, TypeVar
+
+from amplifier_core.llm_errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+    NotFoundError,
+    ProviderUnavailableError,
+    RateLimitError,
+)
+
+__all__ = ["RetryConfig", "classify_error_message", "retry_with_backoff"]
+
+T = TypeVar("T")
+
+_INITIAL_DELAY: Final = 1.0
+_BACKOFF_FACTOR: Final = 2.0
+_JITTER_SPREAD: Final = (0.5, 1.5)
+_JITTER_READ_AS: Final = 0.2
+
+
+class RetryConfig:
+    """How often and how patiently a call is retried. All delays are seconds; read-only once built.
+
+    Args:
+        max_retries: retries after the first attempt, so a call is made at most ``max_retries + 1`` times.
+        initial_delay: delay before the first retry.
+        max_delay: cap of the growing delay (a server's ``retry_after`` may exceed it).
+        backoff_factor: growth of the delay from one retry to the next.
+        jitter: spread each delay by a random factor of 0.5 to 1.5; ``None`` means yes. A float is
+            deprecated: its truth decides. Reads back as 0.2 (on) or 0.0 (off).
+        honor_retry_after: never retry earlier than the ``retry_after`` of the error.
+        min_delay: deprecated name of ``initial_delay``.
+        backoff_multiplier: deprecated name of ``backoff_factor``.
+
+    Raises:
+        ValueError: ``max_retries`` is negative.
+    """
+
+    __slots__ = (
+        "_backoff_factor",
+        "_honor_retry_after",
+        "_initial_delay",
+        "_jitter",
+        "_max_delay",
+        "_max_retries",
+    )
+
+    def __init__(
+        self,
+        max_retries: int = 3,
+        initial_delay: float = _INITIAL_DELAY,
+        max_delay: float = 60.0,
+        backoff_factor: float = _BACKOFF_FACTOR,
+        jitter: bool | float | None = None,
+        honor_retry_after: bool = True,
+        min_delay: float | None = None,
+        backoff_multiplier: float | None = None,
+    ) -> None:
+        if max_retries < 0:
+            raise ValueError(f"max_retries is {max_retries}; it must be 0 or more")
+        if min_delay is not None:
+            _warn_renamed("min_delay", "initial_delay")
+            initial_delay = min_delay if initial_delay == _INITIAL_DELAY else initial_delay
+        if backoff_multiplier is not None:
+            _warn_renamed("backoff_multiplier", "backoff_factor")
+            if backoff_factor == _BACKOFF_FACTOR:
+                backoff_factor = backoff_multiplier
+        if isinstance(jitter, float):
+            warnings.warn(
+                "RetryConfig(jitter=<float>) is deprecated; pass True or False",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        self._max_retries = max_retries
+        self._initial_delay = float(initial_delay)
+        self._max_delay = float(max_delay)
+        self._backoff_factor = float(backoff_factor)
+        self._jitter = True if jitter is None else bool(jitter)
+        self._honor_retry_after = bool(honor_retry_after)
+
+    @property
+    def max_retries(self) -> int:
+        """Retries after the first attempt."""
+        return self._max_retries
+
+    @property
+    def initial_delay(self) -> float:
+        """Seconds before the first retry."""
+        return self._initial_delay
+
+    @property
+    def max_delay(self) -> float:
+        """Cap of the growing delay, in seconds."""
+        return self._max_delay
+
+    @property
+    def backoff_factor(self) -> float:
+        """Growth of the delay from one retry to the next."""
+        return self._backoff_factor
+
+    @property
+    def jitter(self) -> float:
+        """0.2 when jitter is on, 0.0 when off (a number for historical readers; only its truth counts)."""
+        return _JITTER_READ_AS if self._jitter else 0.0
+
+    @property
+    def honor_retry_after(self) -> bool:
+        """Whether an error's ``retry_after`` is a lower bound of the delay."""
+        return self._honor_retry_after
+
+    @property
+    def min_delay(self) -> float:
+        """Deprecated name of :attr:`initial_delay`."""
+        _warn_renamed("min_delay", "initial_delay")
+        return self._initial_delay
+
+    @property
+    def backoff_multiplier(self) -> float:
+        """Deprecated name of :attr:`backoff_factor`."""
+        _warn_renamed("backoff_multiplier", "backoff_factor")
+        return self._backoff_factor
+
+    def __repr__(self) -> str:
+        return (
+            f"RetryConfig(max_retries={self._max_retries}, initial_delay={self._initial_delay}, "
+            f"max_delay={self._max_delay}, backoff_factor={self._backoff_factor}, "
+            f"jitter={self._jitter}, honor_retry_after={self._honor_retry_after})"
+        )
+
+
+def _warn_renamed(old: str, new: str) -> None:
+    warnings.warn(f"RetryConfig.{old} is deprecated; use {new}", DeprecationWarning, stacklevel=3)
+
+
+async def retry_with_backoff(
+    operation: Callable[[], Awaitable[T]],
+    config: RetryConfig | None = None,
+    *,
+    on_retry: Callable[[int, float, LLMError], Awaitable[Any]] | None = None,
+) -> T:
+    """Await ``operation()`` until it succeeds, fails for good, or the retries are used up.
+
+    Only an :class:`LLMError` whose ``retryable`` is true is retried; anything else passes through at
+    once. ``on_retry(attempt, delay, error)`` is awaited before each sleep, ``attempt`` counting from 1
+    and ``delay`` in seconds.
+
+    Returns:
+        What the operation returned.
+
+    Raises:
+        LLMError: the error of the last attempt, as the operation raised it.
+        Exception: whatever else the operation raised.
+    """
+    settings = config or RetryConfig()
+    attempt = 0
+    while True:
+        try:
+            return await operation()
+        except LLMError as error:
+            if not error.retryable or attempt >= settings.max_retries:
+                raise
+            delay = _delay_after(error, attempt, settings)
+            attempt += 1
+            if on_retry is not None:
+                await on_retry(attempt, delay, error)
+        # Outside the except block: a cancelled sleep must not carry the retried error as its context.
+        await asyncio.sleep(delay)
+
+
+def _delay_after(error: LLMError, failures: int, config: RetryConfig) -> float:
+    """Seconds to wait after ``error``, the attempt before it having failed ``failures`` times."""
+    try:
+        delay = config.initial_delay * config.backoff_factor**failures
+    except OverflowError:
+        delay = math.inf
+    delay = min(delay, config.max_delay)
+    if _is_positive_number(error.delay_multiplier):
+        delay *= error.delay_multiplier
+    if config.jitter:
+        delay *= random.uniform(*_JITTER_SPREAD)
+    # The floor comes last: a server that says when to come back is never asked earlier.
+    if config.honor_retry_after and _is_positive_number(error.retry_after):
+        delay = max(delay, error.retry_after)
+    return delay
+
+
+def _is_positive_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+_BY_STATUS: Final[dict[int, type[LLMError]]] = {
+    401: AuthenticationError,
+    403: AccessDeniedError,
+    404: NotFoundError,
+    413: ContextLengthError,
+    429: RateLimitError,
+}
+
+# First match wins, so the order is part of the meaning.
+_BY_TEXT: Final[tuple[tuple[tuple[str, ...], type[LLMError]], ...]] = (
+    (("context length", "too many tokens", "maximum context"), ContextLengthError),
+    (("rate limit", "too many requests"), RateLimitError),
+    (("authentication", "api key", "unauthorized"), AuthenticationError),
+    (("not found",), NotFoundError),
+    (("content filter", "safety", "blocked"), ContentFilterError),
+)
+
+
+def classify_error_message(
+    message: str, *, status_code: int | None = None, provider: str | None = None
+) -> type[LLMError]:
+    """The error class that fits a vendor's message: a telling HTTP status first, then the wording.
+
+    Args:
+        message: the vendor's error text.
+        status_code: HTTP status of the response, if there was one.
+        provider: name of the provider; the rules are the same for all of them.
+
+    Returns:
+        A class of the :class:`LLMError` tree, ``LLMError`` itself when nothing fits.
+    """
+    if status_code is not None:
+        if status_code in _BY_STATUS:
+            return _BY_STATUS[status_code]
+        if status_code >= 500:
+            return ProviderUnavailableError
+    text = message.lower()
+    for needles, error_class in _BY_TEXT:
+        if any(needle in text for needle in needles):
+            return error_class
+    return InvalidRequestError if status_code in (400, 422) else LLMError

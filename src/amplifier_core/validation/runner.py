@@ -1,0 +1,233 @@
+"""The engine behind the five validators: import, mount onto a throwaway coordinator, inspect, clean up."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final, cast
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.package_import import import_from_path
+from amplifier_core.utils.logs import warnings_logged
+from amplifier_core.validation.base import (
+    ValidationCheck,
+    ValidationResult,
+    check_on_session_ready,
+    is_async,
+    positional_arity,
+)
+from amplifier_core.validation.kinds import Kind, cleanup_of
+from amplifier_core.validation.members import check_member
+
+__all__ = ["run_checks"]
+
+# A module's own code may raise anything, and a module may call sys.exit() while it is imported.
+_FOREIGN_ERRORS: Final = (Exception, SystemExit)
+
+
+async def run_checks(
+    kind: Kind,
+    module_path: Path | str,
+    entry_point: str | None = None,
+    config: dict[str, Any] | None = None,
+    *,
+    may_decline: bool = False,
+) -> ValidationResult:
+    """Check a module against the contract of its kind. It is imported and mounted for real.
+
+    Args:
+        kind: what the module claims to be.
+        module_path: package folder, Python file, or dotted name.
+        entry_point: ``function`` or ``package.module:function`` where it is not ``mount`` of the package.
+        config: handed to ``mount`` (a copy).
+        may_decline: whether a ``mount`` that returns None and mounts nothing passes with a warning.
+    """
+    result = ValidationResult(kind.name, str(module_path))
+    module = _import(result, module_path, entry_point)
+    if module is None:
+        return result
+    mount = _find_mount(result, module, entry_point)
+    if mount is None:
+        return result
+    result.add(_check_signature(mount))
+    ready = check_on_session_ready(module)
+    if ready is not None:
+        result.add(ready)
+    await _mount_and_inspect(result, kind, mount, config, may_decline)
+    return result
+
+
+def _import(
+    result: ValidationResult, module_path: Path | str, entry_point: str | None
+) -> ModuleType | None:
+    try:
+        module = _import_package(module_path)
+        submodule = (entry_point or "").rpartition(":")[0]
+        if submodule:
+            module = importlib.import_module(submodule)
+    except _FOREIGN_ERRORS as error:
+        result.add(
+            ValidationCheck(
+                "module_importable",
+                False,
+                f"cannot import {module_path}: {type(error).__name__}: {error}",
+            )
+        )
+        return None
+    result.add(ValidationCheck("module_importable", True, f"imported as {module.__name__}"))
+    return module
+
+
+def _import_package(module_path: Path | str) -> ModuleType:
+    path = Path(module_path)
+    if path.is_dir() and not (path / "__init__.py").is_file():
+        inside = sorted(child.parent.name for child in path.glob("*/__init__.py"))
+        advice = f"give the package folder in it: {', '.join(inside)}" if inside else "add one"
+        raise ImportError(f"the folder has no __init__.py; {advice}")
+    if path.exists():
+        return import_from_path(path)
+    if isinstance(module_path, Path) or len(path.parts) > 1 or path.suffix == ".py":
+        raise ImportError("there is no such folder or file")
+    return importlib.import_module(module_path)
+
+
+def _find_mount(
+    result: ValidationResult, module: ModuleType, entry_point: str | None
+) -> Callable[..., Any] | None:
+    name = (entry_point or "").rpartition(":")[2] or "mount"
+    mount = getattr(module, name, None)
+    if not callable(mount):
+        found = "is not callable" if mount is not None else "is missing"
+        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
+        result.add(ValidationCheck("mount_exists", False, message))
+        return None
+    result.add(ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable"))
+    return mount
+
+
+def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:
+    faults: list[str] = []
+    arity = positional_arity(mount)
+    if arity < 2:
+        faults.append(f"takes {arity} arguments, not 2")
+    if not is_async(mount):
+        faults.append("is not async")
+    if faults:
+        message = f"mount {' and '.join(faults)}; write `async def mount(coordinator, config=None)`"
+        return ValidationCheck("mount_signature", False, message)
+    return ValidationCheck("mount_signature", True, "mount is async and takes coordinator, config")
+
+
+async def _mount_and_inspect(
+    result: ValidationResult,
+    kind: Kind,
+    mount: Callable[..., Any],
+    config: dict[str, Any] | None,
+    may_decline: bool,
+) -> None:
+    coordinator = _throwaway_coordinator()
+    returned: Any = None
+    try:
+        with warnings_logged() as logged:
+            returned = await _call(mount, coordinator, config)
+        instances = kind.instances(coordinator, returned)
+        check = _check_compliance(kind, coordinator, instances, returned, logged)
+        if may_decline and returned is None and not instances:
+            check.severity = "warning"
+        result.add(check)
+        for name, instance in instances:
+            label = f"{kind.name} {name!r}"
+            for member in kind.members:
+                result.add(check_member(member, instance, label))
+    except _FOREIGN_ERRORS as error:
+        result.add(_compliance(False, f"mount() raised {type(error).__name__}: {error}"))
+    finally:
+        await _clean_up(result, cleanup_of(returned), coordinator)
+
+
+async def _call(
+    mount: Callable[..., Any], coordinator: ModuleCoordinator, config: dict[str, Any] | None
+) -> Any:
+    pending = mount(coordinator, _copied(config or {}))
+    if not inspect.isawaitable(pending):
+        raise TypeError(f"it returned {type(pending).__name__}, which cannot be awaited")
+    return await pending
+
+
+def _copied(value: Any) -> Any:
+    """Containers copied, leaves shared: a trial mount must not eat the settings of the real one."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _check_compliance(
+    kind: Kind,
+    coordinator: ModuleCoordinator,
+    instances: list[tuple[str, Any]],
+    returned: object,
+    logged: list[str],
+) -> ValidationCheck:
+    if kind.name == "hook":
+        events = [event for event, names in coordinator.hooks.list_handlers().items() if names]
+        return _compliance(True, f"mount() registered handlers for {len(events)} events")
+    names = ", ".join(repr(name) for name, _ in instances)
+    lacking = [name for name, instance in instances if not kind.conforms(instance)]
+    if lacking:
+        return _compliance(False, f"{kind.name} {', '.join(lacking)} lacks members of the protocol")
+    if instances:
+        return _compliance(True, f"mount() brought {kind.name} {names}")
+    if callable(returned):
+        check = _compliance(True, f"mount() mounted no {kind.name} but returned a cleanup")
+        check.severity = "warning"
+        return check
+    reason = f" (it said: {'; '.join(logged)})" if logged else ""
+    return _compliance(
+        False,
+        f"mount() mounted no {kind.name} and returned {type(returned).__name__}{reason};"
+        f" mount it with `{kind.how_to_mount}`",
+    )
+
+
+def _compliance(passed: bool, message: str) -> ValidationCheck:
+    return ValidationCheck("protocol_compliance", passed, message)
+
+
+async def _clean_up(
+    result: ValidationResult, cleanup: Callable[[], Any] | None, coordinator: ModuleCoordinator
+) -> None:
+    try:
+        if cleanup is not None:
+            pending = cleanup()
+            if inspect.isawaitable(pending):
+                await pending
+    # The module's cleanup cannot make its contract worse, but whoever reads the report wants to know.
+    except _FOREIGN_ERRORS as error:
+        message = f"the cleanup returned by mount() raised {type(error).__name__}: {error}"
+        result.add(ValidationCheck("cleanup", False, message, "warning"))
+    await coordinator.cleanup()
+
+
+class _DenyAll:
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float, default: str
+    ) -> str:
+        return "Deny"
+
+
+class _Silent:
+    def show_message(self, message: str, level: str, source: str = "hook") -> None:
+        """Nobody is there to read it."""
+
+
+def _throwaway_coordinator() -> ModuleCoordinator:
+    """A coordinator of no session: nothing else is mounted, approvals are denied."""
+    session = SimpleNamespace(
+        session_id="validation",
+        parent_id=None,
+        config={"session": {"orchestrator": "none", "context": "none"}},
+    )
+    return ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())

@@ -1,0 +1,56 @@
+"""Real pytest runs in a folder of their own, inside this process."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+# Imported here so that the runs inside this process find the kernel loaded already.
+import amplifier_core.testing
+import amplifier_core.validation.behavioral
+import amplifier_core.validation.structural  # noqa: F401
+
+CONFIG = """
+    [pytest]
+    asyncio_mode = strict
+    asyncio_default_fixture_loop_scope = function
+    filterwarnings = error
+"""
+
+# Plugins of this environment that these runs have no use for, and that are slow to start.
+UNUSED_PLUGINS = [
+    f"-pno:{name}"
+    for name in ("cacheprovider", "hypothesispytest", "inline_snapshot", "benchmark", "xdist")
+]
+
+
+class Project:
+    """A folder with pytest settings in it, in which pytest is run."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.root = pytester.path
+        self.write("pytest.ini", CONFIG)
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    def module(self, module_id: str, code: str, **files: str) -> Path:
+        """A module's repository: ``amplifier-module-<id>/amplifier_module_<id>``; gives the package."""
+        package = f"amplifier-module-{module_id}/amplifier_module_{module_id.replace('-', '_')}"
+        for stem, text in files.items():
+            self.write(f"{package}/{stem}.py", text)
+        return self.write(f"{package}/__init__.py", code).parent
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        ini = str(self.root / "pytest.ini")
+        return self.pytester.runpytest_inprocess("-c", ini, *UNUSED_PLUGINS, *arguments)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    return Project(pytester)

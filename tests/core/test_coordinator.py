@@ -1,0 +1,262 @@
+"""Mount points, capabilities, contributions and cleanup."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.hooks import HookRegistry
+
+
+class Named:
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+
+class Session:
+    session_id = "s"
+    parent_id = "p"
+
+    def __init__(self, **session: Any) -> None:
+        self.config = {"session": session}
+
+
+@pytest.fixture
+def coordinator() -> ModuleCoordinator:
+    return ModuleCoordinator()
+
+
+def test_it_has_exactly_the_mount_points_of_the_contract(coordinator: ModuleCoordinator) -> None:
+    assert set(coordinator.mount_points) == {
+        "orchestrator",
+        "providers",
+        "tools",
+        "context",
+        "hooks",
+        "module-source-resolver",
+    }
+    assert isinstance(coordinator.hooks, HookRegistry)
+    assert coordinator.get("hooks") is coordinator.hooks
+    assert coordinator.get("orchestrator") is None
+
+
+async def test_several_modules_mount_by_name_or_by_their_own(
+    coordinator: ModuleCoordinator,
+) -> None:
+    named, other = Named("own"), Named("other")
+    await coordinator.mount("tools", named)
+    await coordinator.mount("tools", other, name="given")
+    assert coordinator.get("tools") == {"own": named, "given": other}
+    assert coordinator.get("tools", "given") is other
+    assert coordinator.get("tools", "missing") is None
+    assert coordinator.get("tools") is coordinator.mount_points["tools"]
+    assert coordinator.get_mounted("tools") is coordinator.get("tools")
+
+
+async def test_mounting_a_name_again_replaces_it_in_its_place(
+    coordinator: ModuleCoordinator,
+) -> None:
+    for name in ("a", "b", "a"):
+        await coordinator.mount("providers", Named(name), name=name)
+    assert list(coordinator.get("providers")) == ["a", "b"]
+
+
+async def test_single_points_hold_the_last_one(coordinator: ModuleCoordinator) -> None:
+    await coordinator.mount("context", "first", name="ignored")
+    await coordinator.mount("context", "second")
+    assert coordinator.get("context", "ignored") == "second"
+    await coordinator.unmount("context")
+    assert coordinator.get("context") is None
+
+
+async def test_the_session_spelling_means_orchestrator_and_context(
+    coordinator: ModuleCoordinator,
+) -> None:
+    await coordinator.mount("session", "loop", name="orchestrator")
+    await coordinator.mount("session", "memory", name="context")
+    assert coordinator.get("orchestrator") == coordinator.get("session", "orchestrator") == "loop"
+    await coordinator.unmount("session", "context")
+    assert coordinator.get("context") is None
+    with pytest.raises(ValueError, match="neither"):
+        coordinator.mount("session", "x", name="tools")
+
+
+def test_a_mount_takes_effect_without_being_awaited(coordinator: ModuleCoordinator) -> None:
+    coordinator.mount("module-source-resolver", "resolver")
+    assert coordinator.get("module-source-resolver") == "resolver"
+
+
+@pytest.mark.parametrize(
+    ("point", "module", "error"),
+    [
+        ("nowhere", Named("x"), ValueError),
+        ("hooks", Named("x"), ValueError),
+        ("tools", object(), ValueError),
+        ("tools", Named(3), TypeError),
+    ],
+)
+def test_what_cannot_be_mounted_is_refused(
+    coordinator: ModuleCoordinator, point: str, module: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        coordinator.mount(point, module)
+
+
+async def test_unmounting(coordinator: ModuleCoordinator) -> None:
+    await coordinator.mount("tools", Named("a"))
+    await coordinator.unmount("tools", "a")
+    await coordinator.unmount("tools", "a")
+    await coordinator.unmount("hooks")
+    assert coordinator.get("tools") == {}
+    with pytest.raises(ValueError, match="Name required"):
+        coordinator.unmount("tools")
+    for call in (coordinator.unmount, coordinator.get):
+        with pytest.raises(ValueError, match="Unknown mount point: nowhere"):
+            call("nowhere")
+
+
+def test_facts_of_the_session_are_reachable() -> None:
+    session = Session(injection_budget_per_turn=5, injection_size_limit=7)
+    coordinator = ModuleCoordinator(session, approval_system="a", display_system="d")
+    assert (coordinator.session_id, coordinator.parent_id) == ("s", "p")
+    assert coordinator.config is session.config
+    assert coordinator.session is session
+    assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 7)
+    assert (coordinator.approval_system, coordinator.display_system) == ("a", "d")
+    with pytest.raises(AttributeError):
+        ModuleCoordinator(object())
+
+
+def test_without_a_session_it_is_empty(coordinator: ModuleCoordinator) -> None:
+    assert (coordinator.session_id, coordinator.parent_id, coordinator.config) == ("", None, {})
+    assert coordinator.session.session_id == ""
+    assert coordinator.injection_size_limit is None
+    coordinator.todo_state = []  # type: ignore[attr-defined] - modules set attributes of their own
+    coordinator.session_state["shared"] = 1
+
+
+def test_capabilities(coordinator: ModuleCoordinator) -> None:
+    assert coordinator.get_capability("x") is None
+    coordinator.register_capability("x", 1)
+    coordinator.register_capability("x", 2)
+    assert coordinator.get_capability("x") == 2
+
+
+async def test_contributions_come_in_order_without_none_and_without_the_failing(
+    coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def later() -> list[str]:
+        return ["b"]
+
+    def broken() -> None:
+        raise RuntimeError("boom")
+
+    for name, callback in [
+        ("a", lambda: ["a"]),
+        ("none", lambda: None),
+        ("broken", broken),
+        ("b", later),
+        ("a", lambda: ["a"]),
+    ]:
+        coordinator.register_contributor("c", name, callback)
+    assert await coordinator.collect_contributions("c") == [["a"], ["b"], ["a"]]
+    assert await coordinator.collect_contributions("unknown") == []
+    assert "'broken'" in caplog.text
+    assert [entry["name"] for entry in coordinator.channels["c"]][:2] == ["a", "none"]
+
+
+async def test_a_contributor_that_gives_up_ends_the_collection(
+    coordinator: ModuleCoordinator,
+) -> None:
+    def gives_up() -> None:
+        raise asyncio.CancelledError
+
+    coordinator.register_contributor("c", "a", lambda: 1)
+    coordinator.register_contributor("c", "b", gives_up)
+    coordinator.register_contributor("c", "c", lambda: 2)
+    assert await coordinator.collect_contributions("c") == [1]
+
+
+async def test_cancelling_a_collection_is_not_swallowed(coordinator: ModuleCoordinator) -> None:
+    entered = asyncio.Event()
+
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    coordinator.register_contributor("c", "slow", slow)
+    task = asyncio.create_task(coordinator.collect_contributions("c"))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cleanups_run_backwards_and_all_of_them(
+    coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    async def later() -> None:
+        ran.append("async")
+
+    def broken() -> None:
+        ran.append("broken")
+        raise RuntimeError("boom")
+
+    for function in (lambda: ran.append("first"), later, broken, None, "not callable"):
+        coordinator.register_cleanup(function)
+    with caplog.at_level(logging.ERROR):
+        await coordinator.cleanup()
+    assert ran == ["broken", "async", "first"]
+    assert "boom" in caplog.text
+    await coordinator.cleanup()
+    assert len(ran) == 6
+
+
+async def test_an_interrupt_in_a_cleanup_comes_out_after_the_others(
+    coordinator: ModuleCoordinator,
+) -> None:
+    ran: list[str] = []
+
+    def interrupt(error: BaseException) -> Any:
+        def cleanup() -> None:
+            raise error
+
+        return cleanup
+
+    coordinator.register_cleanup(lambda: ran.append("last"))
+    coordinator.register_cleanup(interrupt(KeyboardInterrupt()))
+    coordinator.register_cleanup(interrupt(asyncio.CancelledError()))
+    with pytest.raises(asyncio.CancelledError):
+        await coordinator.cleanup()
+    assert ran == ["last"]
+
+
+async def test_cancelling_moves_the_token_and_nothing_else(coordinator: ModuleCoordinator) -> None:
+    told: list[str] = []
+    coordinator.cancellation.on_cancel(lambda: told.append("told"))
+    coordinator.hooks.register("cancel:requested", lambda e, d: told.append(e))
+    await coordinator.request_cancel()
+    assert coordinator.cancellation.is_graceful
+    await coordinator.request_cancel(immediate=True)
+    assert coordinator.cancellation.is_immediate
+    assert told == []
+
+
+async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:
+    await coordinator.mount("tools", Named("t"))
+    coordinator.register_capability("c", 1)
+    assert coordinator.to_dict() == {
+        "tools": ["t"],
+        "providers": [],
+        "capabilities": ["c"],
+        "has_orchestrator": False,
+        "has_context": False,
+        "has_approval_provider": False,
+        "has_display_service": False,
+    }
+    coordinator.display_system = object()
+    assert coordinator.to_dict()["has_display_service"] is True

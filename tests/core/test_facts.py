@@ -1,0 +1,149 @@
+"""Names others rely on: exports, events, capabilities, errors, correlation."""
+
+import subprocess
+import sys
+
+import pytest
+
+import amplifier_core
+from amplifier_core import capabilities, correlation, events, llm_errors, module_sources
+from amplifier_core.approval import ApprovalSystem
+from amplifier_core.display import DisplaySystem
+
+
+def test_everything_exported_is_there() -> None:
+    missing = [name for name in amplifier_core.__all__ if not hasattr(amplifier_core, name)]
+    assert missing == []
+    assert set(amplifier_core.__all__) <= set(dir(amplifier_core))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        amplifier_core.nonsense  # noqa: B018
+
+
+def test_the_names_static_checkers_see_are_the_names_loaded_on_use() -> None:
+    import ast
+    import inspect
+
+    tree = ast.parse(inspect.getsource(amplifier_core))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        (alias.asname, node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for name, module, original in seen - {("capabilities", "amplifier_core", "capabilities")}:
+        assert name is not None
+        value = getattr(amplifier_core, name)
+        assert module is not None
+        assert value is getattr(sys.modules[module], original)
+    assert {name for name, _, _ in seen} == set(amplifier_core.__all__) - {
+        "RUST_AVAILABLE",
+        "__version__",
+    }
+
+
+def test_one_object_under_every_path() -> None:
+    from amplifier_core import coordinator, hooks, models, session
+
+    assert amplifier_core.HookResult is models.HookResult is hooks.HookResult
+    assert amplifier_core.HookRegistry is hooks.HookRegistry is amplifier_core.RustHookRegistry
+    assert amplifier_core.ModuleCoordinator is coordinator.ModuleCoordinator
+    assert amplifier_core.AmplifierSession is session.AmplifierSession
+    assert amplifier_core.llm_errors is llm_errors
+    assert amplifier_core.RUST_AVAILABLE is False
+
+
+def test_importing_the_kernel_loads_neither_pydantic_nor_pytest() -> None:
+    program = (
+        "import sys, amplifier_core;"
+        "print([m for m in ('pydantic', 'pytest', 'yaml', 'httpx') if m in sys.modules]);"
+        "import amplifier_core.validation, amplifier_core.validation.base;"
+        "import amplifier_core.loader, amplifier_core.coordinator;"
+        "print('pytest' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "False"]
+
+
+def test_a_constant_is_named_after_its_event() -> None:
+    named = {name: value for name, value in vars(events).items() if name.isupper()}
+    everything = named.pop("ALL_EVENTS")
+    assert {name: value.upper().replace(":", "_") for name, value in named.items()} == {
+        name: name for name in named
+    }
+    assert sorted(everything) == sorted(named.values())
+    assert len(everything) == 43
+
+
+def test_capabilities_are_lower_case_names() -> None:
+    named = {name: value for name, value in vars(capabilities).items() if name.isupper()}
+    everything = named.pop("ALL_WELL_KNOWN_CAPABILITIES")
+    assert all(value == name.lower() for name, value in named.items())
+    assert everything == list(named.values())
+    assert len(everything) == 16
+
+
+def test_protocols_of_the_app_can_be_checked_at_run_time() -> None:
+    assert not isinstance(object(), ApprovalSystem)
+    assert not isinstance(object(), DisplaySystem)
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "retryable"),
+    [
+        ("RateLimitError", "LLMError", True),
+        ("QuotaExceededError", "RateLimitError", False),
+        ("AuthenticationError", "LLMError", False),
+        ("AccessDeniedError", "AuthenticationError", False),
+        ("ContextLengthError", "LLMError", False),
+        ("ContentFilterError", "LLMError", False),
+        ("InvalidRequestError", "LLMError", False),
+        ("ProviderUnavailableError", "LLMError", True),
+        ("NetworkError", "ProviderUnavailableError", True),
+        ("LLMTimeoutError", "LLMError", True),
+        ("NotFoundError", "LLMError", False),
+        ("StreamError", "LLMError", True),
+        ("AbortError", "LLMError", False),
+        ("ConfigurationError", "LLMError", False),
+        ("InvalidToolCallError", "LLMError", False),
+    ],
+)
+def test_the_tree_of_model_errors(name: str, parent: str, retryable: bool) -> None:
+    kind = getattr(llm_errors, name)
+    assert kind.__bases__ == (getattr(llm_errors, parent),)
+    error = kind("m")
+    assert error.retryable is retryable
+    assert kind("m", retryable=not retryable).retryable is not retryable
+    assert (error.provider, error.model, error.status_code, error.retry_after) == (None,) * 4
+    assert error.delay_multiplier == 1.0
+    assert str(error) == "m"
+
+
+def test_an_error_shows_what_is_not_default() -> None:
+    error = llm_errors.LLMError("m", provider="p", status_code=500, retry_after=2.0)
+    assert repr(error) == "LLMError('m', provider='p', status_code=500, retry_after=2.0)"
+    call = llm_errors.InvalidToolCallError("m", tool_name="t", raw_arguments="{")
+    assert (call.tool_name, call.raw_arguments) == ("t", "{")
+    assert repr(call) == "InvalidToolCallError('m', tool_name='t', raw_arguments='{')"
+    with pytest.raises(TypeError):
+        llm_errors.InvalidToolCallError("m", retry_after=1)  # type: ignore[call-arg]
+
+
+def test_ids_outside_the_events_of_a_call_are_only_the_explicit_ones() -> None:
+    assert correlation.resolve_request_id("tool:pre") is None
+    assert correlation.resolve_request_id("tool:pre", "x") == "x"
+    opened = correlation.resolve_request_id("llm:request")
+    assert correlation.current_request_id() == opened
+    correlation.reset_request_id()
+    assert correlation.current_request_id() is None
+    assert correlation.new_request_id() != correlation.new_request_id()
+
+
+def test_folders_as_module_sources() -> None:
+    source = module_sources.FileSystemModuleSource(["a"])
+    source.get_module_paths().append("b")
+    assert source.get_module_paths() == ["a"]
+    assert source.get_mention_mappings() == {}
+    assert not issubclass(module_sources.ModuleNotFoundError, ImportError)

@@ -1,0 +1,406 @@
+"""Dispatch order, what handlers see, and how their answers merge."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from amplifier_core import events
+from amplifier_core.hook_answers import INVALID_RESPONSE, passed_on
+from amplifier_core.hooks import HookRegistry
+from amplifier_core.message_models import ChatResponse, TextBlock
+from amplifier_core.models import HookResult
+
+
+@pytest.fixture
+def hooks() -> HookRegistry:
+    return HookRegistry()
+
+
+def answering(**fields: Any) -> Any:
+    async def handler(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(**fields)
+
+    return handler
+
+
+# Registration
+
+
+async def test_handlers_run_by_priority_then_in_order_of_registration(hooks: HookRegistry) -> None:
+    ran: list[str] = []
+    for name, priority in [("c", 10), ("a", -5), ("d", 10), ("b", 0)]:
+        hooks.register("e", lambda e, d, n=name: ran.append(n), priority=priority, name=name)
+    await hooks.emit("e", {})
+    assert ran == ["a", "b", "c", "d"]
+    assert hooks.list_handlers("e") == {"e": ["a", "b", "c", "d"]}
+
+
+async def test_unregistering_removes_that_very_handler_and_is_idempotent(
+    hooks: HookRegistry,
+) -> None:
+    ran: list[int] = []
+    first = hooks.register("e", lambda e, d: ran.append(1), name="same")
+    hooks.on("e", lambda e, d: ran.append(2), name="same")
+    first()
+    first()
+    await hooks.emit("e", {})
+    assert ran == [2]
+
+
+async def test_unregistering_by_name_removes_the_one_registered_last_on_any_event(
+    hooks: HookRegistry,
+) -> None:
+    ran: list[str] = []
+    hooks.register("e", lambda e, d: ran.append("old"), name="same")
+    hooks.register("f", lambda e, d: ran.append("new"), name="same")
+    hooks.unregister("same")
+    hooks.unregister("unknown")
+    await hooks.emit("e", {})
+    await hooks.emit("f", {})
+    assert ran == ["old"]
+    assert hooks.list_handlers() == {"e": ["same"], "f": []}
+    assert hooks.list_handlers("never") == {"never": []}
+
+
+def test_names_are_made_up_and_priorities_are_integers(hooks: HookRegistry) -> None:
+    hooks.register("e", answering())
+    hooks.register("e", answering())
+    first, second = hooks.list_handlers("e")["e"]
+    assert first != second
+    assert first.startswith("_auto_e_")
+    with pytest.raises(TypeError, match="int"):
+        hooks.register("e", answering(), priority=1.5)  # type: ignore[arg-type]
+
+
+async def test_handlers_added_or_removed_during_an_event_take_effect_after_it(
+    hooks: HookRegistry,
+) -> None:
+    ran: list[str] = []
+
+    def first(event: str, data: dict[str, Any]) -> None:
+        ran.append("first")
+        hooks.register("e", lambda e, d: ran.append("late"))
+        remove_second()
+
+    hooks.register("e", first)
+    remove_second = hooks.register("e", lambda e, d: ran.append("second"))
+    await hooks.emit("e", {})
+    assert ran == ["first", "second"]
+
+
+def test_event_names_are_reachable_from_the_registry() -> None:
+    assert HookRegistry.TOOL_PRE == events.TOOL_PRE == "tool:pre"
+    assert HookRegistry.ORCHESTRATOR_COMPLETE == "orchestrator:complete"
+
+
+# What handlers see
+
+
+async def test_nobody_listening_returns_the_data_untouched(hooks: HookRegistry) -> None:
+    hooks.set_default_fields(session_id="s")
+    data = {"a": [1]}
+    result = await hooks.emit("e", data)
+    assert result.action == "continue"
+    assert result.data is data
+    assert (await hooks.emit("e", None)).data == {}
+
+
+async def test_defaults_lie_under_the_data_and_the_timestamp_is_the_kernels(
+    hooks: HookRegistry,
+) -> None:
+    seen: list[dict[str, Any]] = []
+    hooks.register("e", lambda e, d: seen.append(dict(d)))
+    hooks.set_default_fields(session_id="s", other=1)
+    hooks.set_default_fields(session_id="s")
+    result = await hooks.emit("e", {"session_id": "own", "timestamp": "old"})
+    assert seen[0]["session_id"] == "own"
+    assert "other" not in seen[0]
+    assert seen[0]["timestamp"].endswith("+00:00")
+    assert result.data == seen[0]
+
+
+async def test_no_handler_can_change_what_the_caller_or_the_next_one_sees(
+    hooks: HookRegistry,
+) -> None:
+    seen: list[Any] = []
+
+    def vandal(event: str, data: dict[str, Any]) -> None:
+        data["messages"][0]["content"] = "changed"
+        data["messages"].append("more")
+        data["response"].content[0].text = "changed"
+        data["new"] = 1
+        del data["kept"]
+
+    def witness(event: str, data: dict[str, Any]) -> None:
+        seen.append((data["messages"], data["response"].content[0].text, "new" in data))
+        seen.append(data["kept"])
+
+    hooks.register("e", vandal)
+    hooks.register("e", witness)
+    data = {
+        "messages": [{"content": "original"}],
+        "response": ChatResponse(content=[TextBlock(text="original")]),
+        "kept": True,
+    }
+    result = await hooks.emit("e", data)
+    assert seen == [([{"content": "original"}], "original", False), True]
+    assert data["messages"] == [{"content": "original"}]
+    assert data["response"].content[0].text == "original"
+    assert result.data is not None
+    assert result.data["messages"] == [{"content": "original"}]
+
+
+async def test_a_model_as_data_counts_as_its_fields_and_other_data_passes_as_it_is(
+    hooks: HookRegistry,
+) -> None:
+    seen: list[Any] = []
+    hooks.register("e", lambda e, d: seen.append(d))
+    await hooks.emit("e", TextBlock(text="t"))
+    assert seen[0]["text"] == "t"
+    result = await hooks.emit("e", None)
+    assert seen[1] is None
+    assert result.data == {}
+    assert (await hooks.emit("e", [1])).data == {}
+
+
+async def test_request_ids_follow_a_model_call_through_its_events(hooks: HookRegistry) -> None:
+    opened = await hooks.emit("llm:request", {})
+    assert opened.data is not None
+    request_id = opened.data["request_id"]
+    retry = await hooks.emit("provider:retry", {})
+    closed = await hooks.emit("llm:response", {})
+    after = await hooks.emit("provider:retry", {})
+    assert retry.data == closed.data == {"request_id": request_id}
+    assert after.data == {}
+    assert (await hooks.emit("llm:request", {"request_id": "own"})).data == {"request_id": "own"}
+    assert (await hooks.emit("provider:error", {})).data == {"request_id": "own"}
+
+
+async def test_handlers_may_be_sync_or_async_or_objects(hooks: HookRegistry) -> None:
+    class Callable:
+        async def __call__(self, event: str, data: dict[str, Any]) -> HookResult:
+            return HookResult(action="modify", data={**data, "object": True})
+
+    hooks.register("e", Callable())
+    hooks.register("e", lambda e, d: HookResult(action="modify", data={**d, "sync": True}))
+    result = await hooks.emit("e", {})
+    assert result.data is not None
+    assert result.data["object"] is result.data["sync"] is True
+
+
+# How answers merge
+
+
+async def test_a_modification_replaces_the_data_for_the_rest_and_for_the_caller(
+    hooks: HookRegistry,
+) -> None:
+    seen: list[Any] = []
+    hooks.register("e", answering(action="modify", data={"b": 2}), priority=1)
+    hooks.register("e", answering(action="modify"), priority=2)
+    hooks.register("e", lambda e, d: seen.append(dict(d)), priority=3)
+    result = await hooks.emit("e", {"a": 1})
+    assert seen == [{"b": 2}]
+    assert result.action == "modify"
+    assert result.data == {"b": 2}
+
+
+async def test_an_empty_modification_is_no_modification(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(action="modify"))
+    assert (await hooks.emit("e", {"a": 1})).action == "continue"
+
+
+async def test_deny_ends_the_chain_at_once(hooks: HookRegistry) -> None:
+    ran: list[int] = []
+    hooks.register("e", answering(action="inject_context", context_injection="x"))
+    hooks.register("e", answering(action="ask_user", approval_prompt="?"))
+    hooks.register("e", answering(action="modify", data={"m": 1}))
+    hooks.register("e", answering(action="deny", reason="no"))
+    hooks.register("e", lambda e, d: ran.append(1))
+    result = await hooks.emit("e", {})
+    assert (result.action, result.reason, result.data) == ("deny", "no", {"m": 1})
+    assert ran == []
+
+
+async def test_the_first_question_wins_over_injections_and_modifications(
+    hooks: HookRegistry,
+) -> None:
+    hooks.register("e", answering(action="inject_context", context_injection="x"))
+    hooks.register("e", answering(action="ask_user", approval_prompt="first"))
+    hooks.register("e", answering(action="ask_user", approval_prompt="second"))
+    hooks.register("e", answering(action="modify", data={"m": 1}))
+    result = await hooks.emit("e", {})
+    assert (result.action, result.approval_prompt, result.data) == ("ask_user", "first", {"m": 1})
+
+
+async def test_one_injection_comes_back_as_it_is_with_its_author(hooks: HookRegistry) -> None:
+    hooks.register(
+        "e",
+        answering(
+            action="inject_context",
+            context_injection="x",
+            context_injection_role="user",
+            ephemeral=True,
+            user_message="told",
+        ),
+        name="author",
+    )
+    result = await hooks.emit("e", {"a": 1})
+    assert (result.action, result.context_injection, result.user_message) == (
+        "inject_context",
+        "x",
+        "told",
+    )
+    (item,) = result.context_injections
+    assert (item.content, item.role, item.ephemeral) == ("x", "user", True)
+    assert (item.hook_name, item.event) == ("author", "e")
+    assert result.data is not None
+    assert result.data["a"] == 1
+
+
+async def test_several_injections_are_joined_and_kept_apart(hooks: HookRegistry) -> None:
+    hooks.register(
+        "e",
+        answering(
+            action="inject_context",
+            context_injection="one",
+            context_injection_role="user",
+            suppress_output=True,
+            user_message="dropped",
+        ),
+        name="a",
+    )
+    hooks.register("e", answering(action="inject_context"), name="without text")
+    hooks.register(
+        "e",
+        answering(
+            action="inject_context",
+            context_injection="",
+            ephemeral=True,
+            append_to_last_tool_result=True,
+        ),
+        name="b",
+    )
+    result = await hooks.emit("e", {})
+    assert result.context_injection == "one\n\n"
+    assert result.context_injection_role == "user"
+    assert result.ephemeral is False
+    assert result.suppress_output is True
+    assert result.append_to_last_tool_result is True
+    assert result.user_message is None
+    assert [item.hook_name for item in result.context_injections] == ["a", "b"]
+    assert [item.ephemeral for item in result.context_injections] == [False, True]
+
+
+# Handlers that fail
+
+
+async def test_a_failing_handler_is_logged_and_skipped(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(event: str, data: dict[str, Any]) -> None:
+        raise RuntimeError("boom")
+
+    async def cancelled(event: str, data: dict[str, Any]) -> None:
+        raise asyncio.CancelledError
+
+    hooks.register("e", broken, name="broken")
+    hooks.register("e", cancelled, name="cancelled")
+    hooks.register("e", "not callable", name="text")
+    hooks.register("e", answering(action="modify", data={"reached": True}))
+    with caplog.at_level(logging.ERROR):
+        result = await hooks.emit("e", {})
+    assert result.data == {"reached": True}
+    for name in ("broken", "cancelled", "text"):
+        assert f"'{name}'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["text", 1, True, [], object(), {"action": "unknown"}, {"data": "text"}, {"action": 5}],
+)
+async def test_an_answer_that_cannot_be_read_denies(hooks: HookRegistry, answer: Any) -> None:
+    hooks.register("e", lambda e, d: answer)
+    result = await hooks.emit("e", {})
+    assert (result.action, result.reason) == ("deny", INVALID_RESPONSE)
+
+
+async def test_dicts_look_alikes_and_subclasses_are_read_as_results(hooks: HookRegistry) -> None:
+    class Own(HookResult):
+        pass
+
+    from pydantic import BaseModel
+
+    class LookAlike(BaseModel):
+        action: str = "modify"
+        data: dict[str, Any] = {"like": 1}
+
+    hooks.register("a", lambda e, d: {"action": "deny", "reason": "r", "unknown": 1})
+    hooks.register("b", lambda e, d: Own(action="deny", reason="own"))
+    hooks.register("c", lambda e, d: LookAlike())
+    hooks.register("d", lambda e, d: {})
+    assert (await hooks.emit("a", {})).reason == "r"
+    assert (await hooks.emit("b", {})).reason == "own"
+    assert (await hooks.emit("c", {})).data == {"like": 1}
+    assert (await hooks.emit("d", {})).action == "continue"
+
+
+async def test_cancelling_the_caller_reaches_the_running_handler(hooks: HookRegistry) -> None:
+    entered = asyncio.Event()
+    told: list[str] = []
+
+    async def slow(event: str, data: dict[str, Any]) -> None:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    hooks.register("e", slow)
+    task = asyncio.create_task(hooks.emit("e", {}))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == ["cancelled"]
+
+
+# emit_and_collect
+
+
+async def test_collecting_returns_the_data_of_every_answer(hooks: HookRegistry) -> None:
+    async def broken(event: str, data: dict[str, Any]) -> None:
+        raise RuntimeError("boom")
+
+    async def slow(event: str, data: dict[str, Any]) -> HookResult:
+        await asyncio.sleep(60)
+        return HookResult(data={"too": "late"})
+
+    seen: list[Any] = []
+    hooks.set_default_fields(session_id="s")
+    hooks.register("e", answering(action="deny", data={"n": 1}))
+    hooks.register("e", broken)
+    hooks.register("e", slow)
+    hooks.register("e", answering())
+    hooks.register("e", lambda e, d: seen.append(dict(d)))
+    hooks.register("e", answering(data={"n": 2}))
+    assert await hooks.emit_and_collect("e", {"a": 1}, timeout=0.05) == [{"n": 1}, {"n": 2}]
+    assert seen == [{"a": 1}]
+    assert await hooks.emit_and_collect("nobody", {}) == []
+
+
+@pytest.mark.parametrize("timeout", [None, "1", True])
+async def test_collecting_needs_a_number_of_seconds(hooks: HookRegistry, timeout: Any) -> None:
+    with pytest.raises(TypeError):
+        await hooks.emit_and_collect("e", {}, timeout=timeout)
+
+
+def test_the_unvalidated_continue_result_equals_a_validated_one() -> None:
+    made, plain = passed_on({"a": 1}), HookResult(action="continue", data={"a": 1})
+    assert made == plain
+    assert made.model_dump() == plain.model_dump()
+    assert made.__pydantic_fields_set__ == plain.__pydantic_fields_set__
+    assert made.model_copy(update={"action": "deny"}).action == "deny"
+    assert made.context_injections is not passed_on({}).context_injections

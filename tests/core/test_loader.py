@@ -1,0 +1,433 @@
+"""How a module's mount function is found, validated, bound and kept apart from others."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_core import load_validation
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.loader import (
+    MODULE_FAILURE_REASONS,
+    ModuleLoader,
+    ModuleValidationError,
+    find_package,
+    kind_of,
+    module_failure_reason,
+)
+from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+from amplifier_core.package_import import import_from_path, origin_of
+
+TOOL = """
+    from amplifier_core.models import ToolResult
+    MOUNTS = []
+    class Tool:
+        name = "{name}"
+        description = "A tool"
+        input_schema = {{"type": "object"}}
+        def __init__(self, config): self.config = config
+        async def execute(self, input): return ToolResult(output=self.config)
+    async def mount(coordinator, config=None):
+        MOUNTS.append(config)
+        await coordinator.mount("tools", Tool(config), name="{name}")
+"""
+
+
+class Folder(ModuleSource):
+    def __init__(self, path: Path, entry_point: str | None = None) -> None:
+        self.path = path
+        if entry_point:
+            self.entry_point = entry_point
+
+    def resolve(self) -> Path:
+        return self.path
+
+
+class Resolver:
+    """Knows the modules it was given and remembers what it was asked."""
+
+    def __init__(self, **sources: ModuleSource) -> None:
+        self.sources = {name.replace("_", "-"): source for name, source in sources.items()}
+        self.asked: list[tuple[str, Any, Any]] = []
+
+    def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
+        self.asked.append((module_id, source_hint, profile_hint))
+        if module_id not in self.sources:
+            raise ModuleNotFoundError(f"no source for {module_id}")
+        return self.sources[module_id]
+
+
+@pytest.fixture(autouse=True)
+def _imports_undone() -> Iterator[None]:
+    modules, path = set(sys.modules), list(sys.path)
+    yield
+    for name in set(sys.modules) - modules:
+        if name.startswith(("amplifier_module_", "own_", "plain_")):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def package(folder: Path, name: str, code: str = TOOL, **files: str) -> Path:
+    path = folder / name
+    path.mkdir(parents=True)
+    text = dedent(code)
+    (path / "__init__.py").write_text(
+        text.format(name=name.removeprefix("amplifier_module_")) if code is TOOL else text
+    )
+    for file, content in files.items():
+        (path / f"{file}.py").write_text(dedent(content))
+    return folder
+
+
+def loader_with(resolver: Any) -> ModuleLoader:
+    coordinator = ModuleCoordinator()
+    coordinator.mount("module-source-resolver", resolver)
+    return ModuleLoader(coordinator)
+
+
+async def mounted(mount: Any) -> dict[str, Any]:
+    coordinator = ModuleCoordinator()
+    await mount(coordinator)
+    return coordinator.get("tools")
+
+
+# Without a resolver
+
+
+async def test_a_package_named_by_convention_is_found_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, "amplifier_module_tool_one")
+    monkeypatch.syspath_prepend(tmp_path)
+    loader = ModuleLoader()
+    first = await loader.load("tool-one", {"a": 1})
+    second = await loader.load("tool-one", {"a": 2})
+    third = await loader.load("tool-one")
+    assert (await mounted(first))["tool_one"].config == {"a": 1}
+    assert (await mounted(second))["tool_one"].config == {"a": 2}
+    assert (await mounted(third))["tool_one"].config == {}
+
+
+async def test_an_installed_entry_point_comes_first() -> None:
+    mount = await ModuleLoader().load("provider-mock", {})
+    coordinator = ModuleCoordinator()
+    await mount(coordinator)
+    assert list(coordinator.get("providers")) == ["mock"]
+
+
+async def test_what_is_nowhere_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not found via entry points or filesystem"):
+        await ModuleLoader(search_paths=[tmp_path]).load("tool-nowhere")
+
+
+async def test_a_package_that_fails_to_import_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, "amplifier_module_tool_broken", "import surely_not_installed")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match="surely_not_installed"):
+        await ModuleLoader().load("tool-broken")
+
+
+async def test_a_coordinator_without_that_mount_point_has_no_resolver() -> None:
+    class Bare:
+        def get(self, point: str) -> Any:
+            raise ValueError(point)
+
+    assert await ModuleLoader().load("provider-mock", coordinator=Bare())
+
+
+# With a resolver
+
+
+async def test_a_resolved_folder_is_validated_imported_and_mounted(tmp_path: Path) -> None:
+    resolver = Resolver(tool_two=Folder(package(tmp_path, "amplifier_module_tool_two")))
+    loader = loader_with(resolver)
+    mount = await loader.load("tool-two", {"a": 1}, source_hint="hint")
+    assert (await mounted(mount))["tool_two"].config == {"a": 1}
+    assert resolver.asked == [("tool-two", "hint", "hint")]
+    assert sys.path[0] == str(tmp_path)
+    loader.cleanup()
+    loader.cleanup()
+    assert str(tmp_path) not in sys.path
+
+
+async def test_resolvers_of_every_age_are_asked_in_their_own_words(tmp_path: Path) -> None:
+    source = Folder(package(tmp_path, "amplifier_module_tool_three"))
+    asked: list[Any] = []
+
+    class Oldest:
+        def resolve(self, module_id: str, profile_hint: Any = None) -> Any:
+            asked.append(profile_hint)
+            return source
+
+    class Positional:
+        def resolve(self, module_id: str, hint: Any) -> Any:
+            asked.append(hint)
+            return source
+
+    class OnlyId:
+        def resolve(self, module_id: str) -> Any:
+            asked.append(module_id)
+            return source
+
+    class Asynchronous:
+        async def async_resolve(self, module_id: str, **hints: Any) -> Any:
+            asked.append(hints)
+            return source
+
+        def resolve(self, module_id: str, **hints: Any) -> Any:
+            raise AssertionError("async_resolve comes first")
+
+    for resolver in (Oldest(), Positional(), OnlyId(), Asynchronous()):
+        await loader_with(resolver).load("tool-three", profile_source="h")
+    assert asked == ["h", "h", "tool-three", {"source_hint": "h", "profile_hint": "h"}]
+
+
+async def test_what_the_resolver_does_not_know_may_be_installed(tmp_path: Path) -> None:
+    loader = loader_with(Resolver())
+    assert await loader.load("provider-mock")
+    with pytest.raises(ModuleNotFoundError, match="no source for tool-nowhere"):
+        await loader.load("tool-nowhere")
+
+
+async def test_one_id_comes_from_one_folder(tmp_path: Path) -> None:
+    resolver = Resolver(tool_four=Folder(package(tmp_path / "a", "amplifier_module_tool_four")))
+    loader = loader_with(resolver)
+    await loader.load("tool-four")
+    assert await loader.load("tool-four")
+    resolver.sources["tool-four"] = Folder(package(tmp_path / "b", "amplifier_module_tool_four"))
+    with pytest.raises(ImportError, match="already loaded from"):
+        await loader.load("tool-four")
+    with pytest.raises(ImportError, match="already loaded from"):
+        await loader_with(resolver).load("tool-four")
+
+
+async def test_an_entry_point_of_the_source_names_what_to_import(tmp_path: Path) -> None:
+    package(tmp_path, "own_name", "", plugin=dedent(TOOL).format(name="own"))
+    source = Folder(tmp_path, "own_name.plugin:mount")
+    mount = await loader_with(Resolver(my_tool=source)).load("my-tool", {"a": 1})
+    assert (await mounted(mount))["own"].config == {"a": 1}
+
+
+async def test_an_entry_point_may_name_another_function_than_mount(tmp_path: Path) -> None:
+    code = dedent(TOOL).format(name="renamed").replace("def mount", "def setup")
+    package(tmp_path, "own_setup", code)
+    mount = await loader_with(Resolver(my_tool=Folder(tmp_path, "own_setup:setup"))).load("my-tool")
+    assert list(await mounted(mount)) == ["renamed"]
+
+
+async def test_a_provider_may_decline_to_mount(tmp_path: Path) -> None:
+    code = "async def mount(coordinator, config=None): return None"
+    source = Folder(package(tmp_path, "amplifier_module_provider_x", code))
+    mount = await loader_with(Resolver(provider_x=source)).load("provider-x")
+    assert await mount(ModuleCoordinator()) is None
+
+
+async def test_an_entry_point_without_its_function_is_invalid(tmp_path: Path) -> None:
+    package(tmp_path, "own_other")
+    source = Folder(tmp_path, "own_other:missing")
+    with pytest.raises(ModuleValidationError, match=r"mount_exists: own_other\.missing is missing"):
+        await loader_with(Resolver(my_tool=source)).load("my-tool")
+
+
+async def test_an_entry_point_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    source = Folder(tmp_path, "json:loads")
+    with pytest.raises(ImportError, match="already loaded from"):
+        await loader_with(Resolver(my_tool=source)).load("my-tool")
+
+
+async def test_a_module_that_fails_its_checks_is_not_loaded(tmp_path: Path) -> None:
+    code = "async def mount(coordinator, config=None): raise RuntimeError('no luck')"
+    source = Folder(package(tmp_path, "amplifier_module_tool_five", code))
+    with pytest.raises(ModuleValidationError, match="failed validation: protocol_compliance"):
+        await loader_with(Resolver(tool_five=source)).load("tool-five")
+
+
+async def test_a_resolver_module_is_not_validated(tmp_path: Path) -> None:
+    code = """
+        __amplifier_module_type__ = "resolver"
+        async def mount(coordinator, config=None):
+            await coordinator.mount("module-source-resolver", "it")
+    """
+    source = Folder(package(tmp_path, "amplifier_module_resolver_x", code))
+    mount = await loader_with(Resolver(resolver_x=source)).load("resolver-x")
+    coordinator = ModuleCoordinator()
+    await mount(coordinator)
+    assert coordinator.get("module-source-resolver") == "it"
+
+
+async def test_without_validators_a_folder_is_loaded_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_validation, "_installed", [])
+    source = Folder(
+        package(tmp_path, "amplifier_module_tool_six", "def mount(c, config): return 5")
+    )
+    mount = await loader_with(Resolver(tool_six=source)).load("tool-six")
+    assert await mount(ModuleCoordinator()) == 5
+
+
+# on_session_ready
+
+
+READY = """
+    __amplifier_module_type__ = "hook"
+    async def mount(coordinator, config=None): ...
+    {ready} on_session_ready(coordinator): ...
+"""
+
+
+async def test_a_function_for_later_rides_on_the_mount(tmp_path: Path) -> None:
+    code = READY.format(ready="async def")
+    source = Folder(package(tmp_path, "amplifier_module_hooks_ready", code))
+    mount = await loader_with(Resolver(hooks_ready=source)).load("hooks-ready")
+    module_id, function = mount.__on_session_ready__  # type: ignore[attr-defined]
+    assert module_id == "hooks-ready"
+    assert function.__name__ == "on_session_ready"
+
+
+async def test_it_must_be_async(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = READY.format(ready="def")
+    source = Folder(package(tmp_path, "amplifier_module_hooks_sync", code))
+    with pytest.raises(ModuleValidationError, match="on_session_ready"):
+        await loader_with(Resolver(hooks_sync=source)).load("hooks-sync")
+    monkeypatch.syspath_prepend(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        mount = await ModuleLoader().load("hooks-sync")
+    assert not hasattr(mount, "__on_session_ready__")
+    assert "is not async" in caplog.text
+
+
+def test_the_queue_of_functions_for_later() -> None:
+    loader = ModuleLoader()
+    loader.enqueue_on_session_ready("a", print)
+    loader.get_on_session_ready_queue().clear()
+    assert loader.get_on_session_ready_queue() == [("a", print)]
+    loader.clear_on_session_ready_queue()
+    assert loader.get_on_session_ready_queue() == []
+
+
+# Discovery
+
+
+async def test_discovery_lists_installed_modules_and_search_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "amplifier-module-loop-own").mkdir()
+    (tmp_path / "amplifier-module-file").write_text("")
+    found = {info.id: info for info in await ModuleLoader(search_paths=[tmp_path]).discover()}
+    assert (found["loop-own"].type, found["loop-own"].mount_point) == (
+        "orchestrator",
+        "orchestrator",
+    )
+    assert found["provider-mock"].version
+    assert "file" not in found
+    monkeypatch.setenv("AMPLIFIER_MODULES", f"{tmp_path}:{tmp_path / 'missing'}")
+    assert "loop-own" in {info.id for info in await ModuleLoader().discover()}
+
+
+async def test_initialize_mounts_what_was_loaded() -> None:
+    async def mount(coordinator: Any) -> str:
+        return coordinator
+
+    assert await ModuleLoader().initialize(mount, "c") == "c"
+
+
+# Kinds, folders, reasons
+
+
+@pytest.mark.parametrize(
+    ("module_id", "kind"),
+    [
+        ("tool-orchestrator", "orchestrator"),
+        ("loop-basic", "orchestrator"),
+        ("provider-x", "provider"),
+        ("tool-x", "tool"),
+        ("hooks-x", "hook"),
+        ("context-x", "context"),
+        ("anything", "tool"),
+    ],
+)
+def test_a_kind_is_guessed_from_the_id(module_id: str, kind: str) -> None:
+    assert kind_of(module_id) == kind
+
+
+def test_a_declared_kind_wins_and_must_exist() -> None:
+    declared = ModuleType("m")
+    declared.__amplifier_module_type__ = "hook"  # type: ignore[attr-defined]
+    assert kind_of("tool-x", declared) == "hook"
+    declared.__amplifier_module_type__ = "gadget"  # type: ignore[attr-defined]
+    with pytest.raises(ModuleValidationError, match="gadget") as caught:
+        kind_of("tool-x", declared)
+    assert caught.value.reason_code == "invalid_module_metadata"
+
+
+def test_the_package_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModuleValidationError, match="no package") as caught:
+        find_package("tool-x", tmp_path)
+    assert caught.value.reason_code == "invalid_package_layout"
+    package(tmp_path, "amplifier_module_other")
+    assert find_package("tool-x", tmp_path).name == "amplifier_module_other"
+    package(tmp_path, "amplifier_module_tool_x")
+    assert find_package("tool-x", tmp_path).name == "amplifier_module_tool_x"
+    (tmp_path / "__init__.py").write_text("")
+    assert find_package("tool-x", tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ModuleValidationError("m"), "validation_failed"),
+        (
+            ModuleValidationError("m", reason_code="invalid_package_layout"),
+            "invalid_package_layout",
+        ),
+        (ModuleNotFoundError("m"), "missing_source"),
+        (FileNotFoundError("m"), "missing_source"),
+        (AttributeError("no attribute 'mount'"), "invalid_entry_point"),
+        (AttributeError("other"), "unknown"),
+        (RuntimeError("m"), "unknown"),
+    ],
+)
+def test_an_exception_has_a_reason(error: Exception, reason: str) -> None:
+    assert module_failure_reason(error) == reason
+    assert reason in MODULE_FAILURE_REASONS
+
+
+# Importing from a place
+
+
+def test_files_and_folders_are_imported_under_their_own_name(tmp_path: Path) -> None:
+    (tmp_path / "plain_file.py").write_text("X = 1")
+    module = import_from_path(tmp_path / "plain_file.py")
+    assert (module.__name__, module.X) == ("plain_file", 1)
+    assert import_from_path(str(tmp_path / "plain_file.py")) is module
+    package(tmp_path, "plain_package", "from . import part", part="Y = 2")
+    assert import_from_path(tmp_path / "plain_package").part.Y == 2
+
+
+def test_what_is_no_package_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"__init__\.py is missing"):
+        import_from_path(tmp_path)
+    (tmp_path / "plain_text.txt").write_text("")
+    with pytest.raises(ImportError, match="cannot be imported as Python"):
+        import_from_path(tmp_path / "plain_text.txt")
+
+
+def test_a_failing_import_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "plain_broken.py").write_text("raise RuntimeError('boom')")
+    with pytest.raises(RuntimeError, match="boom"):
+        import_from_path(tmp_path / "plain_broken.py")
+    assert "plain_broken" not in sys.modules
+
+
+def test_what_has_no_file_has_no_origin() -> None:
+    assert origin_of(SimpleNamespace()) is None  # type: ignore[arg-type]

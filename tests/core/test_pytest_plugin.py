@@ -1,0 +1,514 @@
+"""The plugin in real pytest runs: finding the module, mounting it, cleaning up, and staying out of the way."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import amplifier_core.validation
+from tests.core.module_folders import ORCHESTRATOR, SAMPLES, TOOL
+from tests.core.pytest_projects import Project
+
+pytest_plugins = ["pytester"]
+
+ID_OF_KIND = {
+    "provider": "provider-parrot",
+    "tool": "tool-shout",
+    "hook": "hooks-watch",
+    "orchestrator": "loop-once",
+    "context": "context-notebook",
+}
+
+SHOW = """
+    def test_show(module_path, module_type, is_module_context):
+        name = module_path.name if module_path else None
+        assert (name, module_type, is_module_context) == {expected!r}
+"""
+
+
+# Finding the module
+
+
+@pytest.mark.parametrize("kind", ID_OF_KIND)
+def test_the_module_around_a_test_file_is_found(kind: str, project: Project) -> None:
+    module_id = ID_OF_KIND[kind]
+    package = project.module(module_id, "")
+    expected = (package.name, kind, True)
+    project.write(f"amplifier-module-{module_id}/tests/test_it.py", SHOW.format(expected=expected))
+    project.run().assert_outcomes(passed=1)
+
+
+def test_the_module_given_by_option_wins(project: Project) -> None:
+    project.module("tool-shout", "")
+    project.module("loop-once", "")
+    project.write(
+        "amplifier-module-tool-shout/tests/test_it.py",
+        SHOW.format(expected=("amplifier_module_loop_once", "orchestrator", True)),
+    )
+    project.run("--module-path", "amplifier-module-loop-once").assert_outcomes(passed=1)
+
+
+def test_the_module_in_the_working_folder_is_found(project: Project) -> None:
+    project.write("amplifier_module_hooks_watch/__init__.py", "")
+    project.write(
+        "tests/test_it.py", SHOW.format(expected=("amplifier_module_hooks_watch", "hook", True))
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_the_module_of_a_path_argument_is_found(project: Project) -> None:
+    project.module("context-notebook", "")
+    project.write(
+        "tests/test_it.py",
+        SHOW.format(expected=("amplifier_module_context_notebook", "context", True)),
+    )
+    project.run("tests/test_it.py::test_show", "amplifier-module-context-notebook").assert_outcomes(
+        passed=1
+    )
+
+
+def test_the_kind_can_be_given_where_the_name_does_not_say(project: Project) -> None:
+    project.write("mine/__init__.py", "")
+    project.write("test_it.py", SHOW.format(expected=("mine", "tool", True)))
+    project.run("--module-path", "mine", "--module-type", "tool").assert_outcomes(passed=1)
+
+
+def test_a_module_path_that_leads_nowhere_is_a_usage_error(project: Project) -> None:
+    result = project.run("--module-path", "no/such/folder")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--module-path no/such/folder*no such folder*"])
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "not JSON"), ("[]", "not a JSON object")])
+def test_a_config_that_is_no_json_object_is_a_usage_error(
+    text: str, why: str, project: Project
+) -> None:
+    result = project.run("--module-config", text)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--module-config*{why}*"])
+
+
+# An ordinary project
+
+
+def test_without_a_module_the_fixtures_say_so_and_skip(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        SHOW.format(expected=(None, None, False))
+        + """
+    import pytest
+
+    @pytest.mark.asyncio
+    async def test_a(tool_module): ...
+
+    @pytest.mark.asyncio
+    async def test_b(hook_cleanup): ...
+
+    @pytest.mark.asyncio
+    async def test_c(provider_module): ...
+
+    @pytest.mark.asyncio
+    async def test_d(orchestrator_module): ...
+
+    @pytest.mark.asyncio
+    async def test_e(context_module): ...
+""",
+    )
+    project.run().assert_outcomes(passed=1, skipped=5)
+
+
+def test_a_projects_own_fixtures_of_the_same_names_win(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.fixture
+        def coordinator():
+            return "mine"
+
+        @pytest.fixture
+        def module_path():
+            return "mine too"
+
+        def test_it(coordinator, module_path, is_module_context):
+            assert (coordinator, module_path, is_module_context) == ("mine", "mine too", True)
+        """,
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_an_ordinary_run_loads_no_kernel_module_behind_the_plugin(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import sys
+
+        def test_it():
+            loaded = [name for name in sys.modules if name.startswith("amplifier_core.")]
+            heavy = ("hooks", "models", "coordinator", "session", "testing", "validation")
+            assert [name for name in loaded if name.split(".")[1] in heavy] == []
+        """,
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    run = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_marker_is_registered(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.module_validation
+        def test_it(): ...
+        """,
+    )
+    project.run("--strict-markers", "-m", "module_validation").assert_outcomes(passed=1)
+    project.run("--markers").stdout.fnmatch_lines(["*module_validation:*"])
+
+
+# Mounting and cleaning up
+
+
+USE = """
+    import pytest
+
+    @pytest.mark.asyncio
+    async def test_it({fixture}, coordinator):
+        assert {condition}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "fixture", "condition"),
+    [
+        ("provider", "provider_module", "coordinator.get('providers', 'parrot') is provider_module"),
+        ("tool", "tool_module", "coordinator.get('tools', 'shout') is tool_module"),
+        ("orchestrator", "orchestrator_module", "coordinator.get('orchestrator') is orchestrator_module"),
+        ("context", "context_module", "coordinator.get('context') is context_module"),
+        ("hook", "hook_cleanup", "coordinator.hooks.list_handlers('tool:pre')['tool:pre']"),
+        ("hook", "hook_cleanup", "callable(hook_cleanup)"),
+    ],
+)  # fmt: skip
+def test_the_module_is_mounted_on_the_coordinator_of_the_test(
+    kind: str, fixture: str, condition: str, project: Project
+) -> None:
+    module_id = ID_OF_KIND[kind]
+    project.module(module_id, SAMPLES[kind])
+    project.write(
+        f"amplifier-module-{module_id}/tests/test_it.py",
+        USE.format(fixture=fixture, condition=condition),
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_a_hook_without_cleanup_gives_none(project: Project) -> None:
+    project.module("hooks-quiet", "async def mount(coordinator, config=None): ...\n")
+    project.write(
+        "amplifier-module-hooks-quiet/test_it.py",
+        USE.format(fixture="hook_cleanup", condition="hook_cleanup is None"),
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_the_first_of_several_mounted_tools_is_given(project: Project) -> None:
+    code = TOOL + '        await coordinator.mount("tools", Shout(), name="second")\n'
+    project.module("tool-two", code)
+    project.write(
+        "amplifier-module-tool-two/test_it.py",
+        USE.format(
+            fixture="tool_module", condition="tool_module is coordinator.get('tools')['shout']"
+        ),
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_a_mount_that_mounts_nothing_fails_the_test_and_is_cleaned_up(project: Project) -> None:
+    code = """
+        from pathlib import Path
+
+        async def mount(coordinator, config=None):
+            return lambda: Path("cleaned").touch()
+    """
+    project.module("tool-none", code)
+    project.write(
+        "amplifier-module-tool-none/test_it.py", USE.format(fixture="tool_module", condition="1")
+    )
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*mounted no tool and returned function*"])
+    assert (project.root / "cleaned").exists()
+
+
+@pytest.mark.parametrize("define", ["def", "async def"])
+def test_the_cleanup_runs_after_the_test(define: str, project: Project) -> None:
+    code = TOOL + (
+        "        from pathlib import Path\n"
+        '        coordinator.register_cleanup(Path("registered").touch)\n'
+        f"        {define} close():\n"
+        '            Path("closed").touch()\n'
+        "        return close\n"
+    )
+    project.module("tool-shout", code)
+    project.write(
+        "amplifier-module-tool-shout/test_it.py",
+        "from pathlib import Path\n"
+        + textwrap.dedent(
+            USE.format(fixture="tool_module", condition="not Path('closed').exists()")
+        ),
+    )
+    project.run().assert_outcomes(passed=1)
+    assert (project.root / "closed").exists()
+    assert (project.root / "registered").exists()
+
+
+RELATIVE = """
+    from __future__ import annotations
+
+    from dataclasses import dataclass
+
+    from .words import WORD
+
+    @dataclass
+    class Settings:
+        limit: int = 1
+
+    calls = []
+
+    class Tool:
+        name = "relative"
+        description = "Uses relative imports."
+        settings = Settings()
+
+        async def execute(self, input):
+            from .late import answer
+            calls.append(input)
+            return answer(f"{WORD} {len(calls)}")
+
+    async def mount(coordinator, config=None):
+        await coordinator.mount("tools", Tool())
+"""
+
+LATE = """
+    from amplifier_core.models import ToolResult
+
+    def answer(text):
+        return ToolResult(output=text)
+"""
+
+TWICE = """
+    import sys
+
+    import pytest
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("turn", [1, 2])
+    async def test_fresh(tool_module, turn):
+        assert "amplifier_module_tool_relative" not in sys.modules
+        assert (await tool_module.execute({})).output == "hello 1"
+"""
+
+
+def test_a_module_with_relative_imports_is_fresh_for_each_test(project: Project) -> None:
+    project.module("tool-relative", RELATIVE, words="WORD = 'hello'", late=LATE)
+    project.write("amplifier-module-tool-relative/tests/test_it.py", TWICE)
+    project.run().assert_outcomes(passed=2)
+    assert not [name for name in sys.modules if name.startswith("amplifier_module_tool_relative")]
+
+
+def test_the_given_config_reaches_mount(project: Project) -> None:
+    code = TOOL + '        assert config == {"key": "k"}\n'
+    project.module("tool-shout", code)
+    project.write(
+        "amplifier-module-tool-shout/test_it.py", USE.format(fixture="tool_module", condition="1")
+    )
+    project.run("--module-config", json.dumps({"key": "k"})).assert_outcomes(passed=1)
+    project.run().assert_outcomes(errors=1)
+
+
+def test_a_mounted_loop_runs_on_the_mock_dependencies(project: Project) -> None:
+    project.module("loop-once", ORCHESTRATOR)
+    project.write(
+        "amplifier-module-loop-once/test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_it(orchestrator_module, mock_deps):
+            context, providers, tools, hooks = mock_deps
+            assert list(providers) == ["default"]
+            assert list(tools) == ["test_tool"]
+            answer = await orchestrator_module.execute("Hi", context, providers, tools, hooks)
+            assert answer == "Mock response"
+            assert context.messages == [{"role": "user", "content": "Hi"}]
+        """,
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+# The suites
+
+
+COUNTS = {"provider": 5, "tool": 7, "hook": 7, "orchestrator": 6, "context": 10}
+
+SUITE = """
+    from amplifier_core.validation.behavioral import {title}BehaviorTests
+    from amplifier_core.validation.structural import {title}StructuralTests
+
+    class TestBehavior({title}BehaviorTests):
+        pass
+
+    class TestStructure({title}StructuralTests):
+        pass
+"""
+
+
+def write_suite(project: Project, kind: str, code: str) -> None:
+    module_id = ID_OF_KIND[kind]
+    project.module(module_id, code)
+    project.write(
+        f"amplifier-module-{module_id}/tests/test_suites.py", SUITE.format(title=kind.title())
+    )
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_a_good_module_of_each_kind_passes_its_suites(kind: str, project: Project) -> None:
+    write_suite(project, kind, SAMPLES[kind])
+    project.run().assert_outcomes(passed=COUNTS[kind] + 1)
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_without_a_module_the_suites_skip(kind: str, project: Project) -> None:
+    project.write("test_suites.py", SUITE.format(title=kind.title()))
+    project.run().assert_outcomes(skipped=COUNTS[kind] + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "failing"),
+    [
+        ("provider", 'id="parrot"', 'id=""', ["get_info_returns_valid_provider_info"]),
+        ("provider", "return [ModelInfo", "return (), [ModelInfo", ["list_models_returns_list"]),
+        ("provider", "return [ModelInfo", "return self.missing, [ModelInfo", ["list_models_returns"]),
+        ("provider", 'name = "parrot"', 'name = ""', ["provider_has_name", "structural"]),
+        ("provider", "response.tool_calls or []", "None", ["parse_tool_calls_returns_list"]),
+        ("tool", 'description = "Gives', 'description = "" # "', ["tool_has_description"]),
+        ("tool", '"text" not in input', "False", ["invalid_input_returns_error_result"]),
+        ("tool", 'return ToolResult(success=False, error={"message": "text is missing"})', "return 7",
+            ["execute_returns_tool_result", "tool_result_has_required_fields", "invalid_input"]),
+        ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return 7 / 0",
+            ["mount_succeeds", "structural"]),
+        ("hook", 'return coordinator.hooks.register("tool:pre", watch)',
+            'def close():\n            raise OSError\n        return close', ["cleanup_does_not_raise"]),
+        ("orchestrator", "return response.content[0].text", "return ''", ["execute_returns_string"]),
+        ("orchestrator", "return response.content[0].text", "return 7",
+            ["execute_returns_string", "execute_with_empty_prompt"]),
+        ("orchestrator", 'await provider.complete({"messages": await context.get_messages()})',
+            "await providers['default'].complete.side_effect", ["orchestrator_uses_provider"]),
+        ("orchestrator", 'await context.add_message({"role": "user", "content": prompt})', "pass",
+            ["orchestrator_updates_context"]),
+        ("context", "self.messages.append(message)", "pass",
+            ["message_round_trip", "multiple_messages", "get_messages_for_request"]),
+        ("context", "async def clear(self):\n            self.messages = []",
+            "async def clear(self): ...", ["clear_removes_messages"]),
+        ("context", "self.messages.append(message)", "self.messages.insert(0, message)",
+            ["multiple_messages"]),
+        ("context", "self.messages.append(message)",
+            "if 'role' not in message: raise OSError\n            self.messages.append(message)",
+            ["add_invalid_message_does_not_crash"]),
+        ("context", "async def clear(self):\n            self.messages = []",
+            "async def clear(self):\n            self.messages = []\n\n"
+            "        def _should_compact(self):\n            return None\n\n"
+            "        async def _compact_internal(self):\n            raise RuntimeError",
+            ["internal_should_compact_returns_bool", "internal_compact_does_not_crash"]),
+    ],
+)  # fmt: skip
+def test_a_fault_fails_the_test_that_is_about_it(
+    kind: str, old: str, new: str, failing: list[str], project: Project
+) -> None:
+    code = SAMPLES[kind].replace(old, new)
+    assert code != SAMPLES[kind]
+    write_suite(project, kind, code)
+    result = project.run("-rfE")
+    for name in failing:
+        result.stdout.fnmatch_lines([f"*{name}*"])
+    outcomes = result.parseoutcomes()
+    assert outcomes.get("failed", 0) + outcomes.get("errors", 0) >= len(failing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        (
+            "tool",
+            "return ToolResult(success=False",
+            "if not input:\n                    raise ValueError('text is missing')\n"
+            "                return ToolResult(success=False",
+        ),
+        (
+            "orchestrator",
+            'await context.add_message({"role": "user", "content": prompt})',
+            "if not prompt: raise ValueError('empty')\n"
+            '            await context.add_message({"role": "user", "content": prompt})',
+        ),
+        (
+            "context",
+            "self.messages.append(message)",
+            "if 'role' not in message: raise ValueError('no role')\n"
+            "            self.messages.append(message)",
+        ),
+        (
+            "context",
+            "async def clear(self):",
+            "async def _should_compact(self):\n            return False\n\n"
+            "        def _compact_internal(self, budget): ...\n\n"
+            "        async def clear(self):",
+        ),
+        (
+            "hook",
+            'return coordinator.hooks.register("tool:pre", watch)',
+            'remove = coordinator.hooks.register("prompt:submit", watch)\n\n'
+            "        async def close():\n            remove()\n        return close",
+        ),
+        ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return None"),
+        ("hook", "return HookResult(action=\"continue\")", "return data['tool_name']"),
+    ],
+)  # fmt: skip
+def test_what_a_contract_allows_passes(kind: str, old: str, new: str, project: Project) -> None:
+    code = SAMPLES[kind].replace(old, new)
+    assert code != SAMPLES[kind]
+    write_suite(project, kind, code)
+    project.run().assert_outcomes(passed=COUNTS[kind] + 1)
+
+
+def test_a_service_that_cannot_be_reached_skips_the_list_of_models(project: Project) -> None:
+    code = SAMPLES["provider"].replace(
+        "return [ModelInfo", "raise OSError('no network'), [ModelInfo"
+    )
+    write_suite(
+        project, "provider", code.replace(", [ModelInfo", "\n            return [ModelInfo")
+    )
+    result = project.run("-rs")
+    result.assert_outcomes(passed=COUNTS["provider"], skipped=1)
+    result.stdout.fnmatch_lines(["*gave no list of models: OSError: no network*"])
+
+
+def test_the_suites_can_be_run_straight_on_a_module(project: Project) -> None:
+    suites = Path(amplifier_core.validation.__file__).parent
+    package = project.module("tool-shout", TOOL)
+    result = project.run(
+        "-o", "python_classes=*Tests", "--module-path", str(package),
+        str(suites / "structural.py"), str(suites / "behavioral.py"),
+    )  # fmt: skip
+    others = sum(COUNTS.values()) - COUNTS["tool"] + len(COUNTS) - 1
+    result.assert_outcomes(passed=COUNTS["tool"] + 1, skipped=others)
+
+
+def test_run_straight_without_a_module_every_suite_skips(project: Project) -> None:
+    suites = Path(amplifier_core.validation.__file__).parent
+    result = project.run("-o", "python_classes=*Tests", str(suites / "structural.py"))
+    result.assert_outcomes(skipped=len(COUNTS))

@@ -1,0 +1,531 @@
+"""A session from its mount plan to its end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.message_models import ChatResponse, TextBlock
+from amplifier_core.models import ProviderInfo, ToolResult
+from amplifier_core.session import AmplifierSession
+from amplifier_core.testing import MockContextManager
+
+Mount = Callable[[Any, dict[str, Any]], Any]
+
+
+class Orchestrator:
+    """Answers as told, or fails."""
+
+    def __init__(self, answer: Any = "answer") -> None:
+        self.answer = answer
+        self.given: dict[str, Any] = {}
+
+    async def execute(self, prompt: str, context: Any, **given: Any) -> str:
+        self.given = {"prompt": prompt, "context": context, **given}
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Provider:
+    def __init__(self, name: str = "p") -> None:
+        self.name = name
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id=self.name, display_name=self.name)
+
+    async def list_models(self) -> list[Any]:
+        return []
+
+    async def complete(self, request: Any, **kwargs: Any) -> ChatResponse:
+        return ChatResponse(content=[TextBlock(text="x")])
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        return []
+
+
+class Tool:
+    name = "t"
+    description = "d"
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        return ToolResult()
+
+
+class Loader(ModuleLoader):
+    """Loads from a table of mount functions and remembers the order."""
+
+    def __init__(self, **modules: Mount) -> None:
+        super().__init__()
+        self.modules = {name.replace("_", "-"): mount for name, mount in modules.items()}
+        self.loaded: list[tuple[str, Any, dict[str, Any]]] = []
+        self.cleaned = 0
+
+    async def load(
+        self, module_id: str, config: Any = None, source_hint: Any = None, *_: Any, **__: Any
+    ) -> Any:
+        self.loaded.append((module_id, source_hint, config))
+        if module_id not in self.modules:
+            raise ValueError(f"{module_id} not found")
+        mount = self.modules[module_id]
+
+        async def bound(coordinator: Any) -> Any:
+            result = mount(coordinator, config)
+            return await result if asyncio.iscoroutine(result) else result
+
+        ready = getattr(mount, "ready", None)
+        if ready:
+            bound.__on_session_ready__ = (module_id, ready)  # type: ignore[attr-defined]
+        return bound
+
+    def cleanup(self) -> None:
+        self.cleaned += 1
+
+
+def at(point: str, module: Any, name: str | None = None, then: Any = None) -> Mount:
+    """A mount function that mounts `module` and returns `then`."""
+
+    async def mount(coordinator: Any, config: dict[str, Any]) -> Any:
+        await coordinator.mount(point, module, name=name)
+        return then
+
+    return mount
+
+
+def plan(**more: Any) -> dict[str, Any]:
+    return {
+        "session": {"orchestrator": "loop", "context": {"module": "memory", "config": {"c": 1}}},
+        "providers": [{"module": "provider-p", "config": {"k": 1}}],
+        **more,
+    }
+
+
+def modules(**more: Mount) -> dict[str, Mount]:
+    return {
+        "loop": at("orchestrator", Orchestrator()),
+        "memory": at("context", MockContextManager()),
+        "provider_p": at("providers", Provider(), "p"),
+        **more,
+    }
+
+
+def session(config: dict[str, Any] | None = None, /, **more: Mount) -> AmplifierSession:
+    return AmplifierSession(config or plan(), loader=Loader(**modules(**more)), session_id="s")
+
+
+def record(target: AmplifierSession, *names: str) -> list[tuple[str, dict[str, Any]]]:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    for name in names:
+        target.coordinator.hooks.register(name, lambda e, d: seen.append((e, dict(d))))
+    return seen
+
+
+# Construction
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "Configuration is required"),
+        (None, "Configuration is required"),
+        ({"session": {"context": "c"}}, "session.orchestrator"),
+        ({"session": {"orchestrator": "o"}}, "session.context"),
+        ({"session": {"orchestrator": "", "context": "c"}}, "session.orchestrator"),
+        ({"providers": []}, "session.orchestrator"),
+    ],
+)
+def test_a_plan_must_name_orchestrator_and_context(config: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AmplifierSession(config)
+
+
+def test_a_plan_is_a_mapping() -> None:
+    with pytest.raises(TypeError, match="list"):
+        AmplifierSession([1])  # type: ignore[arg-type]
+
+
+def test_facts_of_a_new_session() -> None:
+    config = plan()
+    new = AmplifierSession(config, parent_id="p", is_resumed=True)
+    assert new.config is config
+    assert len(new.session_id) == 36
+    assert (new.parent_id, new.is_resumed, new.initialized) == ("p", True, False)
+    assert new.coordinator.session is new
+    assert new.status.session_id == new.session_id
+    assert new.loader is None
+
+
+# Initialization
+
+
+async def test_modules_mount_in_the_order_of_the_contract() -> None:
+    target = session(
+        plan(
+            tools=[{"module": "tool-t", "source": "./t"}, {"no": "module"}],
+            hooks=[{"module": "hooks-h"}],
+        ),
+        tool_t=at("tools", Tool()),
+        hooks_h=lambda c, config: None,
+    )
+    await target.initialize()
+    await target.initialize()
+    assert target.loader.loaded == [
+        ("loop", None, {}),
+        ("memory", None, {"c": 1}),
+        ("provider-p", None, {"k": 1}),
+        ("tool-t", "./t", {}),
+        ("hooks-h", None, {}),
+    ]
+    assert target.initialized
+    assert list(target.coordinator.get("tools")) == ["t"]
+
+
+async def test_the_short_spelling_has_its_source_and_config_beside_it() -> None:
+    config = plan(orchestrator={"config": {"o": 1}})
+    config["session"] = {
+        "orchestrator": "loop",
+        "orchestrator_source": "./loop",
+        "context": "memory",
+    }
+    target = session(config)
+    await target.initialize()
+    assert target.loader.loaded[:2] == [("loop", "./loop", {"o": 1}), ("memory", None, {})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("loop", "orchestrator"), ("memory", "context manager")]
+)
+async def test_without_orchestrator_or_context_there_is_no_session(kind: str, text: str) -> None:
+    def broken(coordinator: Any, config: Any) -> None:
+        raise KeyError("why")
+
+    target = session(**{kind: broken})
+    with pytest.raises(RuntimeError, match=f"Cannot initialize without {text}: 'why'") as caught:
+        await target.initialize()
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert not target.initialized
+
+
+async def test_what_mount_returns_is_an_instance_or_a_cleanup() -> None:
+    ran: list[str] = []
+    tool = Tool()
+    target = session(
+        plan(tools=[{"module": name} for name in ("tool-a", "tool-b", "tool-c", "tool-d")]),
+        loop=lambda c, config: Orchestrator("auto"),
+        tool_a=lambda c, config: tool,
+        tool_b=at("tools", Tool(), "b", then=lambda: ran.append("b")),
+        tool_c=at("tools", same := Tool(), "c", then=same),
+        tool_d=at("tools", Tool(), "d", then=None),
+    )
+    async with target:
+        assert list(target.coordinator.get("tools")) == ["t", "b", "c", "d"]
+        assert target.coordinator.get("tools", "t") is tool
+        assert await target.execute("x") == "auto"
+    assert ran == ["b"]
+
+
+async def test_a_failing_module_is_told_and_the_session_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(coordinator: Any, config: Any) -> None:
+        raise RuntimeError("boom")
+
+    target = session(
+        plan(tools=[{"module": "tool-x"}], hooks=[{"module": "hooks-missing"}]), tool_x=broken
+    )
+    seen = record(target, "module:load_failed")
+    with caplog.at_level(logging.WARNING):
+        await target.initialize()
+    told = [
+        (
+            data["module_type"],
+            data["module_id"],
+            data["error"],
+            data["reason_code"],
+            data["degraded"],
+        )
+        for _, data in seen
+    ]
+    assert told == [
+        ("tool", "tool-x", "boom", "unknown", False),
+        ("hook", "hooks-missing", "hooks-missing not found", "unknown", False),
+    ]
+    assert seen[0][1]["error_type"] == "RuntimeError"
+    assert "tool-x" in caplog.text
+    assert await target.execute("x") == "answer"
+
+
+async def test_on_session_ready_runs_after_everything_is_mounted() -> None:
+    ran: list[Any] = []
+
+    async def ready(coordinator: Any) -> None:
+        ran.append(list(coordinator.get("tools")))
+
+    async def broken(coordinator: Any) -> None:
+        raise RuntimeError("boom")
+
+    first = at("providers", Provider(), "p")
+    first.ready = ready  # type: ignore[attr-defined]
+    last = at("tools", Tool(), "t")
+    last.ready = broken  # type: ignore[attr-defined]
+    target = session(plan(tools=[{"module": "tool-t"}]), provider_p=first, tool_t=last)
+    seen = record(target, "module:on_session_ready_failed")
+    await target.initialize()
+    assert ran == [["t"]]
+    assert (seen[0][1]["module_id"], seen[0][1]["error"]) == ("tool-t", "boom")
+
+
+# Providers
+
+
+async def test_a_provider_that_mounts_nothing_is_told_with_its_own_reason() -> None:
+    def no_key(coordinator: Any, config: Any) -> None:
+        logging.getLogger("some.provider").warning("No API key - provider not mounted")
+
+    target = session(provider_p=no_key)
+    seen = record(target, "module:load_failed")
+    await target.initialize()
+    ((_, data),) = seen
+    assert data["error"] == "No API key - provider not mounted"
+    assert data["degraded"] is True
+    with pytest.raises(RuntimeError, match="No providers mounted: provider-p: No API key"):
+        await target.execute("x")
+
+
+async def test_a_provider_that_says_nothing_is_told_all_the_same() -> None:
+    target = session(provider_p=lambda c, config: None)
+    seen = record(target, "module:load_failed")
+    await target.initialize()
+    assert seen[0][1]["error"] == "its mount function mounted nothing"
+
+
+async def test_a_failed_provider_leaves_no_trace() -> None:
+    earlier = Provider("earlier")
+
+    async def half(coordinator: Any, config: Any) -> None:
+        await coordinator.mount("providers", Provider("half"), name="p")
+        raise RuntimeError("boom")
+
+    target = session(
+        plan(providers=[{"module": "provider-p"}, {"module": "provider-q"}]),
+        provider_p=at("providers", earlier, "p"),
+        provider_q=half,
+    )
+    await target.initialize()
+    assert target.coordinator.get("providers") == {"p": earlier}
+
+
+async def test_instances_of_one_provider_are_kept_apart() -> None:
+    def make(coordinator: Any, config: dict[str, Any]) -> Any:
+        return at("providers", Provider(config["n"]), "p")(coordinator, config)
+
+    entries = [
+        {"module": "provider-p", "config": {"n": "default"}},
+        {"module": "provider-p", "instance_id": "second", "config": {"n": "2"}},
+        {"module": "provider-p", "instance_id": "third", "config": {"n": "3"}},
+    ]
+    target = session(plan(providers=entries), provider_p=make)
+    await target.initialize()
+    names = {key: provider.name for key, provider in target.coordinator.get("providers").items()}
+    assert names == {"p": "default", "second": "2", "third": "3"}
+
+
+@pytest.mark.parametrize("instance_id", [None, "same"])
+async def test_entries_that_cannot_be_told_apart_are_an_error(instance_id: Any) -> None:
+    entry = {"module": "provider-p", "instance_id": instance_id}
+    target = session(plan(providers=[entry, entry]))
+    with pytest.raises(ValueError, match="more than once"):
+        await target.initialize()
+    assert [name for name, _, _ in target.loader.loaded] == ["loop", "memory"]
+
+
+async def test_capabilities_may_watch_providers_being_loaded() -> None:
+    watched: list[Any] = []
+
+    async def before(coordinator: Any, entry: dict[str, Any]) -> None:
+        watched.append(("before", entry["module"], entry.get("instance_id")))
+        entry["config"]["k"] = "changed"
+
+    def after(coordinator: Any, entry: dict[str, Any], error: Exception) -> None:
+        watched.append(("after", entry["module"], str(error)))
+
+    target = session(
+        plan(
+            providers=[
+                {"module": "provider-p", "config": {"k": 1}, "instance_id": "i"},
+                {"module": "provider-missing"},
+            ]
+        )
+    )
+    target.coordinator.register_capability("provider.before_load", before)
+    target.coordinator.register_capability("provider.load_failure", after)
+    await target.initialize()
+    assert watched == [
+        ("before", "provider-p", "i"),
+        ("before", "provider-missing", None),
+        ("after", "provider-missing", "provider-missing not found"),
+    ]
+    assert target.loader.loaded[2] == ("provider-p", None, {"k": 1})
+
+
+# Execution
+
+
+async def test_the_orchestrator_is_given_everything_by_keyword() -> None:
+    loop = Orchestrator()
+    target = session(loop=at("session", loop, "orchestrator"))
+    assert await target.execute("hello") == "answer"
+    coordinator = target.coordinator
+    assert loop.given == {
+        "prompt": "hello",
+        "context": coordinator.get("context"),
+        "providers": coordinator.get("providers"),
+        "tools": coordinator.get("tools"),
+        "hooks": coordinator.hooks,
+        "coordinator": coordinator,
+    }
+    assert loop.given["providers"] is coordinator.get("providers")
+
+
+async def test_an_orchestrator_of_exactly_the_contracts_arguments_runs() -> None:
+    class Exact:
+        async def execute(
+            self, prompt: str, context: Any, providers: Any, tools: Any, hooks: Any
+        ) -> str:
+            return prompt
+
+    assert await session(loop=at("orchestrator", Exact())).execute("hello") == "hello"
+
+
+@pytest.mark.parametrize(("resumed", "event"), [(False, "session:start"), (True, "session:resume")])
+async def test_a_session_starts_or_resumes_once(resumed: bool, event: str) -> None:
+    config = plan()
+    config["session"]["metadata"] = {"agent": "a"}
+    target = AmplifierSession(
+        config, loader=Loader(**modules()), session_id="s", parent_id="p", is_resumed=resumed
+    )
+    seen = record(target, "session:start", "session:resume", "session:fork")
+    await target.execute("a")
+    await target.execute("b")
+    assert [name for name, _ in seen] == ["session:fork", event]
+    assert seen[0][1]["parent"] == "p"
+    for _, data in seen:
+        assert (data["session_id"], data["parent_id"]) == ("s", "p")
+        assert data["metadata"] == {"agent": "a"}
+
+
+async def test_the_raw_plan_is_told_without_its_secrets() -> None:
+    config = plan()
+    config["session"]["raw"] = True
+    config["providers"][0]["config"] = {"api_key": "sk-1"}
+    target = session(config)
+    seen = record(target, "session:start", "session:config")
+    await target.execute("x")
+    assert [event for event, _ in seen] == ["session:start", "session:config"]
+    for _, data in seen:
+        assert data["raw"]["providers"][0]["config"] == {"api_key": "[REDACTED]"}
+    assert config["providers"][0]["config"] == {"api_key": "sk-1"}
+
+
+async def test_what_the_orchestrator_raises_comes_out_as_it_is() -> None:
+    error = LookupError("boom")
+    target = session(loop=at("orchestrator", Orchestrator(error)))
+    with pytest.raises(LookupError) as caught:
+        await target.execute("x")
+    assert caught.value is error
+    assert target.status.status == "failed"
+    assert target.status.last_error == {"message": "boom", "type": "LookupError"}
+
+
+@pytest.mark.parametrize("missing", ["orchestrator", "context"])
+async def test_a_session_cannot_run_without(missing: str) -> None:
+    target = session()
+    await target.initialize()
+    await target.coordinator.unmount(missing)
+    with pytest.raises(RuntimeError, match=f"No {missing}"):
+        await target.execute("x")
+
+
+async def test_a_session_cannot_run_without_any_provider() -> None:
+    with pytest.raises(RuntimeError, match="No providers mounted: the mount plan names none"):
+        await session(plan(providers=None)).execute("x")
+
+
+async def test_a_cancelled_turn_is_told() -> None:
+    target = session()
+    seen = record(target, "cancel:completed")
+    await target.initialize()
+    await target.coordinator.request_cancel(immediate=True)
+    await target.execute("x")
+    assert seen[0][1]["was_immediate"] is True
+    assert target.status.status == "cancelled"
+
+
+async def test_a_turn_that_fails_while_cancelled_is_told_with_its_error() -> None:
+    target = session(loop=at("orchestrator", Orchestrator(RuntimeError("boom"))))
+    seen = record(target, "cancel:completed")
+    await target.initialize()
+    await target.coordinator.request_cancel()
+    with pytest.raises(RuntimeError):
+        await target.execute("x")
+    assert (seen[0][1]["was_immediate"], seen[0][1]["error"]) == (False, "boom")
+    assert target.status.status == "cancelled"
+
+
+async def test_cancelling_the_task_comes_out_as_cancellation() -> None:
+    target = session(loop=at("orchestrator", Orchestrator(asyncio.CancelledError())))
+    with pytest.raises(asyncio.CancelledError):
+        await target.execute("x")
+    assert target.status.status == "cancelled"
+
+
+# Cleanup
+
+
+async def test_the_end_is_told_before_cleanups_run_and_only_once() -> None:
+    order: list[str] = []
+    target = session(
+        plan(tools=[{"module": "tool-t"}]),
+        provider_p=at("providers", Provider(), "p", then=lambda: order.append("provider")),
+        tool_t=at("tools", Tool(), "t", then=lambda: order.append("tool")),
+    )
+    seen = record(target, "session:end")
+    target.coordinator.hooks.register("session:end", lambda e, d: order.append("end"))
+    await target.execute("x")
+    await target.cleanup()
+    await target.cleanup()
+    assert order == ["end", "tool", "provider", "tool", "provider"]
+    assert (seen[0][1]["session_id"], seen[0][1]["status"]) == ("s", "completed")
+    assert target.loader.cleaned == 2
+    assert not target.initialized
+
+
+async def test_a_session_that_never_began_has_no_end() -> None:
+    target = AmplifierSession(plan())
+    seen = record(target, "session:end")
+    await target.cleanup()
+    assert seen == []
+
+
+async def test_an_interrupt_during_cleanup_still_lets_the_loader_go() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    target = session(provider_p=at("providers", Provider(), "p", then=interrupt))
+    await target.initialize()
+    with pytest.raises(KeyboardInterrupt):
+        await target.cleanup()
+    assert target.loader.cleaned == 1
+
+
+async def test_without_a_loader_one_is_made_for_the_coordinator() -> None:
+    config = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "providers": [{"module": "provider-mock"}],
+    }
+    async with AmplifierSession(config) as target:
+        assert isinstance(target.loader, ModuleLoader)
+        assert isinstance(await target.execute("hello"), str)

@@ -1,0 +1,340 @@
+"""Facts of the coordinator, hook results and cancellation that modules rely on."""
+
+import asyncio
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_core.cancellation import CancellationState, CancellationToken
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.models import ContextInjection, HookResult
+from tests.core.test_hook_results import Approval, Context, Display, make
+
+
+@pytest.fixture
+def coordinator() -> ModuleCoordinator:
+    return ModuleCoordinator()
+
+
+# The coordinator itself
+
+
+def test_it_reads_three_things_of_its_session_and_needs_them() -> None:
+    config: dict[str, Any] = {"a": 1}
+    holder = SimpleNamespace(session_id="s", parent_id="p", config=config)
+    made = ModuleCoordinator(holder, "approval", "display")
+    assert (made.session_id, made.parent_id) == ("s", "p")
+    assert made.config is config
+    assert made.session is holder
+    assert (made.approval_system, made.display_system) == ("approval", "display")
+    with pytest.raises(AttributeError):
+        ModuleCoordinator(SimpleNamespace(session_id="s"))
+
+
+def test_its_identity_is_stable_and_its_facts_are_read_only(
+    coordinator: ModuleCoordinator,
+) -> None:
+    assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
+    assert coordinator.mount_points["hooks"] is coordinator.hooks
+    assert coordinator.cancellation is coordinator.cancellation
+    for name in ("hooks", "cancellation", "config", "session_id", "parent_id", "session"):
+        with pytest.raises(AttributeError):
+            setattr(coordinator, name, None)
+    coordinator.config["added"] = 1
+    assert coordinator.config == {"added": 1}
+
+
+def test_modules_and_hosts_may_keep_things_on_it(coordinator: ModuleCoordinator) -> None:
+    class Own(ModuleCoordinator):
+        pass
+
+    for made in (coordinator, Own()):
+        made.todo_state = [1]  # type: ignore[attr-defined]
+        made._tool_dispatch_contexts = {}  # type: ignore[attr-defined]
+        made.session_state = {"shared": True}
+        made.session_state["more"] = 1
+        made.loader = "loader"
+        made.approval_system = made.display_system = None
+        assert made.todo_state == [1]  # type: ignore[attr-defined]
+        assert made.session_state == {"shared": True, "more": 1}
+
+
+async def test_mounting_can_be_awaited_gathered_or_left(coordinator: ModuleCoordinator) -> None:
+    tool = SimpleNamespace(name="t")
+    coordinator.mount("tools", tool)
+    assert not await coordinator.mount("tools", tool, "u")
+    await asyncio.gather(coordinator.mount("tools", tool, name="v"), asyncio.sleep(0))
+    assert list(coordinator.get("tools")) == ["t", "u", "v"]
+    assert inspect.isawaitable(coordinator.unmount("tools", "t"))
+    assert list(coordinator.get("tools")) == ["u", "v"]
+
+
+async def test_what_mounts_where(coordinator: ModuleCoordinator) -> None:
+    module = SimpleNamespace(name=5)
+    with pytest.raises(TypeError, match="must be a string"):
+        coordinator.mount("tools", module)
+    with pytest.raises(ValueError, match="Name required for"):
+        coordinator.mount("providers", object())
+    with pytest.raises(ValueError, match="Unknown mount point"):
+        coordinator.mount("gadgets", module)
+    with pytest.raises(ValueError, match="Unknown mount point"):
+        coordinator.unmount("gadgets")
+    with pytest.raises(ValueError, match="hooks"):
+        coordinator.mount("hooks", module)
+    with pytest.raises(ValueError, match="Name required"):
+        coordinator.unmount("tools")
+    await coordinator.mount("context", 1, name="ignored")
+    assert coordinator.get("context", "anything") == 1
+    await coordinator.unmount("context", "anything")
+    await coordinator.unmount("hooks")
+    await coordinator.unmount("tools", "never there")
+    assert coordinator.get("context") is None
+    assert coordinator.get("hooks") is coordinator.hooks
+    assert coordinator.get("tools") is coordinator.mount_points["tools"]
+    assert coordinator.get("tools", "none") is None
+
+
+def test_capabilities_have_no_default_argument(coordinator: ModuleCoordinator) -> None:
+    coordinator.register_capability("c", 1)
+    coordinator.register_capability("c", None)
+    assert coordinator.get_capability("c") is coordinator.get_capability("never") is None
+    with pytest.raises(TypeError):
+        coordinator.get_capability("c", "default")  # type: ignore[call-arg]
+
+
+async def test_contributions_are_kept_with_duplicates_and_not_flattened(
+    coordinator: ModuleCoordinator,
+) -> None:
+    async def later() -> list[str]:
+        return ["b"]
+
+    coordinator.register_contributor("observability.events", "m", lambda: ["a"])
+    coordinator.register_contributor("observability.events", "m", later)
+    coordinator.register_contributor("observability.events", "n", lambda: [])
+    assert [sorted(entry) for entry in coordinator.channels["observability.events"]] == [
+        ["callback", "name"]
+    ] * 3
+    assert await coordinator.collect_contributions("observability.events") == [["a"], ["b"], []]
+    assert await coordinator.collect_contributions("never") == []
+
+
+async def test_a_cleanup_may_register_another_and_is_not_used_up(
+    coordinator: ModuleCoordinator,
+) -> None:
+    ran: list[str] = []
+
+    async def first() -> None:
+        ran.append("first")
+        coordinator.register_cleanup(lambda: ran.append("late"))
+
+    for cleanup in (None, "text", first):
+        coordinator.register_cleanup(cleanup)
+    await coordinator.cleanup()
+    await coordinator.cleanup()
+    assert ran == ["first", "late", "first"]
+
+
+async def test_a_stopped_cleanup_still_runs_the_others(coordinator: ModuleCoordinator) -> None:
+    ran: list[str] = []
+    entered = asyncio.Event()
+
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    coordinator.register_cleanup(lambda: ran.append("last"))
+    coordinator.register_cleanup(slow)
+    task = asyncio.create_task(coordinator.cleanup())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == ["last"]
+
+
+def test_limits_are_read_as_the_plan_is_now(coordinator: ModuleCoordinator) -> None:
+    assert coordinator.injection_budget_per_turn is coordinator.injection_size_limit is None
+    coordinator.config["session"] = {"injection_budget_per_turn": 5, "injection_size_limit": 9}
+    assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 9)
+    coordinator.config["session"] = None
+    assert coordinator.injection_size_limit is None
+
+
+# Hook results
+
+
+async def test_a_plain_dict_is_no_result(coordinator: ModuleCoordinator) -> None:
+    with pytest.raises(AttributeError):
+        await coordinator.process_hook_result({"action": "continue"}, "e")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("action", ["continue", "deny", "modify"])
+async def test_what_needs_nothing_done_comes_back_as_the_same_object(
+    coordinator: ModuleCoordinator, action: Any
+) -> None:
+    result = HookResult(action=action, data={"a": 1})
+    assert await coordinator.process_hook_result(result, "e", "hook") is result
+
+
+async def test_an_injection_too_long_stops_before_anything_is_shown_or_written() -> None:
+    display, context = Display(), Context()
+    coordinator = make(display=display, injection_size_limit=3)
+    await coordinator.mount("context", context)
+    result = HookResult(action="inject_context", context_injection="four", user_message="m")
+    with pytest.raises(ValueError, match="exceeds 3 characters"):
+        await coordinator.process_hook_result(result, "e", "h")
+    assert (display.shown, context.messages) == ([], [])
+
+
+async def test_sizes_are_counted_by_item_and_after_control_characters_are_gone() -> None:
+    context = Context()
+    coordinator = make(injection_size_limit=3)
+    await coordinator.mount("context", context)
+    result = HookResult(
+        action="inject_context",
+        context_injections=[
+            ContextInjection(content="\x00\x1babc"),
+            ContextInjection(content="def"),
+        ],
+    )
+    assert (await coordinator.process_hook_result(result, "e")).action == "continue"
+    assert [message["content"] for message in context.messages] == ["abc", "def"]
+
+
+async def test_what_a_context_raises_comes_out() -> None:
+    class Broken:
+        async def add_message(self, message: Any) -> None:
+            raise LookupError("no room")
+
+    coordinator = make()
+    await coordinator.mount("context", Broken())
+    with pytest.raises(LookupError):
+        await coordinator.process_hook_result(
+            HookResult(action="inject_context", context_injection="x"), "e"
+        )
+
+
+async def test_ephemeral_items_that_stay_are_projected_again() -> None:
+    coordinator, context = make(), Context()
+    await coordinator.mount("context", context)
+    items = [
+        ContextInjection(content="kept", role="user", hook_name="a", event="e"),
+        ContextInjection(content="one", role="assistant", ephemeral=True),
+        ContextInjection(content="two", ephemeral=True, append_to_last_tool_result=True),
+    ]
+    left = await coordinator.process_hook_result(
+        HookResult(
+            action="inject_context",
+            context_injections=items,
+            reason="r",
+            data={"d": 1},
+            suppress_output=True,
+        ),
+        "e",
+    )
+    assert (left.action, left.context_injection, left.context_injection_role) == (
+        "inject_context",
+        "one\n\ntwo",
+        "assistant",
+    )
+    assert left.ephemeral
+    assert left.append_to_last_tool_result
+    assert left.context_injections == items[1:]
+    assert (left.reason, left.data, left.suppress_output) == ("r", {"d": 1}, True)
+    (message,) = context.messages
+    assert message["role"] == "user"
+    assert sorted(message["metadata"]) == [
+        "ephemeral",
+        "event",
+        "hook_name",
+        "persisted",
+        "requested_role",
+        "source",
+        "timestamp",
+    ]
+
+
+async def test_a_question_has_defaults_and_no_message_is_shown_with_it() -> None:
+    approval, display = Approval("Allow Once"), Display()
+    coordinator = make(approval, display)
+    answer = await coordinator.process_hook_result(
+        HookResult(action="ask_user", user_message="m"), "e"
+    )
+    assert answer.action == "continue"
+    prompt, options, timeout, default = approval.asked
+    assert isinstance(prompt, str)
+    assert (options, timeout, default) == (["Allow", "Deny"], 300.0, "deny")
+    assert display.shown == []
+    approval.answer = "Yes"
+    denied = await coordinator.process_hook_result(
+        HookResult(action="ask_user", approval_options=["Yes", "No"]), "e"
+    )
+    assert denied.action == "deny"
+    assert denied.reason is not None
+    assert denied.reason.startswith("User denied: ")
+
+
+# Cancellation
+
+
+def test_a_state_is_text_and_no_member_of_the_enum() -> None:
+    token = CancellationToken()
+    assert token.state == "none"
+    assert token.state != CancellationState.NONE  # type: ignore[comparison-overlap]
+    assert [state.value for state in CancellationState] == ["none", "graceful", "immediate"]
+    assert (token.request_graceful(), token.request_graceful()) == (True, False)
+    assert (token.request_immediate(), token.request_immediate()) == (True, False)
+    assert token.request_cancellation() is None
+    assert token.state == "immediate"
+
+
+def test_tokens_that_are_each_others_children_do_not_run_in_circles() -> None:
+    first, second = CancellationToken(), CancellationToken()
+    first.register_child(second)
+    second.register_child(first)
+    first.request_immediate()
+    assert second.is_immediate
+    second.unregister_child(CancellationToken())
+
+
+def test_what_is_read_of_running_tools_is_a_copy() -> None:
+    token = CancellationToken()
+    token.register_tool_start("1", "bash")
+    token.register_tool_start("2", "bash")
+    token.running_tools.clear()
+    token.running_tool_names.clear()
+    assert (token.running_tools, token.running_tool_names) == ({"1", "2"}, ["bash", "bash"])
+    token.register_tool_complete("unknown")
+
+
+async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others() -> None:
+    token, ran = CancellationToken(), []
+    work = asyncio.create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+
+    async def stop_work() -> None:
+        work.cancel()
+        await work
+
+    token.on_cancel(stop_work)
+    token.on_cancel(lambda: ran.append("other"))
+    await token.trigger_callbacks()
+    await token.trigger_callbacks()
+    assert ran == ["other", "other"]
+
+
+async def test_stopping_whoever_runs_the_callbacks_reaches_the_running_one() -> None:
+    token, entered = CancellationToken(), asyncio.Event()
+
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    token.on_cancel(slow)
+    task = asyncio.create_task(token.trigger_callbacks())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,120 @@
+"""Running the real console script in a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.fixtures import scrubbed
+
+_GUARD = Path(__file__).with_name("network_guard")
+
+
+class Finished(NamedTuple):
+    """How a run of the program ended. `code` is negative for a signal, as in `subprocess`."""
+
+    code: int
+    stdout: str
+    stderr: str
+    home: Path
+
+
+def amplifier_command() -> list[str]:
+    """The installed console script beside this interpreter, else the module behind it."""
+    script = Path(sys.executable).with_name("amplifier.exe" if os.name == "nt" else "amplifier")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "amplifier_app.cli"]
+
+
+def child_environment(
+    home: Path, env: Mapping[str, str | None] | None = None, *, network: bool = False
+) -> dict[str, str]:
+    """The environment of a child: isolated home, no keys or proxies, loopback only.
+
+    `env` is laid over it; a None takes a variable out.
+    """
+    environment = scrubbed(dict(os.environ))
+    environment |= {"AMPLIFIER_HOME": str(home), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    if not network:
+        paths = [str(_GUARD), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    for name, value in (env or {}).items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    return environment
+
+
+def start_amplifier(
+    *arguments: str | Path,
+    home: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    network: bool = False,
+    **popen: Any,
+) -> subprocess.Popen[bytes]:
+    """Starts the program in a session of its own and returns at once.
+
+    `popen` goes to `subprocess.Popen`; by default stdin is null and both outputs are pipes.
+    The child's AMPLIFIER_HOME is `home`, by default the one of the running test.
+    """
+    home = home or Path(os.environ.get("AMPLIFIER_HOME") or tempfile.mkdtemp(prefix="amplifier-"))
+    options: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "start_new_session": True,
+        **popen,
+    }
+    command = [*amplifier_command(), *map(str, arguments)]
+    environment = child_environment(home, env, network=network)
+    return subprocess.Popen(command, cwd=cwd, env=environment, **options)
+
+
+def run_amplifier(
+    *arguments: str | Path,
+    home: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    stdin: str | bytes | None = None,
+    timeout: float = 60.0,
+    network: bool = False,
+) -> Finished:
+    """Runs the program to its end.
+
+    Args:
+        home: Its AMPLIFIER_HOME; by default the one of the running test.
+        env: Variables laid over the isolated environment; None takes one out.
+        stdin: What is piped in; None gives it the null device.
+        timeout: Seconds until it is killed.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end in time.
+    """
+    home = home or Path(os.environ.get("AMPLIFIER_HOME") or tempfile.mkdtemp(prefix="amplifier-"))
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    process = start_amplifier(
+        *arguments,
+        home=home,
+        cwd=cwd,
+        env=env,
+        network=network,
+        stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+    )
+    with process:
+        try:
+            stdout, stderr = process.communicate(data, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return Finished(
+        process.returncode,
+        stdout.decode("utf-8", "replace"),
+        stderr.decode("utf-8", "replace"),
+        home,
+    )

@@ -1,0 +1,63 @@
+"""Fixtures for the whole suite; registered by `tests/conftest.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from tests.support.llm_server import Item, ScriptedLLM
+from tests.support.network_guard import sitecustomize as network
+
+_SCRUBBED_ENDINGS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY")
+
+
+def scrubbed(environment: dict[str, str]) -> dict[str, str]:
+    """The environment without what points a program at a provider, a proxy or a user's settings."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.upper().endswith(_SCRUBBED_ENDINGS) and not name.startswith("AMPLIFIER_")
+    }
+
+
+@pytest.fixture(autouse=True)
+def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every test starts with an empty home of its own, no keys, no proxies, plain git."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in set(os.environ) - set(scrubbed(dict(os.environ))):
+            patch.delenv(name)
+        patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("amplifier-home")))
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+        patch.setenv("GIT_TERMINAL_PROMPT", "0")
+        for role in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{role}_NAME", "Test")
+            patch.setenv(f"GIT_{role}_EMAIL", "test@example.invalid")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _network(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Opens the guard for tests marked `local_model`, which fetch weights."""
+    network.allowed = request.node.get_closest_marker("local_model") is not None
+    yield
+    network.allowed = False
+
+
+class StartLLM(Protocol):
+    async def __call__(self, replies: list[Item] | None = None, **options: Any) -> ScriptedLLM: ...
+
+
+@pytest.fixture
+async def llm_server() -> AsyncIterator[StartLLM]:
+    """Factory: `server = await llm_server([...replies], **options)`; stopped after the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(replies: list[Item] | None = None, **options: Any) -> ScriptedLLM:
+            return await stack.enter_async_context(ScriptedLLM(replies or [], **options))
+
+        yield start
