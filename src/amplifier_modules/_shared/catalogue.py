@@ -1,0 +1,140 @@
+"""What is known of a vendor's models: limits, features, prices; read from a JSON file.
+
+    {"as_of": "2026-11-12", "source": "…",
+     "models": [{"id": "…", "display_name": "…", "context_window": 1000000,
+                 "max_output_tokens": 128000, "capabilities": ["tools"], "features": {…},
+                 "prices": {"input": "2", "output": "10", "cache_read": "0.10",
+                            "cache_write": "2.50", "cache_write_1h": "4"},
+                 "long_prompt": {"above": 100000, "prices": {…}}}]}
+
+Prices are US dollars per million tokens, written as strings to stay exact. `long_prompt` prices a
+whole request whose prompt is longer than `above` tokens. A price that is not there is not known,
+and then neither is the cost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_core.models import ModelInfo, Pricing
+
+_MILLION = Decimal(1_000_000)
+
+
+class Tokens(NamedTuple):
+    """The tokens of one call by what they cost; `input` without what came from or went to a cache."""
+
+    input: int
+    output: int
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """All input tokens."""
+        return self.input + self.cache_read + self.cache_write + self.cache_write_1h
+
+
+class Prices(NamedTuple):
+    """US dollars per million tokens; None where unknown."""
+
+    input: Decimal | None = None
+    output: Decimal | None = None
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
+
+    @classmethod
+    def read(cls, raw: dict[str, str]) -> Prices:
+        return cls(**{name: Decimal(value) for name, value in raw.items()})
+
+    def cost(self, tokens: Tokens) -> Decimal | None:
+        """What `tokens` cost in US dollars; None if a price that is needed is unknown."""
+        total = Decimal(0)
+        for name in self._fields:
+            if count := getattr(tokens, name):
+                price = getattr(self, name)
+                if price is None:
+                    return None
+                total += price * count
+        return total / _MILLION
+
+
+class Model(NamedTuple):
+    """One model. `features` holds what only its own provider understands."""
+
+    id: str
+    display_name: str
+    context_window: int
+    max_output_tokens: int
+    capabilities: list[str]
+    features: dict[str, Any]
+    prices: Prices = Prices()
+    long_prompt: Prices | None = None
+    long_prompt_above: int = 0
+
+    def cost(self, tokens: Tokens) -> Decimal | None:
+        """What a call cost in US dollars; None if a price that is needed is unknown."""
+        is_long = self.long_prompt is not None and tokens.prompt > self.long_prompt_above
+        prices = self.long_prompt if is_long and self.long_prompt is not None else self.prices
+        return prices.cost(tokens)
+
+    def info(self) -> ModelInfo:
+        """The model as the Provider Contract's `list_models` gives it."""
+        prices = self.prices
+        pricing = None
+        if prices.input is not None and prices.output is not None:
+            pricing = Pricing(
+                input_per_million=float(prices.input),
+                output_per_million=float(prices.output),
+                cache_read_per_million=_float(prices.cache_read),
+                cache_write_per_million=_float(prices.cache_write),
+            )
+        return ModelInfo(
+            id=self.id,
+            display_name=self.display_name,
+            context_window=self.context_window,
+            max_output_tokens=self.max_output_tokens,
+            capabilities=list(self.capabilities),
+            pricing=pricing,
+        )
+
+
+class Catalogue:
+    """The models of one file, in its order.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no catalogue.
+    """
+
+    def __init__(self, path: Path) -> None:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        self.as_of: str = raw["as_of"]
+        self.source: str = raw["source"]
+        self._models = {entry["id"]: _model(entry) for entry in raw["models"]}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    def get(self, model_id: str) -> Model | None:
+        """The model of exactly this id."""
+        return self._models.get(model_id)
+
+
+def _model(entry: dict[str, Any]) -> Model:
+    values: dict[str, Any] = {"capabilities": [], "features": {}, **entry}
+    values["prices"] = Prices.read(entry.get("prices", {}))
+    if long_prompt := entry.get("long_prompt"):
+        values["long_prompt"] = Prices.read(long_prompt["prices"])
+        values["long_prompt_above"] = long_prompt["above"]
+    return Model(**values)
+
+
+def _float(price: Decimal | None) -> float | None:
+    return None if price is None else float(price)

@@ -1,0 +1,42 @@
+"""The history normaliser: whatever a context holds, as a request every vendor accepts.
+
+Loops call `to_chat_request`, every bundled provider calls `normalise` on what it is given; a
+request that came through the first costs the second nothing. `call_ids` and `result_ids` tell
+contexts which stored messages belong together.
+
+The rules, in the order they are applied (Context and Orchestrator Specification, Message Storage
+Rules; Context Contract, Message Format):
+
+* Both message forms are read: block lists with `tool_call`/`tool_result` blocks and role
+  `function`, and `tool_calls` lists with JSON-string arguments and role `tool`; typed models and
+  the vendors' own spellings too. A call that is present in both forms counts once, as its block.
+* Tool results stand directly behind the assistant message whose calls they answer, in call order,
+  each call answered exactly once: a second result is dropped, so is one without a call, and a call
+  without a result is answered by `INTERRUPTED`. A call id used again later in the conversation is
+  a new call and gets a new id.
+* A thinking block goes back unchanged or not at all: without a signature, with text that cannot be
+  encoded, outside an assistant message, or at the end of one, it is left out.
+* Empty messages and blank text blocks are left out. The first message that is not a system or
+  developer message is a user message: where it would be an assistant message, `LEAD_IN` is put in
+  front, which loses nothing. The last one is never an assistant message, which newer models refuse:
+  `CONTINUE` is put behind, unless the message carries a true `prefill`.
+* Text can always be encoded: a pair of surrogates is joined, a lone one becomes U+FFFD.
+* `metadata` and unknown keys of stored messages stay behind; extra keys of blocks are kept.
+"""
+
+from .access import call_ids, result_ids
+from .request import NormalisedRequest, normalise, portable_call_id, to_chat_request
+from .whole import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
+
+__all__ = [
+    "CONTINUE",
+    "INTERRUPTED",
+    "LEAD_IN",
+    "NO_MESSAGE",
+    "NormalisedRequest",
+    "call_ids",
+    "normalise",
+    "portable_call_id",
+    "result_ids",
+    "to_chat_request",
+]

@@ -1,0 +1,127 @@
+"""The two ways in: stored messages of a loop, and a request some loop has built."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel, PrivateAttr
+
+from amplifier_core.message_models import ChatRequest, Message, ToolSpec
+
+from .values import clean_value, is_clean
+from .whole import make_whole
+
+_PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class NormalisedRequest(ChatRequest):
+    """A request whose messages obey the rules of this package.
+
+    Attributes:
+        repairs: One line for each thing that had to be mended; providers may report them with
+            the event `provider:tool_sequence_repaired`.
+    """
+
+    _repairs: tuple[str, ...] = PrivateAttr(default=())
+    _checked: tuple[list[Message], int] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def build(
+        cls, messages: list[Message], repairs: list[str], fields: dict[str, Any]
+    ) -> NormalisedRequest:
+        """A request of messages that obey the rules, with further fields of `ChatRequest`."""
+        request = cls(messages=messages, **fields)
+        request._repairs = tuple(repairs)
+        request._checked = (request.messages, len(messages))
+        return request
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        return self._repairs
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `messages` still is the list that was normalised, and as long as it was."""
+        if self._checked is None:
+            return False
+        messages, length = self._checked
+        return messages is self.messages and length == len(messages)
+
+
+def to_chat_request(
+    messages: Iterable[Mapping[str, Any] | Message],
+    *,
+    tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None,
+    **fields: Any,
+) -> ChatRequest:
+    """A valid request from stored messages, in one pass and without changing them.
+
+    Args:
+        messages: What `get_messages_for_request()` returned; the forms may be mixed.
+        tools: The tools to offer; typed, or mappings in either vendor's spelling.
+        **fields: Further fields of `ChatRequest`.
+
+    Raises:
+        TypeError: Something in `messages` is no message.
+        pydantic.ValidationError: A field does not fit `ChatRequest`.
+    """
+    whole, repairs = make_whole(messages)
+    if tools is not None:
+        fields["tools"] = [_tool_spec(tool) for tool in tools]
+    return NormalisedRequest.build(whole, repairs, fields)
+
+
+def normalise(request: ChatRequest | Mapping[str, Any]) -> ChatRequest:
+    """The request with its messages made valid; the same object where they already are.
+
+    Args:
+        request: Typed, or a mapping with `messages` and any further fields of `ChatRequest`
+            (`max_tokens` is read as `max_output_tokens`).
+
+    Raises:
+        TypeError: Something in its messages is no message.
+        ValueError: A mapping without `messages`.
+        pydantic.ValidationError: A field of a mapping does not fit `ChatRequest`.
+    """
+    if isinstance(request, NormalisedRequest) and request.is_whole:
+        return request
+    if isinstance(request, BaseModel):
+        extra = request.model_extra or {}
+        fields = {name: getattr(request, name) for name in request.model_fields_set} | extra
+    else:
+        fields = dict(request)
+        if "messages" not in fields:
+            raise ValueError("a request needs 'messages', the list of messages to send")
+        if "max_tokens" in fields:
+            fields.setdefault("max_output_tokens", fields.pop("max_tokens"))
+    return to_chat_request(fields.pop("messages"), tools=fields.pop("tools", None), **fields)
+
+
+def portable_call_id(call_id: str) -> str:
+    """`call_id` in the letters every vendor takes: ``[A-Za-z0-9_-]``, at most 64.
+
+    An id that already fits is returned as it is; any other becomes a readable part and a hash, the
+    same for the same id, so that a provider may apply it to calls and results independently.
+    """
+    if _PORTABLE.fullmatch(call_id):
+        return call_id
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_NOT_PORTABLE.sub('_', call_id)[:48]}_{digest}"
+
+
+def _tool_spec(tool: ToolSpec | Mapping[str, Any]) -> ToolSpec:
+    if isinstance(tool, ToolSpec):
+        if is_clean([tool.name, tool.description, tool.parameters]):
+            return tool
+        return ToolSpec(**clean_value(tool.model_dump()))
+    body = cast("Mapping[str, Any]", tool.get("function") or tool)
+    parameters = body.get("parameters") or body.get("input_schema") or {"type": "object"}
+    return ToolSpec(
+        name=clean_value(body.get("name")),
+        description=clean_value(body.get("description")),
+        parameters=clean_value(parameters),
+    )

@@ -1,0 +1,72 @@
+"""Text and values as JSON in UTF-8 can carry them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+MAX_DEPTH = 100
+"""Nesting beyond which a value is no sensible tool input and would exhaust the stack."""
+
+TOO_DEEP = "[nested too deep]"
+
+
+def clean_text(text: str) -> str:
+    """`text` without lone surrogates: pairs are joined, single ones become U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing but white space; vendors refuse such text."""
+    return not text or text.isspace()
+
+
+def is_clean(value: object, depth: int = 0) -> bool:
+    """Whether `value` is plain JSON with encodable text, so that `clean_value` is not needed."""
+    if isinstance(value, str):
+        return value.isascii() or clean_text(value) is value
+    if value is None or isinstance(value, int):
+        return True
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if depth >= MAX_DEPTH:
+        return False
+    if isinstance(value, dict):
+        for key, item in cast("dict[object, object]", value).items():
+            if not (isinstance(key, str) and is_clean(key) and is_clean(item, depth + 1)):
+                return False
+        return True
+    if isinstance(value, list):
+        return all(is_clean(item, depth + 1) for item in cast("list[object]", value))
+    return False
+
+
+def clean_value(value: object, depth: int = 0) -> Any:
+    """A copy of `value` as plain JSON: keys are strings, what JSON cannot hold becomes text."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth >= MAX_DEPTH:
+        return TOO_DEEP
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {clean_text(str(key)): clean_value(item, depth + 1) for key, item in items}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean_value(item, depth + 1) for item in cast("list[object]", value)]
+    return clean_text(str(value))
+
+
+def as_json_text(value: object) -> str:
+    """`value` as JSON text, readable by a model (no ASCII escapes)."""
+    return json.dumps(clean_value(value), ensure_ascii=False)

@@ -1,0 +1,210 @@
+"""Joins messages that were read one by one into a conversation every vendor accepts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from amplifier_core.message_models import Message
+
+from .reading import Call, Reading, Result, read
+from .values import is_blank
+
+INTERRUPTED = (
+    "The tool call was interrupted before its result was recorded. Its effects are unknown."
+)
+"""Answers a call whose result is missing; the call may have run."""
+
+LEAD_IN = "(The beginning of this conversation is not included.)"
+"""The user message in front of a conversation that would begin with an assistant message."""
+
+CONTINUE = "Continue."
+"""The user message behind a conversation that would end with an assistant message."""
+
+NO_MESSAGE = "(empty message)"
+"""The user message of a request that has none."""
+
+_COLLECTED = ("system", "developer")
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+
+
+class _Pairs:
+    """Finds the call each result answers.
+
+    A result answers the last call before it that has its id, or else the first one after it.
+    Calls and results without an id meet in the order they come.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Call] = {}
+        self._early: dict[str, Result] = {}
+        self._nameless: deque[Call] = deque()
+        self._wire_ids: set[str] = set()
+        self.dropped: list[Result] = []
+
+    def add_calls(self, calls: list[Call]) -> None:
+        for call in calls:
+            if call.id is None:
+                self._nameless.append(call)
+            else:
+                call.result = self._early.pop(call.id, None)
+                self._latest[call.id] = call
+            call.fields["id"] = self._unused(call.id or "call")
+
+    def add_result(self, result: Result) -> None:
+        if result.id is None:
+            if self._nameless:
+                self._nameless.popleft().result = result
+            else:
+                self.dropped.append(result)
+            return
+        call = self._latest.get(result.id)
+        if call is None and result.id not in self._early:
+            self._early[result.id] = result
+        elif call is not None and call.result is None:
+            call.result = result
+        else:
+            self.dropped.append(result)
+
+    def orphans(self) -> list[Result]:
+        return [*self.dropped, *self._early.values()]
+
+    def _unused(self, wanted: str) -> str:
+        wire_id, number = wanted, 1
+        while wire_id in self._wire_ids:
+            number += 1
+            wire_id = f"{wanted}_{number}"
+        self._wire_ids.add(wire_id)
+        return wire_id
+
+
+def make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
+    """The messages as a valid conversation, and a line for each repair that was needed.
+
+    Raises:
+        TypeError: Something in `messages` is no message.
+    """
+    pairs = _Pairs()
+    readings: list[Reading] = []
+    repairs: list[str] = []
+    for raw in messages:
+        reading = read(raw)
+        repairs += reading.repairs
+        for result in reading.results:
+            pairs.add_result(result)
+        if reading.role == "assistant" and isinstance(reading.content, list):
+            reading.calls = _own_calls(reading)
+            pairs.add_calls(reading.calls)
+        readings.append(reading)
+    repairs += [f"dropped a result of call {r.id or '(no id)'}" for r in pairs.orphans()]
+    whole: list[Message] = []
+    for reading in readings:
+        _append(whole, reading, repairs)
+    return _framed(whole, repairs), repairs
+
+
+def _own_calls(reading: Reading) -> list[Call]:
+    """The message's calls; a second one with the same id is taken out of its content."""
+    calls: list[Call] = []
+    seen: set[str] = set()
+    kept: list[Any] = []
+    for block in reading.content:
+        if isinstance(block, Call):
+            if block.id is not None and block.id in seen:
+                reading.repairs.append(f"dropped a second call {block.id}")
+                continue
+            if block.id is not None:
+                seen.add(block.id)
+            calls.append(block)
+        kept.append(block)
+    reading.content = kept
+    return calls
+
+
+def _append(whole: list[Message], reading: Reading, repairs: list[str]) -> None:
+    if reading.message is not None and not is_blank(cast("str", reading.content)):
+        whole.append(reading.message)
+        return
+    content = _final_content(reading)
+    if not content:
+        return
+    extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
+    if reading.name is not None:
+        extras["name"] = reading.name
+    message = _message(reading.role, content, extras, repairs)
+    if message is not None:
+        whole.append(message)
+    whole.extend(_answer(call, repairs) for call in reading.calls)
+
+
+def _final_content(reading: Reading) -> str | list[Any]:
+    content = reading.content
+    if isinstance(content, str):
+        return "" if is_blank(content) else content
+    blocks = [block.fields if type(block) is Call else block for block in content]
+    while blocks and _type_of(blocks[-1]) in _THINKING:
+        # A message may not end in thinking; without what it led to, it is of no use either.
+        blocks.pop()
+    return blocks
+
+
+def _message(
+    role: str, content: str | list[Any], extras: dict[str, Any], repairs: list[str]
+) -> Message | None:
+    known = cast("Any", role)
+    if isinstance(content, str):
+        return Message(role=known, content=content, **extras)
+    try:
+        return Message(role=known, content=content, **extras)
+    except ValidationError:
+        valid = [block for block in content if _is_valid(role, block)]
+    repairs.append(f"left out {len(content) - len(valid)} malformed blocks of a {role} message")
+    return Message(role=known, content=valid, **extras) if valid else None
+
+
+def _is_valid(role: str, block: object) -> bool:
+    try:
+        Message(role=cast("Any", role), content=[cast("Any", block)])
+    except ValidationError:
+        return False
+    return True
+
+
+def _answer(call: Call, repairs: list[str]) -> Message:
+    call_id: str = call.fields["id"]
+    result = call.result
+    if result is None:
+        repairs.append(f"answered call {call_id} ({call.name}) as interrupted")
+        result = Result(call_id, INTERRUPTED, is_error=True)
+    extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
+    extras |= {"tool_call_id": call_id, "name": call.name}
+    message = _message("tool", result.content, extras, repairs)
+    if message is None:
+        return Message(role="tool", content="", **extras)
+    return message
+
+
+def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
+    """Put a user message in front of, behind, or in place of what would not be accepted."""
+    spoken = [i for i, message in enumerate(whole) if message.role not in _COLLECTED]
+    if not spoken:
+        whole.append(Message(role="user", content=NO_MESSAGE))
+        repairs.append("added a user message: there was none")
+        return whole
+    last = whole[spoken[-1]]
+    if last.role == "assistant" and not last.get("prefill"):
+        whole.append(Message(role="user", content=CONTINUE))
+        repairs.append("added a user message: the last one was the assistant's")
+    if whole[spoken[0]].role == "assistant":
+        whole.insert(spoken[0], Message(role="user", content=LEAD_IN))
+        repairs.append("added a user message: the first one was the assistant's")
+    return whole
+
+
+def _type_of(block: object) -> object:
+    if isinstance(block, dict):
+        return cast("dict[str, object]", block).get("type")
+    return getattr(block, "type", None)

@@ -1,0 +1,142 @@
+"""The tool calls of a response: reading them, and giving each an id of its own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import Any, cast
+
+from amplifier_modules._shared.loop.reading import read
+
+CALL_BLOCKS = ("tool_call", "tool_use")
+
+
+class Call:
+    """A tool call the model asked for.
+
+    Attributes:
+        problem: Why the call cannot be run as it is, for the model; None if it can.
+        repeats: Id of the earlier call of this turn that this one merely repeats.
+    """
+
+    __slots__ = ("arguments", "id", "name", "problem", "repeats")
+
+    def __init__(self, id: str, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.arguments: dict[str, Any] = {}
+        self.problem: str | None = None
+        self.repeats: str | None = None
+
+
+async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
+    """The tool calls of a response, in order, as its provider reads them."""
+    parse = getattr(provider, "parse_tool_calls", None)
+    found: Any = parse(response) if callable(parse) else read(response, "tool_calls")
+    if inspect.isawaitable(found):
+        found = await found
+    if parse is None and not found:
+        found = [block for block in blocks if block.get("type") in CALL_BLOCKS]
+    return [_call(item) for item in cast("Iterable[Any]", found or ())]
+
+
+def _call(item: Any) -> Call:
+    """A `ToolCall`, or a dict with `arguments` or `input`, also in the vendor's nested form."""
+    inner: Any = read(item, "function") or item
+    call = Call(id=str(read(item, "id") or ""), name=str(read(inner, "name") or ""))
+    invalid = read(item, "invalid_arguments")
+    arguments: Any = read(inner, "arguments")
+    if arguments is None:
+        arguments = read(inner, "input", {})
+    if invalid:
+        call.problem = f"the input is not valid JSON: {str(invalid)[:500]}"
+    elif isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except ValueError as error:
+            call.problem = f"the input is not valid JSON ({error}): {arguments[:500]}"
+    if isinstance(arguments, dict):
+        call.arguments = cast("dict[str, Any]", arguments)
+    elif call.problem is None:
+        call.problem = f"the input must be a JSON object, not {type(arguments).__name__}"
+    return call
+
+
+class CallLedger:
+    """The tool calls of a turn by id, so that each is run at most once and answered once.
+
+    An id that comes again may mean three things:
+
+    * In one answer, with the same name and arguments, a broken stream has repeated a call: the
+      repetition is dropped.
+    * In a later answer, with the same name and arguments, a service or something on the way to it
+      has answered a second time: the call gets a new id, to be answered by, and `repeats` says
+      what it repeats.
+    * With another name or other arguments it is another call: some services number the calls of
+      each answer from zero. It gets a new id, and from then on ids of this turn prove nothing.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._ids_are_reused = False
+
+    def settle(
+        self, calls: list[Call], blocks: list[dict[str, Any]]
+    ) -> tuple[list[Call], list[dict[str, Any]]]:
+        """Enter the calls of an answer.
+
+        Args:
+            calls: What the provider read from the response; their ids may change.
+            blocks: The response's blocks.
+
+        Returns:
+            The calls to answer, and the blocks of the message to store: a tool_call block for
+            every call, in the place it had in the response.
+        """
+        settled: list[Call] = []
+        by_given_id: dict[str, deque[Call | None]] = defaultdict(deque)
+        for call in calls:
+            given, what = call.id, (call.name, call.arguments)
+            siblings = by_given_id[given]
+            if given and any(c is not None and (c.name, c.arguments) == what for c in siblings):
+                siblings.append(None)
+                continue
+            if given in self._made:
+                self._tell_apart(call, given, what)
+            call.id = call.id or f"call_{token_hex(8)}"
+            self._made[call.id] = what
+            siblings.append(call)
+            settled.append(call)
+        return settled, _with_calls(blocks, settled, by_given_id)
+
+    def _tell_apart(self, call: Call, given: str, what: tuple[str, dict[str, Any]]) -> None:
+        if self._made[given] != what:
+            self._ids_are_reused = True
+        elif not self._ids_are_reused:
+            call.repeats = given
+        call.id = f"{given}_{token_hex(4)}"
+
+
+def _with_calls(
+    blocks: list[dict[str, Any]], calls: list[Call], by_given_id: dict[str, deque[Call | None]]
+) -> list[dict[str, Any]]:
+    placed: set[str] = set()
+    result: list[dict[str, Any]] = []
+    for block in blocks:
+        if block.get("type") not in CALL_BLOCKS:
+            result.append(block)
+            continue
+        waiting = by_given_id[str(block.get("id") or "")]
+        call = waiting.popleft() if waiting else None
+        if call is not None:
+            placed.add(call.id)
+            result.append({**block, "type": "tool_call", "id": call.id})
+    result += [
+        {"type": "tool_call", "id": call.id, "name": call.name, "input": call.arguments}
+        for call in calls
+        if call.id not in placed
+    ]
+    return result

@@ -1,0 +1,178 @@
+"""Emits a turn's events and carries out what hooks answer.
+
+With a coordinator its `process_hook_result` stores injections, shows messages and asks for
+approval, with the session's budgets. Without one the loop does so itself from the HookResult
+(Orchestrator Contract, Hook Processing), except that nobody can be asked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_core.models import ContextInjection
+
+logger = logging.getLogger(__name__)
+
+NOBODY_TO_ASK = "approval is needed and there is nobody to ask"
+
+
+class TurnDenied(Exception):
+    """A hook refused a step without which the turn cannot go on."""
+
+    def __init__(self, event: str, reason: str) -> None:
+        super().__init__(reason)
+        self.event = event
+        self.reason = reason
+
+
+class Injection(NamedTuple):
+    """Text for the next request only."""
+
+    content: str
+    role: str
+    append_to_last_tool_result: bool
+
+
+class Verdict(NamedTuple):
+    """What the hooks made of an event: why they denied it, if so, and its final data."""
+
+    denied: str | None
+    data: Mapping[str, Any]
+
+
+class Channel:
+    """The hooks of one turn.
+
+    Args:
+        hooks: The registry, or anything with `async emit(event, data)`.
+        context: Where injections are stored when there is no coordinator.
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
+        name: Who to name as the source where a result does not say.
+    """
+
+    def __init__(self, hooks: Any, context: Any, coordinator: Any, name: str) -> None:
+        self._emit = hooks.emit
+        self._context = context
+        self._coordinator = coordinator
+        self._name = name
+        self._ephemeral: list[Injection] = []
+        self._held: list[tuple[Any, str]] = []
+
+    async def ask(self, event: str, data: dict[str, Any], *, hold: bool = False) -> Verdict:
+        """Emit an event the hooks may deny or change.
+
+        Args:
+            event: Event name.
+            data: The event's data.
+            hold: Keep injections back until `release`: between a tool call and its result
+                the conversation must hold nothing else.
+        """
+        result = await self._emit(event, data)
+        action = getattr(result, "action", "continue")
+        final = getattr(result, "data", None)
+        if not isinstance(final, dict):
+            final = data
+        if action == "inject_context" and hold:
+            self._held.append((result, event))
+            return Verdict(None, cast("dict[str, Any]", final))
+        if action in ("deny", "ask_user", "inject_context") or _has_message(result):
+            return Verdict(await self._carry_out(result, event), cast("dict[str, Any]", final))
+        return Verdict(None, cast("dict[str, Any]", final))
+
+    async def step(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
+        """Emit an event without whose consent the turn ends; returns the final data.
+
+        Raises:
+            TurnDenied: A hook or the user denied it.
+        """
+        denied, final = await self.ask(event, data)
+        if denied is not None:
+            raise TurnDenied(event, denied)
+        return final
+
+    async def notify(self, event: str, data: dict[str, Any]) -> None:
+        """Emit an event of a running answer; changes to its data have no effect.
+
+        Raises:
+            TurnDenied: A hook wants the answer stopped.
+        """
+        result = await self._emit(event, data)
+        if getattr(result, "action", "continue") in ("deny", "ask_user", "inject_context"):
+            denied = await self._carry_out(result, event)
+            if denied is not None:
+                raise TurnDenied(event, denied)
+
+    async def release(self) -> None:
+        """Carry out the injections that were held back."""
+        held, self._held = self._held, []
+        for result, event in held:
+            await self._carry_out(result, event)
+
+    def take_ephemeral(self) -> list[Injection]:
+        """The texts for the request about to be made; they are given out once."""
+        taken, self._ephemeral = self._ephemeral, []
+        return taken
+
+    async def _carry_out(self, result: Any, event: str) -> str | None:
+        """Do what `result` asks; returns the reason if it comes to a denial."""
+        if self._coordinator is not None:
+            try:
+                result = await self._coordinator.process_hook_result(result, event, self._name)
+            except ValueError as error:
+                if result.action != "inject_context":
+                    raise
+                # An injection over the session's size limit. Nothing of it was stored; that one
+                # hook writes too much is no reason to lose the turn.
+                logger.warning("Dropped what a hook injected on %s: %s", event, error)
+                return None
+            if result.action == "inject_context":
+                # What is to be stored was stored by the coordinator.
+                self._keep_ephemeral(_injections(result))
+        elif result.action == "inject_context":
+            await self._store(_injections(result), event)
+        elif result.action == "ask_user":
+            return NOBODY_TO_ASK
+        if self._coordinator is None and _has_message(result):
+            logger.info("Hook on %s says: %s", event, result.user_message)
+        return (result.reason or "no reason given") if result.action == "deny" else None
+
+    async def _store(self, items: list[ContextInjection], event: str) -> None:
+        self._keep_ephemeral(items)
+        for item in items:
+            if item.ephemeral:
+                continue
+            source = {"source": "hook", "hook_name": item.hook_name, "event": event}
+            message = {"role": item.role, "content": item.content, "metadata": source}
+            added = self._context.add_message(message)
+            if inspect.isawaitable(added):
+                await added
+
+    def _keep_ephemeral(self, items: list[ContextInjection]) -> None:
+        self._ephemeral += [
+            Injection(item.content, item.role, item.append_to_last_tool_result)
+            for item in items
+            if item.ephemeral
+        ]
+
+
+def _has_message(result: Any) -> bool:
+    message = getattr(result, "user_message", None)
+    return isinstance(message, str) and message != ""
+
+
+def _injections(result: Any) -> list[ContextInjection]:
+    """The single texts of an inject_context result, with text, as `ContextInjection`s."""
+    items: list[ContextInjection] = list(getattr(result, "context_injections", None) or [])
+    if not items and result.context_injection:
+        items = [
+            ContextInjection(
+                content=result.context_injection,
+                role=result.context_injection_role,
+                ephemeral=result.ephemeral,
+                append_to_last_tool_result=getattr(result, "append_to_last_tool_result", False),
+            )
+        ]
+    return [item for item in items if item.content]

@@ -1,0 +1,33 @@
+"""The settings every bundled orchestrator takes (Orchestrator Contract, Configuration)."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class LoopConfig(BaseModel):
+    """Settings of an orchestrator.
+
+    Attributes:
+        max_iterations: Provider calls one turn may make; 0 and -1 mean no limit.
+        parallel_tools: Run the tool calls of one answer at the same time.
+        streaming: Stream answers; only `loop-streaming` can, others ignore it.
+        default_provider: Name of the provider to use; by default the one whose priority
+            number is lowest.
+        default_model: Model to ask for instead of the provider's own default.
+        debug: Log every step of the loop at DEBUG level.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_iterations: int = Field(default=50, ge=-1)
+    parallel_tools: bool = True
+    streaming: bool = True
+    default_provider: str | None = None
+    default_model: str | None = None
+    debug: bool = False
+
+    @field_validator("default_provider", "default_model", mode="before")
+    @classmethod
+    def _empty_means_unset(cls, value: object) -> object:
+        return None if value == "" else value

@@ -1,0 +1,149 @@
+"""Stopping a step that is under way, without leaving loose ends.
+
+Two things stop a step. The session's cancellation token turns immediate: it only records the
+request, so it is looked at while a step runs. Or the task that runs the turn is cancelled from
+outside. Both end the step's tasks before anything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.05
+"""How often a running step looks at the token; a step that is faster never does."""
+
+GRACE_SECONDS = 5.0
+"""How long a cancelled task may take to end before it is left behind."""
+
+
+class Interrupted(Exception):
+    """The cancellation token turned immediate while a step ran."""
+
+
+class Watch:
+    """While entered, cancels `tasks` as soon as `token` turns immediate.
+
+    Args:
+        token: The session's cancellation token, or None.
+        tasks: The tasks of the running step.
+    """
+
+    def __init__(self, token: Any, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        self._token = token
+        self._tasks = list(tasks)
+        self._timer: asyncio.TimerHandle | None = None
+        self._fired: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Watch:
+        if self._token is not None:
+            loop = asyncio.get_running_loop()
+            self._fired = loop.create_future()
+            self._timer = loop.call_later(POLL_SECONDS, self._look)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def fired(self) -> bool:
+        return self._fired is not None and self._fired.done()
+
+    def _look(self) -> None:
+        if self._token.is_immediate:
+            assert self._fired is not None
+            self._fired.set_result(None)
+            for task in self._tasks:
+                task.cancel()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(POLL_SECONDS, self._look)
+
+    async def ended(self, task: asyncio.Task[Any]) -> bool:
+        """Wait for `task`. False if it was cancelled and has not even ended in the grace time."""
+        waited: set[asyncio.Future[Any]] = {task}
+        if self._fired is not None:
+            waited.add(self._fired)
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await stop([task])
+        return task.done()
+
+
+async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel `tasks` and wait until they have ended, but no longer than the grace time."""
+    running: list[asyncio.Task[Any]] = []
+    for task in tasks:
+        if task.done():
+            _retrieve(task)
+        else:
+            task.cancel()
+            task.add_done_callback(_retrieve)
+            running.append(task)
+    if running:
+        await asyncio.wait(running, timeout=GRACE_SECONDS)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Look at the end of a task nobody waits for, so that asyncio does not report it as lost."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def interruptible(step: Coroutine[Any, Any, T], token: Any) -> T:
+    """Run `step` in a task of its own; it ends before this returns or raises.
+
+    Raises:
+        Interrupted: The token turned immediate first.
+        asyncio.CancelledError: The calling task was cancelled.
+    """
+    task = asyncio.create_task(step)
+    with Watch(token, [task]) as watch:
+        try:
+            await watch.ended(task)
+        except asyncio.CancelledError:
+            await uninterrupted(stop([task]))
+            raise
+        if watch.fired and (not task.done() or task.cancelled()):
+            raise Interrupted
+    return task.result()
+
+
+async def uninterrupted(closing: Coroutine[Any, Any, T]) -> T:
+    """Finish `closing` although the calling task may be cancelled meanwhile.
+
+    A cancellation is passed on afterwards. From the first one on `closing` has the grace time,
+    so that a handler that hangs cannot keep the process alive.
+
+    Raises:
+        asyncio.CancelledError: The calling task was cancelled while this ran.
+    """
+    task = asyncio.create_task(closing)
+    cancelled: asyncio.CancelledError | None = None
+    deadline: float | None = None
+    while not task.done():
+        now = asyncio.get_running_loop().time()
+        if deadline is not None and now >= deadline:
+            task.cancel()
+            task.add_done_callback(_retrieve)
+            break
+        try:
+            await asyncio.wait([task], timeout=None if deadline is None else deadline - now)
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+            deadline = deadline or asyncio.get_running_loop().time() + GRACE_SECONDS
+    if cancelled is not None:
+        if task.done():
+            _retrieve(task)
+        raise cancelled
+    return task.result()

@@ -1,0 +1,119 @@
+"""The orchestrator both bundled loops are: they differ in how a provider is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.loop.interrupt import uninterrupted
+from amplifier_modules._shared.loop.schema import InputChecker
+from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.turn import Ending, Turn
+
+
+class LoopOrchestrator(ABC):
+    """Runs turns: provider call, tool calls, again, until an answer without tool calls.
+
+    Attributes:
+        name: Module id; `orchestrator:complete` names it.
+        config: The settings in force.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, config: LoopConfig | None = None) -> None:
+        self.config = config or LoopConfig()
+        self._checker = InputChecker()
+        if self.config.debug:
+            logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
+
+    @abstractmethod
+    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+        """Get the whole answer to `request`, telling the hooks of its blocks."""
+
+    async def execute(
+        self,
+        prompt: str,
+        context: Any,
+        providers: Mapping[str, Any],
+        tools: Mapping[str, Any],
+        hooks: Any,
+        coordinator: Any = None,
+        **kwargs: Any,
+    ) -> str:
+        """Run one turn (Orchestrator Contract).
+
+        Args:
+            prompt: What the user wants.
+            context: See `amplifier_core.interfaces.ContextManager`.
+            providers: Providers by name.
+            tools: Tools by the name the model calls them by.
+            hooks: Hook registry, or anything with `async emit(event, data)`.
+            coordinator: The session's coordinator. Without it hook results are applied by the
+                loop, nobody can be asked for approval, and only the task can be cancelled.
+            **kwargs: Ignored; for callers written for other orchestrators.
+
+        Returns:
+            The text of the last answer. ``"Max iterations reached"`` at the limit,
+            ``"Denied: <reason>"`` when a hook ended the turn, and nothing when it was cancelled;
+            `orchestrator:complete` then has the status ``incomplete`` and a ``reason``.
+
+        Raises:
+            ValueError: The prompt is empty or there is no provider.
+            amplifier_core.llm_errors.LLMError: The provider failed; any other exception of a
+                provider or the context is raised as it is, too.
+            asyncio.CancelledError: The calling task was cancelled.
+        """
+        reset_turn = getattr(coordinator, "reset_turn", None)
+        if callable(reset_turn):
+            reset_turn()
+        turn = Turn(
+            name=self.name,
+            config=self.config,
+            ask=self.ask,
+            checker=self._checker,
+            context=context,
+            providers=providers,
+            tools=tools,
+            hooks=hooks,
+            coordinator=coordinator,
+        )
+        entered = turn.span.enter()
+        try:
+            try:
+                ending = await turn.play(prompt)
+            except asyncio.CancelledError as error:
+                await uninterrupted(turn.close(Ending("incomplete", "", "cancelled", error)))
+                raise
+            except BaseException as error:
+                await uninterrupted(turn.close(Ending("error", "", None, error)))
+                raise
+            return await uninterrupted(turn.close(ending))
+        finally:
+            Span.leave(entered)
+
+
+async def complete(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+    """Ask a provider for a whole answer at once and tell of its blocks."""
+    response = await provider.complete(request)
+    await announce(response, channel, span)
+    return response
+
+
+async def announce(response: Any, channel: Channel, span: Span) -> None:
+    """Tell of the blocks of an answer that was not streamed: each starts and ends, no deltas."""
+    from amplifier_modules._shared.loop.replies import blocks_of
+
+    blocks = blocks_of(response)
+    for index, block in enumerate(blocks):
+        about = {"block_type": block.get("type"), "block_index": index, **span.fields}
+        named = {key: block[key] for key in ("id", "name") if key in block}
+        await channel.notify("content_block:start", {**about, **named})
+        await channel.notify(
+            "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
+        )

@@ -1,0 +1,107 @@
+"""Reads a provider's response, typed or in the dictionary form of the Orchestrator Contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.loop.reading import read
+
+
+def blocks_of(response: Any) -> list[dict[str, Any]]:
+    """The content blocks of a response as dicts, in order, without fields that are None."""
+    content = read(response, "content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, (list, tuple)):
+        return []
+    blocks = (_block(item) for item in cast("Iterable[Any]", content))
+    return [block for block in blocks if block]
+
+
+def _block(item: Any) -> dict[str, Any]:
+    if isinstance(item, BaseModel):
+        return item.model_dump(exclude_none=True)
+    if isinstance(item, Mapping):
+        return dict(cast("Mapping[str, Any]", item))
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    text = getattr(item, "text", None)
+    return {"type": "text", "text": text} if isinstance(text, str) else {}
+
+
+def text_of(blocks: list[dict[str, Any]]) -> str:
+    """The text of a message: its text blocks joined, as they stream."""
+    return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+
+
+def usage_of(response: Any) -> dict[str, Any]:
+    """The usage of a response as plain data, empty if it reports none."""
+    usage = read(response, "usage")
+    if isinstance(usage, BaseModel):
+        return usage.model_dump(exclude_none=True)
+    if isinstance(usage, Mapping):
+        fields = cast("Mapping[str, Any]", usage).items()
+        return {key: str(v) if isinstance(v, Decimal) else v for key, v in fields}
+    return {}
+
+
+def metadata_of(response: Any) -> dict[str, Any]:
+    """The metadata of a response, empty if it has none."""
+    metadata = read(response, "metadata")
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+
+
+class UsageTotal:
+    """Adds up the usage of a turn's provider calls: token counts, and the cost where known."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, int] = {}
+        self._cost: Decimal | None = None
+
+    def add(self, usage: dict[str, Any]) -> None:
+        for name, value in usage.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                self._totals[name] = self._totals.get(name, 0) + value
+        cost = usage.get("cost_usd")
+        if cost is not None:
+            self._cost = (self._cost or Decimal(0)) + Decimal(str(cost))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Counts by name, and `cost_usd` as a decimal string if any call had a cost."""
+        totals: dict[str, Any] = dict(self._totals)
+        if self._cost is not None:
+            totals["cost_usd"] = str(self._cost)
+        return totals
+
+
+def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[Call]) -> Any:
+    """The message to store for a response: its blocks, and its calls once more as `tool_calls`."""
+    message: dict[str, Any] = {"role": "assistant", "content": blocks}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments, default=str),
+                },
+            }
+            for call in calls
+        ]
+    metadata: dict[str, Any] = {}
+    usage = usage_of(response)
+    if usage:
+        metadata["usage"] = usage
+    model = metadata_of(response).get("model")
+    if isinstance(model, str):
+        metadata["model"] = model
+    if metadata:
+        message["metadata"] = metadata
+    return message

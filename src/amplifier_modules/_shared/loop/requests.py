@@ -1,0 +1,116 @@
+"""Chooses the provider and builds what it is asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
+
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_core.message_models import ToolSpec
+from amplifier_modules._shared.loop.channel import Injection
+from amplifier_modules._shared.loop.schema import input_schema
+
+DEFAULT_PRIORITY = 100
+
+
+def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
+    """The provider to use, with the name it is mounted under.
+
+    `wanted` if given; else the one whose priority number is lowest, the first of equals. The
+    priority is `provider.priority`, else `provider.config["priority"]`, else 100.
+
+    Raises:
+        ValueError: There are no providers.
+        amplifier_core.llm_errors.ConfigurationError: `wanted` is not mounted.
+    """
+    if not providers:
+        raise ValueError("At least one provider required: no provider is mounted")
+    if wanted is None:
+        return min(providers.items(), key=lambda item: _priority(item[1]))
+    if wanted not in providers:
+        mounted = ", ".join(providers)
+        raise ConfigurationError(
+            f"default_provider '{wanted}' is not mounted; mounted are: {mounted}"
+        )
+    return wanted, providers[wanted]
+
+
+def _priority(provider: Any) -> float:
+    own = getattr(provider, "priority", None)
+    if _is_number(own):
+        return own
+    config = getattr(provider, "config", None)
+    if isinstance(config, Mapping):
+        configured: Any = cast("Mapping[str, Any]", config).get("priority")
+        if _is_number(configured):
+            return configured
+    return DEFAULT_PRIORITY
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def model_of(provider: Any, wanted: str | None) -> str | None:
+    """The model a provider will use, as far as it says so."""
+    if wanted:
+        return wanted
+    for name in ("model", "default_model"):
+        model = getattr(provider, name, None)
+        if isinstance(model, str) and model:
+            return model
+    return None
+
+
+def offered_tools(provider: Any, tools: Mapping[str, Any]) -> list[ToolSpec]:
+    """The tools to offer as `ToolSpec`s; none to a provider that does not support tools."""
+    if not tools or not getattr(provider, "supports_tools", True):
+        return []
+    return [
+        ToolSpec(
+            name=name,
+            description=str(getattr(tool, "description", "") or ""),
+            parameters=input_schema(tool) or {"type": "object", "properties": {}},
+        )
+        for name, tool in tools.items()
+    ]
+
+
+async def view_of(context: Any, provider: Any) -> list[Any]:
+    """The messages to send, as the context sees fit for this provider."""
+    for_request = getattr(context, "get_messages_for_request", None)
+    if callable(for_request):
+        messages: Any = for_request(provider=provider)
+    else:
+        messages = context.get_messages()
+    if inspect.isawaitable(messages):
+        messages = await messages
+    return list(messages)
+
+
+def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
+    """`messages` with texts for this request only; neither the list nor a message is changed."""
+    if not injections:
+        return messages
+    messages = list(messages)
+    for text in injections:
+        if text.append_to_last_tool_result and messages and _is_result(messages[-1]):
+            messages[-1] = _with_text(messages[-1], text.content)
+        else:
+            messages.append({"role": text.role, "content": text.content})
+    return messages
+
+
+def _is_result(message: Any) -> bool:
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") in (
+        "tool",
+        "function",
+    )
+
+
+def _with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
+    content: Any = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [*cast("list[Any]", content), {"type": "text", "text": text}]}
+    return {**message, "content": f"{content}\n\n{text}" if content else text}

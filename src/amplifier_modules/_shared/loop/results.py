@@ -1,0 +1,81 @@
+"""What tools give back, as a `ToolResult` and as the message the model reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from amplifier_core.models import ToolResult
+
+RESULT_KEYS = frozenset({"success", "output", "error", "content", "is_error"})
+
+
+def as_result(value: Any) -> ToolResult:
+    """Whatever a tool or a hook calls a result, as a `ToolResult`.
+
+    A mapping made of a result's own fields is read as one; any other value is the output of a
+    tool that succeeded.
+    """
+    if isinstance(value, ToolResult):
+        return value
+    if isinstance(value, Mapping):
+        fields = dict(cast("Mapping[str, Any]", value))
+        if ("success" in fields or "is_error" in fields) and fields.keys() <= RESULT_KEYS:
+            return ToolResult.model_validate(fields)
+        return ToolResult(output=fields)
+    return ToolResult(output=value)
+
+
+def failure(message: str, kind: str = "ToolError") -> ToolResult:
+    """A failed result with a message for the model."""
+    return ToolResult(success=False, error={"message": message, "type": kind})
+
+
+def recalled(earlier: ToolResult | None) -> ToolResult:
+    """The result of a call that is not run, because it repeats one that was."""
+    if earlier is None:
+        return failure("not run again: this call was made before and its result is not known")
+    note = "(Not run again: this call was made before. Its result was:)"
+    return ToolResult(success=earlier.success, output=f"{note}\n{_text(earlier)}")
+
+
+def result_message(call_id: str, name: str, result: ToolResult) -> dict[str, Any]:
+    """The message that answers a tool call in a context.
+
+    Its content is text, or a list of text and image blocks where the result has such content. A
+    failure carries ``is_error``, for vendors that have a flag for it.
+    """
+    message: dict[str, Any] = {
+        "role": "tool",
+        "tool_call_id": call_id,
+        "name": name,
+        "content": _content(result),
+    }
+    if not result.success:
+        message["is_error"] = True
+    return message
+
+
+def _content(result: ToolResult) -> str | list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] | None = result.model_dump().get("content")
+    if not blocks:
+        return _text(result)
+    if result.output is not None and all(block["type"] != "text" for block in blocks):
+        return [{"type": "text", "text": _text(result)}, *blocks]
+    return blocks
+
+
+def _text(result: ToolResult) -> str:
+    try:
+        text = result.get_serialized_output()
+    except (TypeError, ValueError):
+        # An output with parts JSON does not know; the model gets their text.
+        try:
+            plain = json.dumps(result.output, default=str)
+        except (TypeError, ValueError):
+            plain = repr(result.output)
+        text = ToolResult(output=plain).get_serialized_output()
+    if not result.success and result.error and text == result.error.get("message"):
+        return f"Error: {text}"
+    return text

@@ -1,0 +1,309 @@
+"""Checks a tool's input against its JSON schema.
+
+Importing jsonschema costs about as much as everything else a short run imports. Most schemas of
+tools use a handful of keywords, so those are compiled to plain predicates first; what a predicate
+accepts, jsonschema would accept too. Anything else, a keyword not known here or an input that the
+predicate refuses, is left to jsonschema, which also words the message.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+logger = logging.getLogger(__name__)
+
+Predicate = Callable[[Any], bool]
+
+MAX_PROBLEMS = 5
+
+_ANNOTATIONS = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$id",
+        # Without a format checker, which is the default, a format is an annotation.
+        "format",
+    }
+)
+
+# Those in which the keywords below mean the same.
+_DIALECTS = frozenset(
+    {
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema",
+        "http://json-schema.org/draft-06/schema",
+    }
+)
+
+
+class _NotCovered(Exception):
+    """The schema says something the predicates here do not know."""
+
+
+class InputChecker:
+    """Checks inputs of tools; remembers the compiled schema of each tool.
+
+    A tool whose schema is itself invalid is reported once and then runs unchecked.
+    """
+
+    def __init__(self) -> None:
+        self._compiled: dict[int, tuple[Any, dict[str, Any], _Schema]] = {}
+
+    def problem(self, tool: Any, name: str, arguments: dict[str, Any]) -> str | None:
+        """What is wrong with `arguments` for `tool`, or None.
+
+        Args:
+            tool: The tool, with its schema in `input_schema` or from `get_schema()`.
+            name: Name to use in a log message.
+            arguments: The input to check.
+        """
+        schema = input_schema(tool)
+        if not schema:
+            return None
+        known = self._compiled.get(id(tool))
+        if known is None or known[1] != schema:
+            known = (tool, schema, _Schema(name, schema))
+            self._compiled[id(tool)] = known
+        return known[2].problem(arguments)
+
+
+def input_schema(tool: Any) -> dict[str, Any]:
+    """The JSON schema of a tool's input: `input_schema`, else `get_schema()`, else empty."""
+    schema = getattr(tool, "input_schema", None)
+    if not isinstance(schema, dict) or not schema:
+        getter = getattr(tool, "get_schema", None)
+        schema = getter() if callable(getter) else None
+    return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+
+
+class _Schema:
+    def __init__(self, name: str, schema: dict[str, Any]) -> None:
+        self._name = name
+        self._schema = schema
+        self._validator: Any = None
+        self._unusable = False
+        try:
+            self._accepts: Predicate = _predicate(schema)
+        except _NotCovered:
+            self._accepts = _nothing
+
+    def problem(self, arguments: dict[str, Any]) -> str | None:
+        if self._unusable or self._accepts(arguments):
+            return None
+        import jsonschema
+        from referencing.exceptions import Unresolvable
+
+        try:
+            if self._validator is None:
+                self._validator = _validator(self._schema)
+            errors = list(self._validator.iter_errors(arguments))
+        except (jsonschema.SchemaError, Unresolvable, re.error) as error:
+            self._unusable = True
+            logger.warning(
+                "Tool %r has an input schema that is not valid (%s); its input is not checked",
+                self._name,
+                str(error).splitlines()[0],
+            )
+            return None
+        if not errors:
+            return None
+        errors.sort(key=lambda error: [str(step) for step in error.absolute_path])
+        return "; ".join(_worded(error) for error in errors[:MAX_PROBLEMS])
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    import jsonschema
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    kind: Any = validator_for(schema, default=jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    # An empty registry: a tool's schema never makes this process fetch a document.
+    return kind(schema, registry=Registry())
+
+
+def _worded(error: Any) -> str:
+    path = "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path
+    ).lstrip(".")
+    message = error.message if len(error.message) <= 300 else error.message[:300] + "…"
+    return f"{path}: {message}" if path else message
+
+
+def _nothing(value: Any) -> bool:
+    return False
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TYPES: dict[str, Predicate] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": _is_integer,
+}
+
+
+def _predicate(schema: Any) -> Predicate:
+    """`schema` as a function that is true only for what satisfies it.
+
+    Raises:
+        _NotCovered: The schema uses a keyword, or a form of one, that is not known here.
+    """
+    if schema is True:
+        return _anything
+    if not isinstance(schema, dict):
+        raise _NotCovered
+    checks: list[Predicate] = []
+    rules = cast("dict[str, Any]", schema)
+    for keyword, rule in rules.items():
+        if keyword in _ANNOTATIONS:
+            continue
+        compile_rule = _KEYWORDS.get(keyword)
+        if compile_rule is None:
+            raise _NotCovered
+        checks.append(compile_rule(rule, rules))
+    if len(checks) == 1:
+        return checks[0]
+    return lambda value: all(check(value) for check in checks)
+
+
+def _type(rule: Any, _: dict[str, Any]) -> Predicate:
+    names = cast("list[Any]", rule) if isinstance(rule, list) else [rule]
+    if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
+        raise _NotCovered
+    kinds = [_TYPES[name] for name in names]
+    return kinds[0] if len(kinds) == 1 else lambda value: any(kind(value) for kind in kinds)
+
+
+def _enum(rule: Any, _: dict[str, Any]) -> Predicate:
+    if not isinstance(rule, list):
+        raise _NotCovered
+    allowed = cast("list[Any]", rule)
+    # Strings only: JSON's 1 equals 1.0 but not true, Python's does both.
+    if not all(isinstance(item, str) for item in allowed):
+        raise _NotCovered
+    return lambda value: isinstance(value, str) and value in allowed
+
+
+def _const(rule: Any, rules: dict[str, Any]) -> Predicate:
+    return _enum([rule], rules)
+
+
+def _dialect(rule: Any, _: dict[str, Any]) -> Predicate:
+    if not isinstance(rule, str) or rule.rstrip("#") not in _DIALECTS:
+        raise _NotCovered
+    return _anything
+
+
+def _pattern(rule: Any, _: dict[str, Any]) -> Predicate:
+    try:
+        search = re.compile(rule).search
+    except (re.error, TypeError):
+        raise _NotCovered from None
+    return lambda value: not isinstance(value, str) or search(value) is not None
+
+
+def _properties(rule: Any, _: dict[str, Any]) -> Predicate:
+    if not isinstance(rule, dict):
+        raise _NotCovered
+    checks = [(name, _predicate(part)) for name, part in cast("dict[str, Any]", rule).items()]
+    return lambda value: (
+        not isinstance(value, dict)
+        or all(
+            name not in value or check(cast("dict[str, Any]", value)[name])
+            for name, check in checks
+        )
+    )
+
+
+def _required(rule: Any, _: dict[str, Any]) -> Predicate:
+    if not isinstance(rule, list):
+        raise _NotCovered
+    names = cast("list[Any]", rule)
+    return lambda value: not isinstance(value, dict) or all(name in value for name in names)
+
+
+def _additional(rule: Any, rules: dict[str, Any]) -> Predicate:
+    known = rules.get("properties", {})
+    if not isinstance(known, dict) or "patternProperties" in rules:
+        raise _NotCovered
+    if rule is False:
+        return lambda value: not isinstance(value, dict) or all(key in known for key in value)
+    check = _predicate(rule)
+    return lambda value: (
+        not isinstance(value, dict)
+        or all(key in known or check(item) for key, item in cast("dict[str, Any]", value).items())
+    )
+
+
+def _items(rule: Any, rules: dict[str, Any]) -> Predicate:
+    if "prefixItems" in rules:
+        raise _NotCovered
+    check = _predicate(rule)
+    return lambda value: (
+        not isinstance(value, list) or all(check(item) for item in cast("list[Any]", value))
+    )
+
+
+def _any_of(rule: Any, _: dict[str, Any]) -> Predicate:
+    if not isinstance(rule, list) or not rule:
+        raise _NotCovered
+    parts = [_predicate(part) for part in cast("list[Any]", rule)]
+    return lambda value: any(part(value) for part in parts)
+
+
+def _limit(applies: Predicate, holds: Callable[[Any, Any], bool]) -> Any:
+    def compile_rule(rule: Any, _: dict[str, Any]) -> Predicate:
+        if not _is_number(rule):
+            raise _NotCovered
+        return lambda value: not applies(value) or holds(value, rule)
+
+    return compile_rule
+
+
+_KEYWORDS: dict[str, Callable[[Any, dict[str, Any]], Predicate]] = {
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "pattern": _pattern,
+    "$schema": _dialect,
+    "properties": _properties,
+    "required": _required,
+    "additionalProperties": _additional,
+    "items": _items,
+    "anyOf": _any_of,
+    "minimum": _limit(_is_number, lambda value, rule: value >= rule),
+    "maximum": _limit(_is_number, lambda value, rule: value <= rule),
+    "exclusiveMinimum": _limit(_is_number, lambda value, rule: value > rule),
+    "exclusiveMaximum": _limit(_is_number, lambda value, rule: value < rule),
+    "minLength": _limit(_TYPES["string"], lambda value, rule: len(value) >= rule),
+    "maxLength": _limit(_TYPES["string"], lambda value, rule: len(value) <= rule),
+    "minItems": _limit(_TYPES["array"], lambda value, rule: len(value) >= rule),
+    "maxItems": _limit(_TYPES["array"], lambda value, rule: len(value) <= rule),
+}

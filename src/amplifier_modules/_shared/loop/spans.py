@@ -1,0 +1,75 @@
+"""Identity of what happens in a turn: which turn, which operation, inside which other one.
+
+A provider call is a child span of the turn, a tool call a child span of its provider call
+(Context & Orchestrator Specification, Turn & Iteration Semantics). A turn that runs inside a
+tool call, as a sub-agent's does, is a child of that tool call.
+
+Ids are random hex as in W3C Trace Context: 32 digits for a turn, 16 for a span.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from secrets import token_hex
+from typing import Any
+
+
+class Span:
+    """One operation of a turn.
+
+    Attributes:
+        fields: What every event of the operation carries: turn_id, span_id, parent_span_id
+            (None at the top), iteration (0 outside provider cycles, then from 1), and
+            session_id where it is known.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    @classmethod
+    def turn(cls, session_id: str | None = None) -> Span:
+        """The root span of a new turn."""
+        around = _current.get()
+        fields: dict[str, Any] = {
+            "turn_id": token_hex(16),
+            "span_id": token_hex(8),
+            "parent_span_id": around.fields["span_id"] if around else None,
+            "iteration": 0,
+        }
+        if session_id:
+            fields["session_id"] = session_id
+        return cls(fields)
+
+    def child(self, iteration: int | None = None) -> Span:
+        """A span inside this one, by default of the same iteration."""
+        fields = {
+            **self.fields,
+            "span_id": token_hex(8),
+            "parent_span_id": self.fields["span_id"],
+        }
+        if iteration is not None:
+            fields["iteration"] = iteration
+        return Span(fields)
+
+    def enter(self) -> Token[Span | None]:
+        """Make this the current span of the running task, until `leave` or its end."""
+        return _current.set(self)
+
+    @staticmethod
+    def leave(entered: Token[Span | None]) -> None:
+        """Go back to the span that was current before."""
+        _current.reset(entered)
+
+
+_current: ContextVar[Span | None] = ContextVar("amplifier_span", default=None)
+
+
+def event_ids() -> dict[str, Any]:
+    """The id fields for an event that a provider or tool emits while the loop runs it.
+
+    Empty outside a turn of a bundled orchestrator.
+    """
+    span = _current.get()
+    return dict(span.fields) if span else {}

@@ -1,0 +1,130 @@
+"""Output of any length in bounded memory: its start and end kept, all of it spilled to a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Captured(NamedTuple):
+    """What to show of an output.
+
+    Attributes:
+        text: All of it, or its start and end with a line between that tells how much is cut.
+        total: Its bytes.
+        cut: Whether `text` lacks some.
+        file: Where more of it is; None when `text` is all, or there is no file.
+        in_file: Bytes in the file, counted from the start of the output.
+        problem: Why there is no file although one was needed.
+    """
+
+    text: str
+    total: int
+    cut: bool
+    file: Path | None
+    in_file: int
+    problem: str | None
+
+
+class OutputCapture:
+    """Takes output piece by piece.
+
+    Args:
+        limit: Bytes to keep in memory and show.
+        spill_limit: Bytes to write to the file at most.
+        new_file: Names the file, in a folder of the user's own; called when one is needed.
+    """
+
+    def __init__(self, *, limit: int, spill_limit: int, new_file: Callable[[], Path]) -> None:
+        self._head_size = limit // 2
+        self._tail_size = limit - self._head_size
+        self._spill_limit = spill_limit
+        self._new_file = new_file
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+        self._file: int | None = None
+        self._path: Path | None = None
+        self._in_file = 0
+        self._problem: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        """The next piece. Never raises: a file that cannot be written becomes a note."""
+        self._total += len(data)
+        if self._path is None and self._total > self._head_size + self._tail_size:
+            self.spill()
+        self._save(data)
+        room = self._head_size - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data[-self._tail_size :]
+        # Cut seldom, because each cut moves what is kept.
+        if len(self._tail) > 2 * self._tail_size:
+            del self._tail[: -self._tail_size]
+
+    def spill(self) -> Path | None:
+        """Put everything from the start into a file from now on; its path, None if it cannot be."""
+        if self._path is not None or self._problem is not None:
+            return self._path
+        try:
+            path = self._new_file()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+            self._file = os.open(path, flags, 0o600)
+        except OSError as error:
+            self._problem = error.strerror or str(error)
+            return None
+        self._path = path
+        self._save(bytes(self._head + self._tail))
+        return path
+
+    def close(self) -> None:
+        """Close the file; further output is only counted and shown."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def captured(self) -> Captured:
+        """What to show of the output so far."""
+        cut = self._total > self._head_size + self._tail_size
+        if not cut:
+            text = bytes(self._head + self._tail).decode("utf-8", "replace")
+        else:
+            head = _decoded_head(bytes(self._head))
+            tail = _decoded_tail(bytes(self._tail[-self._tail_size :]))
+            left_out = self._total - len(self._head) - self._tail_size
+            text = f"{head}\n[… {left_out} bytes are cut out here …]\n{tail}"
+        return Captured(text, self._total, cut, self._path, self._in_file, self._problem)
+
+    def _save(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        data = data[: self._spill_limit - self._in_file]
+        try:
+            while data:
+                written = os.write(self._file, data)
+                self._in_file += written
+                data = data[written:]
+        except OSError as error:
+            self._problem = error.strerror or str(error)
+            self.close()
+
+
+def _decoded_head(data: bytes) -> str:
+    """Text up to a cut: at a line's end where one is near, else at a character's."""
+    end = data.rfind(b"\n", len(data) * 3 // 4)
+    if end >= 0:
+        return data[:end].decode("utf-8", "replace")
+    # What is incomplete at the end is only known to be so while more could follow.
+    import codecs
+
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
+
+
+def _decoded_tail(data: bytes) -> str:
+    start = data.find(b"\n", 0, len(data) // 4)
+    if start < 0:
+        start = next((at for at in range(min(4, len(data))) if data[at] & 0xC0 != 0x80), 0) - 1
+    return data[start + 1 :].decode("utf-8", "replace")

@@ -1,0 +1,407 @@
+"""Keeps file access inside the folders it was granted.
+
+    PathError                    a path the guard does not hand out
+    ├── InvalidPath              not a path at all: empty, NUL, '~'
+    ├── OutsideRoots             it is, or a link on the way leads, outside the granted folders
+    └── ProtectedPath            inside, but version control, settings or shell start-up
+
+Where the system has descriptor-relative calls, a path is walked one component at a time from an
+open folder, and no call ever follows a link: a link is read and its target walked like any other
+path. So what was checked is what is opened, also while somebody renames things underneath.
+Elsewhere (Windows) the path is resolved first and opened by its resolved name, which a race
+between the two can defeat.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.readlink in os.supports_dir_fd
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+# With O_PATH a folder that may be entered but not listed can still be walked through.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
+_MAX_LINKS = 40
+
+_PROTECTED = frozenset({".git", ".amplifier"})
+_SHELL_FILES = frozenset(
+    {
+        ".bash_aliases",
+        ".bash_login",
+        ".bash_logout",
+        ".bash_profile",
+        ".bashrc",
+        ".cshrc",
+        ".kshrc",
+        ".login",
+        ".logout",
+        ".mkshrc",
+        ".profile",
+        ".tcshrc",
+        ".xinitrc",
+        ".xprofile",
+        ".xsession",
+        ".xsessionrc",
+        ".zlogin",
+        ".zlogout",
+        ".zprofile",
+        ".zshenv",
+        ".zshrc",
+    }
+)
+# A macOS file system compares names without these characters, so `.g\u200cit` is `.git` there.
+_IGNORED = dict.fromkeys(
+    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+
+
+class PathError(Exception):
+    """A path the guard does not hand out; the message says which, why, and what would help."""
+
+
+class InvalidPath(PathError):
+    """Not a path at all."""
+
+
+class OutsideRoots(PathError):
+    """The path is outside the granted folders, or a link on the way leads there."""
+
+
+class ProtectedPath(PathError):
+    """The path needs a grant of its own for writing."""
+
+
+class Location:
+    """A place inside the granted folders; a context manager that holds its folder open.
+
+    Attributes:
+        path: Absolute, without links.
+        dir_fd: Descriptor of the folder, for calls with `name`; None where the system has no
+            such calls, and `name` is then the whole path.
+        name: Name inside the folder; "." for a granted folder itself.
+    """
+
+    def __init__(self, path: str, dir_fd: int | None, name: str) -> None:
+        self.path = path
+        self.dir_fd = dir_fd
+        self.name = name
+
+    def __enter__(self) -> Location:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.dir_fd is not None:
+            os.close(self.dir_fd)
+            self.dir_fd = None
+
+    def open(self, flags: int, mode: int = 0o666) -> int:
+        """`os.open` of this place, never through a link. Raises OSError."""
+        return os.open(self.name, flags | _NOFOLLOW | _CLOEXEC, mode, dir_fd=self.dir_fd)
+
+    def stat(self) -> os.stat_result:
+        """What is there, without following a link. Raises OSError."""
+        return os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
+
+
+class _Root:
+    __slots__ = ("explicit", "given", "real")
+
+    def __init__(self, path: str, *, explicit: bool) -> None:
+        self.given = _parts(os.path.abspath(path))
+        self.real = _parts(os.path.realpath(path))
+        self.explicit = explicit
+
+
+class PathGuard:
+    """Turns the paths a model names into places inside granted folders.
+
+    Args:
+        roots: Granted folders or single files, absolute or relative to `base`. None grants
+            `base` itself, which is then no grant of the protected names in its own path.
+        base: Absolute folder that relative paths start from.
+        writing: Refuse protected names (`.git`, `.amplifier`, shell start-up files) unless a
+            root names them.
+        setting: Name of the setting that would grant more, for messages.
+        by_descriptor: Walk by descriptor; by default where the system can.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str] | None,
+        *,
+        base: str,
+        writing: bool,
+        setting: str,
+        by_descriptor: bool = _BY_DESCRIPTOR,
+    ) -> None:
+        self.base = os.path.abspath(base)
+        self._writing = writing
+        self._setting = setting
+        self._by_descriptor = by_descriptor
+        if roots is None:
+            self._roots = [_Root(self.base, explicit=False)]
+        else:
+            self._roots = [_Root(os.path.join(self.base, r), explicit=True) for r in roots]
+        self._entries = {root.real for root in self._roots}
+
+    def locate(self, path: str, *, create_parents: bool = False) -> Location:
+        """The place `path` names, links resolved; whatever is there, or nothing yet.
+
+        `..` is taken lexically in `path` itself, and as the system does in the targets of links.
+
+        Args:
+            path: Absolute, or relative to `base`. `~` is not expanded.
+            create_parents: Create missing folders on the way.
+
+        Raises:
+            InvalidPath: It is empty, has a NUL, or starts with `~/`.
+            OutsideRoots: It ends, or a link leads, outside the granted folders.
+            ProtectedPath: Writing there needs a grant that names it.
+            OSError: The system's own reasons: a missing folder, permissions, too many links.
+        """
+        self._check_text(path)
+        absolute = os.path.normpath(os.path.join(self.base, path))
+        if not self._by_descriptor:
+            return self._locate_by_name(path, absolute, create_parents)
+        parts = self.aliased(_parts(absolute))
+        if self.contains(parts):
+            # The walk ends with this question again, but must not make folders before.
+            self.check_protected(path, parts)
+        walk = _Walk(self, path, create_parents)
+        try:
+            return walk.run(parts)
+        finally:
+            walk.close()
+
+    # -- used by the walk ------------------------------------------------------------------
+
+    def aliased(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """`parts` with a root's name as it was given replaced by its real one."""
+        for root in self._roots:
+            if root.given != root.real and parts[: len(root.given)] == root.given:
+                return root.real + parts[len(root.given) :]
+        return parts
+
+    def is_root(self, parts: tuple[str, ...]) -> bool:
+        return parts in self._entries
+
+    def contains(self, parts: tuple[str, ...]) -> bool:
+        return any(parts[: len(root.real)] == root.real for root in self._roots)
+
+    def check_protected(self, path: str, parts: tuple[str, ...]) -> None:
+        """Raises `ProtectedPath` when `parts` may not be written without a grant of its own."""
+        if not self._writing:
+            return
+        granted = max(
+            (len(r.real) for r in self._roots if r.explicit and parts[: len(r.real)] == r.real),
+            default=0,
+        )
+        name = protected_name(parts[granted:])
+        if name is not None:
+            raise ProtectedPath(
+                f"{path!r} is protected: writing to {name!r} needs a grant of its own "
+                f"({self._setting} in the tool's config has to name it)"
+            )
+
+    def outside(self, path: str) -> OutsideRoots:
+        roots = ", ".join(_joined(root.real) for root in self._roots) or "none"
+        return OutsideRoots(
+            f"{path!r} is outside the folders this tool may use: {roots} "
+            f"({self._setting} in the tool's config grants more)"
+        )
+
+    # -- details ---------------------------------------------------------------------------
+
+    def _check_text(self, path: str) -> None:
+        if not path:
+            raise InvalidPath("the path is empty")
+        if "\0" in path:
+            raise InvalidPath("the path has a NUL character")
+        if path == "~" or path.startswith("~/"):
+            raise InvalidPath(f"{path!r}: '~' is not expanded; name a path below {self.base}")
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError as error:
+            raise InvalidPath("the path has characters no file name can have") from error
+
+    def _locate_by_name(self, path: str, absolute: str, create_parents: bool) -> Location:
+        real = os.path.realpath(absolute)
+        if ":" in os.path.splitdrive(real)[1] and os.name == "nt":
+            raise InvalidPath(f"{path!r}: ':' is not allowed in file names")
+        if not self.contains(_parts(real)):
+            raise self.outside(path)
+        self.check_protected(path, _parts(real))
+        if create_parents:
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            if os.path.realpath(absolute) != real:
+                raise self.outside(path)
+        return Location(real, None, real)
+
+
+class _Walk:
+    """One walk from the top to a place, as the system would resolve it, but inside the roots.
+
+    Above the roots nothing is opened: those components are only followed by name until a root
+    is reached. From there on every component is opened relative to the one before.
+    """
+
+    def __init__(self, guard: PathGuard, path: str, create_parents: bool) -> None:
+        self._guard = guard
+        self._path = path
+        self._create = create_parents
+        self._here: list[str] = []
+        self._folders: list[int] = []
+        self._pending: list[str] = []
+        self._links = 0
+
+    def run(self, parts: tuple[str, ...]) -> Location:
+        self._push(parts)
+        if self._guard.is_root(()):
+            self._enter_root()
+        while self._pending:
+            name = self._pending.pop()
+            if name == "..":
+                self._leave()
+            elif not self._folders:
+                self._here.append(name)
+                if self._guard.is_root(tuple(self._here)) and not self._enter_root():
+                    return self._file_root()
+            elif self._pending:
+                self._enter(name)
+            elif not self._follow(name):
+                return self._found(name)
+        return self._found(None)
+
+    def close(self) -> None:
+        for folder in self._folders:
+            os.close(folder)
+        self._folders = []
+
+    def _push(self, parts: Iterable[str]) -> None:
+        self._pending.extend(reversed([part for part in parts if part not in ("", ".")]))
+
+    def _leave(self) -> None:
+        if self._here:
+            self._here.pop()
+        if self._folders:
+            os.close(self._folders.pop())
+
+    def _enter_root(self) -> bool:
+        """Open the root `_here`; False when it is not a folder."""
+        root = _joined(self._here)
+        try:
+            self._folders.append(os.open(root, _FOLDER))
+        except NotADirectoryError:
+            return False
+        except FileNotFoundError:
+            if not self._create:
+                raise
+            if not self._pending:
+                return False
+            os.makedirs(root, exist_ok=True)
+            self._folders.append(os.open(root, _FOLDER))
+        return True
+
+    def _file_root(self) -> Location:
+        """The location of a root that is a single file."""
+        if self._pending:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._path)
+        name = self._here.pop()
+        self._folders.append(os.open(_joined(self._here), _FOLDER))
+        return self._found(name)
+
+    def _enter(self, name: str) -> None:
+        """Go into the folder `name`, or replace it by its target when it is a link."""
+        try:
+            self._folders.append(self._open(name))
+        except OSError as error:
+            # Which of the two a link gives depends on the system and on O_PATH.
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP) or not self._follow(name):
+                raise
+            return
+        self._here.append(name)
+
+    def _open(self, name: str) -> int:
+        folder = self._folders[-1]
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not self._create:
+                raise
+        self._guard.check_protected(self._path, (*self._here, name))
+        try:
+            os.mkdir(name, dir_fd=folder)
+        except FileExistsError:
+            pass  # Somebody else was faster, or it is a dangling link: opening tells.
+        return os.open(name, _FOLDER, dir_fd=folder)
+
+    def _follow(self, name: str) -> bool:
+        """Put the target of the link `name` in its place; False when it is no link."""
+        try:
+            target = os.readlink(name, dir_fd=self._folders[-1])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return False
+            raise
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._path)
+        if target.startswith("/"):
+            self.close()
+            self._here = []
+            self._push(self._guard.aliased(_parts(os.path.normpath(target))))
+            if self._guard.is_root(()):
+                self._enter_root()
+        else:
+            self._push(target.split("/"))
+        return True
+
+    def _found(self, name: str | None) -> Location:
+        if not self._folders:
+            raise self._guard.outside(self._path)
+        parts = tuple(self._here) if name is None else (*self._here, name)
+        self._guard.check_protected(self._path, parts)
+        return Location(_joined(parts), self._folders.pop(), "." if name is None else name)
+
+
+def protected_name(parts: Iterable[str]) -> str | None:
+    """The first of `parts` that needs a grant of its own for writing, or None.
+
+    Names are compared as the most lenient file systems do: without case, invisible characters,
+    and what Windows drops at the end.
+    """
+    below_config = False
+    for part in parts:
+        name = part.translate(_IGNORED).casefold().partition(":")[0].rstrip(". ")
+        if name in _PROTECTED or name in _SHELL_FILES or name in ("git~1", "config.fish"):
+            return part
+        if below_config and name == "fish":
+            return part
+        below_config = name == ".config"
+    return None
+
+
+def is_regular(status: os.stat_result) -> bool:
+    """Whether what was found is a plain file, which alone is safe to open and replace."""
+    return stat.S_ISREG(status.st_mode)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    drive, rest = os.path.splitdrive(path)
+    names = [part for part in rest.split(os.sep) if part]
+    return (os.path.normcase(drive), *names) if drive else tuple(names)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    if os.name == "nt":
+        return os.sep.join(parts)
+    return "/" + "/".join(parts)

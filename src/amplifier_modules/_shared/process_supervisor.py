@@ -1,0 +1,460 @@
+"""Starts commands and answers for everything they start; a program of its own, never imported.
+
+    python -I -S process_supervisor.py <descriptor of a Unix socket>
+
+The socket's other end belongs to `process.ProcessRunner`. Each message on it is one byte with
+three descriptors: a control socket, the command's output, and its working folder. For each the
+supervisor forks a monitor, which talks over the control socket:
+
+    runner -> monitor    the command (see `read_command`); closing the sending side means: kill
+    monitor -> runner    "ready", then "failed <errno>" or "exit <code> <pids still running>",
+                         then, if it was told to kill, "gone <pids that could not be killed>"
+
+A monitor lives until nothing the command started is left. On Linux it is the subreaper of all of
+it, so that what forks twice or makes a session of its own is still found among its children.
+Elsewhere a process that left both its parent and its group escapes. Because an end of the
+connection means kill, nothing outlives the runner's process either, however that ended.
+
+It is a program of its own because forking is only safe and cheap in a small process without
+threads, and because a subreaper adopts strangers, which is nothing to do to a whole application.
+"""
+
+from __future__ import annotations
+
+# This starts once per burst of commands: `socket` and `signal` would cost as much as all else.
+import _socket
+import errno
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    Table = dict[int, tuple[int, int, bool]]
+else:
+    import _signal as signal
+
+GRACE_SECONDS = 0.5
+"""Between SIGTERM and SIGKILL."""
+
+KILL_SECONDS = 5.0
+"""After this the runner is told what does not die, such as processes of another user."""
+
+CROWD = 200
+"""From so many processes on nobody is asked politely: they may be getting more."""
+
+IDLE_SECONDS = 1.0
+"""How long a supervisor without commands waits for the next one before it ends."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+_DESCRIPTORS = 3
+_INT = 4
+
+
+def adopter() -> Callable[[], bool]:
+    """What makes the calling process the subreaper of all it starts; False if it could not."""
+    if not sys.platform.startswith("linux"):
+        return lambda: False
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+# -- what is running -------------------------------------------------------------------------------
+
+
+def process_table() -> Table:
+    """Parent, process group and whether it is a zombie, by pid, of every process."""
+    if os.path.isdir("/proc/self"):
+        return _table_from_proc()
+    return _table_from_ps()
+
+
+def _table_from_proc() -> Table:
+    return {int(name): _looked_up(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _looked_up(pid: int) -> tuple[int, int, bool]:
+    """An entry of the table; that of a zombie of nobody when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command's own name stands in parentheses and may contain any of them.
+            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return 0, 0, True
+    return int(parent), int(group), state in b"ZX"
+
+
+def _table_from_ps() -> Table:
+    import subprocess
+
+    table: Table = {}
+    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,state="]
+    for line in subprocess.run(command, capture_output=True, check=True).stdout.splitlines():
+        pid, parent, group, state = line.split()[:4]
+        table[int(pid)] = (int(parent), int(group), state.startswith(b"Z"))
+    return table
+
+
+def descendants(root: int, spared: frozenset[int] = frozenset(), group: int = 0) -> list[int]:
+    """Living processes below `root`, and those of `group`; not `spared` nor what is below those.
+
+    What forks and ends all the time may be missed by one look: that nothing is left only a
+    `reap` that finds no child can tell.
+    """
+    if group or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return _descendants_from_table(root, spared, group)
+    found = _closure(_children(root), _children, spared)
+    return sorted(pid for pid in found if not _looked_up(pid)[2])
+
+
+def _children(pid: int) -> list[int]:
+    """Children as the kernel lists them, zombies included.
+
+    This is fast enough to catch what forks and ends, which reading all of /proc is not.
+    """
+    children: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children += map(int, file.read().split())
+    except OSError:
+        pass  # The process, or one of its threads, has ended.
+    return children
+
+
+def _descendants_from_table(root: int, spared: frozenset[int], group: int) -> list[int]:
+    table = process_table()
+    by_parent: dict[int, list[int]] = {}
+    for pid, (parent, _, _) in table.items():
+        by_parent.setdefault(parent, []).append(pid)
+    members = [pid for pid, entry in table.items() if group and entry[1] == group]
+    first = [*by_parent.get(root, ()), *members]
+    found = _closure(first, lambda pid: by_parent.get(pid, []), spared)
+    return sorted(pid for pid in found - {os.getpid()} if not table[pid][2])
+
+
+def _closure(
+    first: list[int], children_of: Callable[[int], list[int]], spared: frozenset[int]
+) -> set[int]:
+    found: set[int] = set()
+    waiting = first
+    while waiting:
+        pid = waiting.pop()
+        if pid not in spared and pid not in found:
+            found.add(pid)
+            waiting += children_of(pid)
+    return found
+
+
+def kill_all(running: Callable[[], list[int]], over: Callable[[], bool]) -> list[int]:
+    """End what `running()` lists, politely and then not, until `over()`.
+
+    Returns what has not ended in `KILL_SECONDS`.
+    """
+    left = running()
+    if len(left) <= CROWD:
+        _signal(left, signal.SIGTERM, signal.SIGCONT)
+        if _comes_true(over, GRACE_SECONDS):
+            return []
+    until = time.monotonic() + KILL_SECONDS
+    pause = 0.0
+    while not over():
+        before, left = left, running()
+        _kill_groups(left)
+        _signal(left, signal.SIGKILL)
+        if time.monotonic() > until:
+            return left
+        # Hardly a pause as long as new ones come up: they live for a millisecond or two.
+        pause = min(pause * 2, 0.02) if left == before else 0.0002
+        time.sleep(pause)
+    return []
+
+
+def _comes_true(condition: Callable[[], bool], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    pause = 0.001
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+    return True
+
+
+def _kill_groups(pids: list[int]) -> None:
+    """Kill the process groups of `pids`, none of which may be this process's own.
+
+    A group is killed at one stroke, which a fork in it cannot outrun.
+    """
+    known = {os.getpid(), *pids}
+    entries = map(_looked_up, pids)
+    # The parent is looked at once more, lest a pid has gone to a stranger meanwhile.
+    groups = {group for parent, group, _ in entries if parent in known}
+    for group in groups - {0, os.getpgrp()}:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # As in `_signal`.
+
+
+def _signal(pids: list[int], *numbers: int) -> None:
+    for pid in pids:
+        for number in numbers:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # It ended meanwhile, or belongs to somebody else: the next look tells.
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Exit statuses of children that ended, by pid, and whether any child is left."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        ended[pid] = status
+
+
+# -- one command -----------------------------------------------------------------------------------
+
+
+class Monitor:
+    """Starts one command, reports its end, and lives until nothing of it is left."""
+
+    def __init__(self, control: _socket.socket, wakeup: int, adopting: bool) -> None:
+        self._control = control
+        self._wakeup = wakeup
+        self._adopting = adopting
+        self._command = 0
+        self._ended = False
+
+    def run(self, output: int, folder: int) -> None:
+        """Everything from reading the command to the last word."""
+        self._say("ready")
+        argv, environment = read_command(self._control)
+        self._command, problem = start(argv, environment, output, folder)
+        if problem:
+            self._say(f"failed {problem}")
+            return
+        os.close(output)
+        os.close(folder)
+        while not self._finished():
+            readable = select.select([self._control, self._wakeup], [], [], self._patience())[0]
+            if self._wakeup in readable:
+                os.read(self._wakeup, 4096)
+            if self._control in readable and self._hung_up():
+                self._end()
+                return
+
+    def _hung_up(self) -> bool:
+        try:
+            return not self._control.recv(4096)
+        except ConnectionError:
+            return True  # The runner's process ended before it had heard everything.
+
+    def _end(self) -> None:
+        """Kill everything, and stay for as long as something resists."""
+        left = kill_all(self._running, self._over)
+        self._say("gone " + ",".join(map(str, left)))
+        self._control.close()
+        while left:
+            time.sleep(1.0)
+            left = kill_all(self._running, self._over)
+
+    def _finished(self) -> bool:
+        """Reap, report the command's end when it comes; True when nothing is left."""
+        ended, any_left = reap()
+        if self._command in ended:
+            self._ended = True
+            code = os.waitstatus_to_exitcode(ended[self._command])
+            left = self._running() if any_left or not self._adopting else []
+            self._say(f"exit {code} " + ",".join(map(str, left)))
+        return self._ended and (not any_left if self._adopting else not self._running())
+
+    def _over(self) -> bool:
+        """Reap; True when nothing is left, which only adoption makes certain."""
+        any_left = reap()[1]
+        return not any_left if self._adopting else not self._running()
+
+    def _running(self) -> list[int]:
+        return descendants(os.getpid(), group=0 if self._adopting else self._command)
+
+    def _patience(self) -> float | None:
+        # Where orphans are not adopted, nothing tells when the last one ends.
+        return 1.0 if self._ended and not self._adopting else None
+
+    def _say(self, line: str) -> None:
+        try:
+            self._control.sendall(line.encode() + b"\n")
+        except OSError:
+            pass  # The runner is gone; its end of the connection is the order to kill.
+
+
+def read_command(control: _socket.socket) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """The command sent as: length (4 bytes), number of arguments, arguments, NAME=VALUE pairs.
+
+    All but the length are separated by NUL.
+    """
+    length = int.from_bytes(_receive(control, _INT), "big")
+    count, *fields = _receive(control, length).split(b"\0")
+    split = int(count)
+    pairs = (field.partition(b"=") for field in fields[split:])
+    return fields[:split], {name: value for name, _, value in pairs}
+
+
+def _receive(control: _socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        piece = control.recv(length - len(data))
+        if not piece:
+            raise EOFError("the runner left before it sent the command")
+        data += piece
+    return data
+
+
+def start(
+    argv: list[bytes], environment: dict[bytes, bytes], output: int, folder: int
+) -> tuple[int, int]:
+    """Start the command in a session of its own: its pid, and the errno if it did not start."""
+    try:
+        os.fchdir(folder)
+        pid = os.posix_spawn(
+            argv[0],
+            argv,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_SETTABLE,
+        )
+    except OSError as error:
+        return 0, error.errno or errno.EINVAL
+    finally:
+        os.chdir("/")
+    return pid, 0
+
+
+# -- the supervisor --------------------------------------------------------------------------------
+
+
+class Supervisor:
+    """Forks monitors, and ends what the monitors leave behind when one is killed itself."""
+
+    def __init__(self, channel: _socket.socket) -> None:
+        self._channel = channel
+        self._adopt = adopter()
+        self._monitors: set[int] = set()
+        self._wakeup = watch_children()
+
+    def serve(self) -> None:
+        """Until the runner closes the channel, or nothing has been to do for a while."""
+        self._adopt()
+        while True:
+            patience = None if self._monitors else IDLE_SECONDS
+            readable = select.select([self._channel, self._wakeup], [], [], patience)[0]
+            if self._wakeup in readable:
+                os.read(self._wakeup, 4096)
+                self._look_after_children()
+            if self._channel in readable and not self._take():
+                break
+            if not readable and not self._monitors:
+                return
+        self._channel.close()
+        while self._monitors:
+            select.select([self._wakeup], [], [], 1.0)
+            self._look_after_children()
+
+    def _take(self) -> bool:
+        """Fork a monitor for the next command; False when there will be none."""
+        flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+        space = _socket.CMSG_SPACE(_DESCRIPTORS * _INT)
+        try:
+            data, ancillary, _, _ = self._channel.recvmsg(1, space, flags)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        packed = b"".join(content for _, _, content in ancillary)
+        descriptors = [
+            int.from_bytes(packed[at : at + _INT], sys.byteorder)
+            for at in range(0, len(packed), _INT)
+        ]
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.write(descriptors[0], b"ready\nfailed %d\n" % (error.errno or errno.EAGAIN))
+        else:
+            if pid == 0:
+                self._become_monitor(*descriptors)
+            self._monitors.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _become_monitor(self, control: int, output: int, folder: int) -> None:
+        code = 1
+        try:
+            self._channel.close()
+            wakeup = watch_children()
+            monitor = Monitor(_socket.socket(fileno=control), wakeup, self._adopt())
+            monitor.run(output, folder)
+            code = 0
+        except EOFError:
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _look_after_children(self) -> None:
+        if self._collect():
+            kill_all(self._orphans, self._no_orphans)
+
+    def _collect(self) -> bool:
+        """Reap; True when a monitor was killed or failed, and left its processes behind."""
+        ended, _ = reap()
+        monitors = self._monitors & ended.keys()
+        self._monitors -= monitors
+        return any(ended[pid] != 0 for pid in monitors)
+
+    def _no_orphans(self) -> bool:
+        self._collect()
+        return not self._orphans()
+
+    def _orphans(self) -> list[int]:
+        return descendants(os.getpid(), spared=frozenset(self._monitors))
+
+
+def watch_children() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    reading, writing = os.pipe()
+    for descriptor in (reading, writing):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return reading
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    os.chdir("/")
+    Supervisor(_socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

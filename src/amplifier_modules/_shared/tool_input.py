@@ -1,0 +1,62 @@
+"""What a model hands a tool, checked against the tool's own schema.
+
+Orchestrators check inputs too, but a tool may be called by one that does not; a tool written on
+top of this can rely on the types it declared. Only flat schemas of plain types are read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+class InvalidInput(Exception):
+    """The input is not what the tool's schema asks for; the message is for the model."""
+
+
+def read_input(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
+    """The values of `given` that `schema` declares; optional ones that are missing are left out.
+
+    Keys that start with an underscore belong to whoever calls the tool and are ignored. A null is
+    a missing value.
+
+    Args:
+        schema: JSON schema of an object with properties of plain types.
+        given: What the model sent.
+
+    Raises:
+        InvalidInput: A value is missing, of another type, below its minimum, or not known.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
+    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
+    values: dict[str, Any] = {}
+    for key, value in cast("Mapping[str, Any]", given).items():
+        if key.startswith("_") or value is None:
+            continue
+        if key not in properties:
+            raise InvalidInput(f"unknown parameter {key!r}; known are: {', '.join(properties)}")
+        values[key] = _checked(key, value, properties[key])
+    for key in schema.get("required", ()):
+        if key not in values:
+            raise InvalidInput(f"the parameter {key!r} is required")
+    return values
+
+
+def _checked(key: str, value: Any, rule: Mapping[str, Any]) -> Any:
+    kind: str = rule["type"]
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_flag = isinstance(value, bool)
+    if not isinstance(value, _TYPES[kind]) or (is_flag and kind != "boolean"):
+        raise InvalidInput(f"{key!r} must be of type {kind}, not {type(value).__name__}")
+    if "minimum" in rule and value < rule["minimum"]:
+        raise InvalidInput(f"{key!r} must be at least {rule['minimum']}, not {value}")
+    return value

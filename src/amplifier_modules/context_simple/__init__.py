@@ -1,0 +1,42 @@
+"""context-simple: the conversation in memory, compacted for requests without being changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
+
+from .manager import SimpleContextManager
+
+if TYPE_CHECKING:
+    from amplifier_core import ModuleCoordinator
+
+__amplifier_module_type__ = "context"
+
+
+async def mount(
+    coordinator: ModuleCoordinator, config: Mapping[str, Any] | None = None
+) -> Callable[[], None]:
+    """Mount a `SimpleContextManager` that learns from the usage providers report.
+
+    Args:
+        coordinator: Where it is mounted.
+        config: See `config.SimpleContextConfig`.
+
+    Returns:
+        Cleanup: stop listening for usage.
+
+    Raises:
+        ValueError: A setting is unknown or out of range.
+    """
+    context = SimpleContextManager(config, hooks=coordinator.hooks)
+    await coordinator.mount("context", context)
+    coordinator.register_contributor(
+        "observability.events",
+        "context-simple",
+        lambda: [CONTEXT_PRE_COMPACT, CONTEXT_POST_COMPACT],
+    )
+    return coordinator.hooks.register(
+        PROVIDER_RESPONSE, context.on_provider_response, name="context-simple"
+    )

@@ -1,0 +1,241 @@
+"""Views of a conversation that fit a request (Context Contract, Internal Compaction).
+
+A strategy makes a `View` of a `Ledger`; it never changes the ledger. `truncate` keeps, in this
+order and as far as they fit: system messages; the recent turns; the first message of the user;
+older tool groups, newest first; the rest, newest first. The view is in conversation order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from amplifier_modules._shared.tokens import estimate_message
+
+from .ledger import Ledger, Unit
+from .shorten import LEAST, share, shortenable, shortened
+
+_MISSES = 64
+"""Units in a row that do not fit, after which nothing older is looked at."""
+
+
+class CompactionResult(NamedTuple):
+    """What a compaction leaves of the stored history in the view a request gets, in tokens.
+
+    The stored history itself is never changed (Context Specification, Compaction).
+    """
+
+    strategy: str
+    before_tokens: int
+    before_messages: int
+    after_tokens: int
+    after_messages: int
+
+    @property
+    def removed_tokens(self) -> int:
+        return max(0, self.before_tokens - self.after_tokens)
+
+    @property
+    def removed_messages(self) -> int:
+        return self.before_messages - self.after_messages
+
+
+class Limits(NamedTuple):
+    """What a view has to keep to; sizes are estimated tokens.
+
+    Attributes:
+        room: The most it may take.
+        target: What older messages may fill it up to; the difference is room to grow, so that the
+            view, and a vendor's cache of it, serve many requests.
+        keep_turns: Turns that count as recent.
+        keep_messages: Messages that count as recent instead, if set.
+    """
+
+    room: int
+    target: int
+    keep_turns: int
+    keep_messages: int | None = None
+
+
+class View:
+    """A compacted conversation that follows its ledger as that grows.
+
+    Attributes:
+        messages: Stored messages, or shortened copies, in conversation order.
+        tokens: Their estimate.
+        limits: What it was made for.
+        asked_for: It was made by `compact()` and stands even if everything would fit.
+    """
+
+    def __init__(
+        self, ledger: Ledger, limits: Limits, units: Iterable[Unit], copies: dict[int, Any]
+    ) -> None:
+        kept = [unit for unit in units if unit.members]
+        indices = sorted(index for unit in kept for index in unit.members)
+        stored, estimates = ledger.messages, ledger.estimates
+        self.messages = [copies.get(i) or stored[i] for i in indices]
+        self.tokens = sum(
+            estimate_message(copies[i]) if i in copies else estimates[i] for i in indices
+        )
+        self.limits = limits
+        self.asked_for = False
+        self._kept = {unit.number for unit in kept}
+        self._known_units = len(ledger.units)
+        self._known_messages = len(stored)
+
+    def is_best(self, ledger: Ledger, room: int) -> bool:
+        """Whether making it anew could not help: it was made for this room, of these messages."""
+        return self.limits.room == room and self._known_messages == len(ledger.messages)
+
+    def follow(self, ledger: Ledger) -> None:
+        """Append what was stored since; costs what is new.
+
+        A result whose call the view does not have is left out.
+        """
+        for index in range(self._known_messages, len(ledger.messages)):
+            unit = ledger.unit_of(index)
+            if unit.number in self._kept or unit.number >= self._known_units:
+                if unit.kind == "orphan":
+                    continue
+                self.messages.append(ledger.messages[index])
+                self.tokens += ledger.estimates[index]
+        self._known_messages = len(ledger.messages)
+
+
+Strategy = Callable[[Ledger, Limits, Any], Awaitable[View]]
+"""Makes a view of a ledger within limits; the third argument is the request's provider or None."""
+
+
+async def truncate(ledger: Ledger, limits: Limits, provider: Any = None) -> View:
+    """Leave out what is old; see the module's text for the order."""
+    with ledger.lock:
+        choice = _Choice(ledger, limits.room)
+        _take_systems(choice, ledger, limits)
+        if not _take_all_recent(choice, ledger, limits):
+            _take_essential(choice, ledger)
+            _take_newest_recent(choice, ledger, limits)
+        if ledger.prompts:
+            choice.take(ledger.prompts[0], (limits.room + limits.target) // 2)
+        choice.fill(reversed(ledger.groups), limits.target)
+        choice.fill(reversed(ledger.others), limits.target)
+        return View(ledger, limits, choice.units.values(), choice.copies)
+
+
+STRATEGIES: dict[str, Strategy] = {"truncate": truncate}
+
+
+class _Choice:
+    """Units chosen so far, with shortened copies of messages by index."""
+
+    def __init__(self, ledger: Ledger, room: int) -> None:
+        self.ledger = ledger
+        self.room = room
+        self.units: dict[int, Unit] = {}
+        self.copies: dict[int, dict[str, Any]] = {}
+        self.tokens = 0
+
+    def add(self, unit: Unit) -> None:
+        if unit.number not in self.units:
+            self.units[unit.number] = unit
+            self.tokens += unit.tokens
+
+    def take(self, unit: Unit, limit: int) -> bool:
+        """Add the unit if it fits under `limit`."""
+        if unit.number in self.units:
+            return True
+        if self.tokens + unit.tokens > limit:
+            return False
+        self.add(unit)
+        return True
+
+    def fill(self, units: Iterable[Unit], limit: int) -> None:
+        """Add as many as fit under `limit`, in the order given."""
+        misses = 0
+        for unit in units:
+            if self.take(unit, limit):
+                misses = 0
+                continue
+            misses += 1
+            if misses >= _MISSES:
+                return
+
+    def add_shortened(self, units: list[Unit], room: int) -> bool:
+        """Add units with their texts cut so that together they take about `room`.
+
+        Tool results are cut first, then other text. Returns whether that was enough.
+        """
+        indices = [index for unit in units for index in unit.members]
+        results = [i for i in indices if self.ledger.messages[i]["role"] in ("tool", "function")]
+        copies: dict[int, dict[str, Any]] = {}
+        total = self._shorten(results, sum(unit.tokens for unit in units), room, copies)
+        if total > room:
+            others = [i for i in indices if i not in copies]
+            total = self._shorten(others, total, room, copies)
+        for unit in units:
+            if unit.number not in self.units:
+                self.units[unit.number] = unit
+        self.copies |= copies
+        self.tokens += total
+        return total <= room
+
+    def _shorten(
+        self, indices: list[int], total: int, room: int, copies: dict[int, dict[str, Any]]
+    ) -> int:
+        """Cut the messages at `indices`; returns what remains of `total`."""
+        stored = self.ledger.messages
+        sizes = {index: shortenable(stored[index]) for index in indices}
+        cap = share(list(sizes.values()), room - (total - sum(sizes.values())))
+        for index, size in sizes.items():
+            if size > cap:
+                copies[index] = shortened(stored[index], cap)
+                total += estimate_message(copies[index]) - self.ledger.estimates[index]
+        return total
+
+
+def _take_systems(choice: _Choice, ledger: Ledger, limits: Limits) -> None:
+    """System messages are always kept, unless hooks have piled them up to half the room."""
+    for unit in ledger.systems:
+        if not unit.injected:
+            choice.add(unit)
+    for unit in reversed(ledger.systems):
+        if unit.injected and not choice.take(unit, limits.room // 2):
+            return
+
+
+def _take_all_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> bool:
+    """Add the recent turns if all of them fit; looks at no more than what fits."""
+    recent: list[Unit] = []
+    tokens = choice.tokens
+    for unit in ledger.latest(limits.keep_turns, limits.keep_messages):
+        tokens += unit.tokens
+        if tokens > limits.room:
+            return False
+        recent.append(unit)
+    for unit in recent:
+        choice.add(unit)
+    return True
+
+
+def _take_essential(choice: _Choice, ledger: Ledger) -> None:
+    """Add the newest unit and the prompt it serves, shortened if they do not fit whole."""
+    newest = ledger.newest()
+    prompt = ledger.prompts[-1] if ledger.prompts else None
+    units = list(dict.fromkeys(unit for unit in (prompt, newest) if unit is not None))
+    room = choice.room - choice.tokens
+    if sum(unit.tokens for unit in units) <= room:
+        for unit in units:
+            choice.add(unit)
+    else:
+        choice.add_shortened(units, max(room, LEAST))
+
+
+def _take_newest_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> None:
+    """Add recent units, newest first, up to the target; one that alone is huge is shortened."""
+    huge = limits.target // 2
+    for unit in ledger.latest(limits.keep_turns, limits.keep_messages):
+        if choice.take(unit, limits.target):
+            continue
+        left = limits.target - choice.tokens
+        if unit.tokens <= huge or left < huge // 2:
+            return
+        choice.add_shortened([unit], huge // 2)

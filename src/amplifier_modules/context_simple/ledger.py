@@ -1,0 +1,182 @@
+"""The stored conversation, and which of its messages belong together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from amplifier_modules._shared.history import call_ids, result_ids
+from amplifier_modules._shared.tokens import estimate_message
+
+Kind = Literal["system", "user", "assistant", "group", "orphan"]
+
+
+class Unit:
+    """Messages that are kept or left out together (Context Specification, Tool Pair Atomicity).
+
+    A unit is one message, or a `group`: an assistant message with its calls and all their results.
+    An `orphan` is a result without a call.
+
+    Attributes:
+        number: Position in `Ledger.units`.
+        turn: Number of the turn it belongs to; 0 before the first user message.
+        members: Indices of its messages in `Ledger.messages`, ascending.
+        tokens: Their estimate.
+        injected: A hook has put it there.
+    """
+
+    __slots__ = ("absorbed_by", "injected", "kind", "members", "number", "tokens", "turn")
+
+    def __init__(self, number: int, kind: Kind, turn: int, *, injected: bool = False) -> None:
+        self.number = number
+        self.kind: Kind = kind
+        self.turn = turn
+        self.injected = injected
+        self.members: list[int] = []
+        self.tokens = 0
+        self.absorbed_by: Unit | None = None
+
+
+class Ledger:
+    """Messages exactly as received, with everything a compaction needs kept up to date.
+
+    Adding costs what the message costs, however many there are. Safe for use from several threads:
+    `lock` guards every change and is taken by whoever reads more than one attribute.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.reset(())
+
+    def reset(self, messages: Iterable[dict[str, Any]]) -> None:
+        """Replace everything by `messages`."""
+        with self.lock:
+            self.messages: list[dict[str, Any]] = []
+            self.estimates: list[int] = []
+            self.tokens = 0
+            self.units: list[Unit] = []
+            self.systems: list[Unit] = []
+            self.groups: list[Unit] = []
+            self.others: list[Unit] = []
+            self.prompts: list[Unit] = []
+            self._unit_of: list[Unit] = []
+            self._owners: dict[str, Unit] = {}
+            for message in messages:
+                self.add(message)
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Store a message.
+
+        Raises:
+            ValueError: It has no role.
+        """
+        check(message)
+        estimate = estimate_message(message)
+        with self.lock:
+            unit = self._unit_for(message)
+            unit.members.append(len(self.messages))
+            unit.tokens += estimate
+            self.messages.append(message)
+            self.estimates.append(estimate)
+            self._unit_of.append(unit)
+            self.tokens += estimate
+
+    def unit_of(self, index: int) -> Unit:
+        """The unit of the message at `index`."""
+        return _standing(self._unit_of[index])
+
+    def latest(self, keep_turns: int, keep_messages: int | None) -> Iterator[Unit]:
+        """The units of the recent past, newest first; system messages and orphans are not in it.
+
+        Args:
+            keep_turns: How many turns it reaches back.
+            keep_messages: How many messages it reaches back instead, extended to whole units.
+        """
+        if keep_messages is not None:
+            first = max(0, len(self.messages) - keep_messages)
+            indices = range(len(self.messages) - 1, first - 1, -1)
+            yield from dict.fromkeys(
+                unit for i in indices if (unit := self.unit_of(i)).kind not in ("system", "orphan")
+            )
+            return
+        oldest = (self.units[-1].turn if self.units else 0) - keep_turns + 1
+        for unit in reversed(self.units):
+            if unit.turn < oldest:
+                return
+            if unit.members and unit.kind not in ("system", "orphan"):
+                yield unit
+
+    def newest(self) -> Unit | None:
+        """The last unit that is part of the conversation."""
+        return next(self.latest(1, None), None)
+
+    def _unit_for(self, message: Mapping[str, Any]) -> Unit:
+        role = message["role"]
+        if role in ("system", "developer"):
+            unit = self._open("system", message)
+            self.systems.append(unit)
+            return unit
+        if role in ("tool", "function"):
+            return self._answered(message) or self._open("orphan", message)
+        if role == "assistant":
+            return self._assistant(message)
+        return self._answered(message) or self._user(message)
+
+    def _answered(self, message: Mapping[str, Any]) -> Unit | None:
+        """The group whose calls the message answers; answering several makes one of them."""
+        ids = result_ids(message)
+        owners = {_standing(self._owners[i]): None for i in ids if i in self._owners}
+        if not owners:
+            last = self.units[-1] if self.units else None
+            nameless = not ids and message["role"] in ("tool", "function")
+            return last if nameless and last is not None and last.kind == "group" else None
+        first, *others = sorted(owners, key=lambda unit: unit.number)
+        for other in others:
+            first.members = sorted(first.members + other.members)
+            first.tokens += other.tokens
+            other.members, other.tokens, other.absorbed_by = [], 0, first
+        return first
+
+    def _assistant(self, message: Mapping[str, Any]) -> Unit:
+        ids = call_ids(message)
+        if not ids and not message.get("tool_calls"):
+            unit = self._open("assistant", message)
+            self.others.append(unit)
+            return unit
+        unit = self._open("group", message)
+        self.groups.append(unit)
+        self._owners.update(dict.fromkeys(ids, unit))
+        return unit
+
+    def _user(self, message: Mapping[str, Any]) -> Unit:
+        unit = self._open("user", message)
+        self.others.append(unit)
+        if not unit.injected:
+            unit.turn += 1
+            self.prompts.append(unit)
+        return unit
+
+    def _open(self, kind: Kind, message: Mapping[str, Any]) -> Unit:
+        metadata = message.get("metadata")
+        injected = isinstance(metadata, Mapping) and metadata.get("source") == "hook"
+        turn = self.units[-1].turn if self.units else 0
+        unit = Unit(len(self.units), kind, turn, injected=injected)
+        self.units.append(unit)
+        return unit
+
+
+def check(message: Mapping[str, Any]) -> None:
+    """Refuse what is no message (Context Contract, add_message).
+
+    Raises:
+        ValueError: It has no role.
+    """
+    if "role" not in message:
+        raise ValueError("Message must have 'role' field: one of system, user, assistant, tool")
+
+
+def _standing(unit: Unit) -> Unit:
+    while unit.absorbed_by is not None:
+        unit = unit.absorbed_by
+    return unit

@@ -1,0 +1,108 @@
+"""Event data as JSON that is safe to keep."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from amplifier_core.utils.truncate import redact_secrets
+
+MAX_DEPTH = 32
+REDACTED = "[REDACTED]"
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)"
+)
+_SHORTEST_SECRET = 8
+
+
+def secrets_in(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Values of environment variables that are named like secrets, longest first."""
+    variables = os.environ if environment is None else environment
+    found = {
+        value
+        for name, value in variables.items()
+        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name.upper())
+    }
+    return sorted(found, key=len, reverse=True)
+
+
+def to_json(data: Any, *, secrets: Iterable[str], max_chars: int) -> str:
+    """`data` as one line of JSON, with secrets blanked and long strings cut.
+
+    Never raises: what JSON does not know becomes text, what refers to itself is cut off.
+    """
+    # Secrets first: a string that was cut might end in the middle of one.
+    return json.dumps(_Cutter(secrets, max_chars).plain(redact_secrets(to_plain(data))))
+
+
+def to_plain(value: Any, depth: int = 0) -> Any:
+    """`value` made of JSON's own types."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        # Not str(value): an enumeration of strings would give its name.
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if depth >= MAX_DEPTH:
+        return f"<{type(value).__name__} nested too deeply>"
+    # What an event carries is other people's: an object that fails to show itself is named.
+    try:
+        return _plain_object(value, depth + 1)
+    except Exception as error:
+        return f"<{type(value).__name__} not readable: {type(error).__name__}>"
+
+
+def _plain_object(value: Any, depth: int) -> Any:
+    if isinstance(value, BaseModel):
+        value = {**value.__dict__, **(value.model_extra or {})}
+        value = {key: item for key, item in value.items() if item is not None}
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {_key(key): to_plain(item, depth) for key, item in items}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_plain(item, depth) for item in cast("Iterable[Any]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name), depth) for field in fields(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return f"<{len(value)} bytes>"
+    return str(value)
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+class _Cutter:
+    """Blanks secrets inside strings and cuts strings that are too long."""
+
+    def __init__(self, secrets: Iterable[str], max_chars: int) -> None:
+        self._secrets = list(secrets)
+        self._max_chars = max_chars
+
+    def plain(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value).items()
+            return {self._text(key): self.plain(item) for key, item in items}
+        if isinstance(value, list):
+            return [self.plain(item) for item in cast("list[Any]", value)]
+        return value
+
+    def _text(self, text: str) -> str:
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, REDACTED)
+        excess = len(text) - self._max_chars
+        return text if excess <= 0 else f"{text[: self._max_chars]}... (truncated {excess} chars)"

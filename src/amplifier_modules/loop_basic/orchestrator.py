@@ -1,0 +1,18 @@
+"""The orchestrator of loop-basic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator, complete
+from amplifier_modules._shared.loop.spans import Span
+
+
+class BasicOrchestrator(LoopOrchestrator):
+    """Asks with `provider.complete(request)`; nothing is shown before an answer is whole."""
+
+    name = "loop-basic"
+
+    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+        return await complete(provider, request, channel, span)

@@ -1,0 +1,27 @@
+"""loop-streaming: the agent loop that shows answers as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__amplifier_module_type__ = "orchestrator"
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+    """Mount the orchestrator; settings as in `LoopConfig`.
+
+    Raises:
+        ValueError: The config is not valid.
+    """
+    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.loop.config import LoopConfig
+    from amplifier_modules.loop_streaming.orchestrator import (
+        STREAM_EVENTS,
+        StreamingOrchestrator,
+    )
+
+    name = StreamingOrchestrator.name
+    settings = parse_config(LoopConfig, config, name)
+    coordinator.register_contributor("observability.events", name, lambda: list(STREAM_EVENTS))
+    await coordinator.mount("orchestrator", StreamingOrchestrator(settings))

@@ -1,0 +1,42 @@
+"""Mounts Claude as the provider `anthropic`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+__amplifier_module_type__ = "provider"
+
+logger = logging.getLogger(__name__)
+
+
+async def mount(
+    coordinator: Any, config: dict[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mounts the provider; without credentials it only says so and returns None.
+
+    Raises:
+        ValueError: The config is not valid.
+        ConfigurationError: The address or the key cannot be used, or a package is missing.
+    """
+    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.provider_base import EVENTS
+    from amplifier_modules.provider_anthropic.config import AnthropicConfig
+    from amplifier_modules.provider_anthropic.provider import AnthropicProvider
+    from amplifier_modules.provider_anthropic.transport import open_transport
+
+    settings = parse_config(AnthropicConfig, config, "provider-anthropic")
+    transport = open_transport(settings)
+    if transport is None:
+        logger.warning(
+            "provider-anthropic is not mounted: no API key. Set ANTHROPIC_API_KEY or "
+            "ANTHROPIC_AUTH_TOKEN, or `api_key` in its config"
+        )
+        return None
+    provider = AnthropicProvider(settings, transport, coordinator)
+    await coordinator.mount("providers", provider, name=provider.name)
+    coordinator.register_contributor(
+        "observability.events", "provider-anthropic", lambda: list(EVENTS)
+    )
+    return provider.aclose

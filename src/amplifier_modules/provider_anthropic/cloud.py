@@ -1,0 +1,160 @@
+"""Claude on Amazon Bedrock or Google Vertex AI, through the `anthropic` SDK's clients for them.
+
+The body and the assembly of the answer are those of the HTTP transport. Retries are this
+project's; the SDK's are off. Importing the SDK takes seconds, so only this file does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, cast
+
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    StreamError,
+)
+from amplifier_modules._shared.http_errors import error_for_body, error_for_response
+
+from .config import AnthropicConfig
+from .request import SAMPLING_VERSION, Prepared
+from .stream import StreamAssembly
+
+if TYPE_CHECKING:
+    from anthropic.lib.bedrock import AsyncAnthropicBedrock
+    from anthropic.lib.vertex import AsyncAnthropicVertex
+
+# The clouds' own names for it; newer versions are called alike everywhere.
+_SAMPLING_VERSIONS = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
+
+
+class CloudTransport:
+    """Claude on Amazon Bedrock or Google Vertex AI, through the SDK's client for it.
+
+    Raises:
+        ConfigurationError: The SDK, one of its dependencies, or a setting is missing.
+    """
+
+    def __init__(self, config: AnthropicConfig, provider: str) -> None:
+        self._provider = provider
+        self._cloud = config.transport
+        try:
+            self._client = _cloud_client(config)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"{provider}: transport {config.transport} needs the package {error.name}; install "
+                f"amplifier[{config.transport}]",
+                provider=provider,
+            ) from error
+        except ValueError as error:  # how the SDK reports a setting it misses
+            raise ConfigurationError(f"{provider}: {error}", provider=provider) from error
+
+    async def stream(
+        self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
+    ) -> AsyncGenerator[list[dict[str, Any]]]:
+        body = dict(prepared.body)
+        model = body.pop("model")
+        if prepared.api_version == SAMPLING_VERSION:
+            body["anthropic_version"] = _SAMPLING_VERSIONS[self._cloud]
+        headers = {"anthropic-beta": ",".join(prepared.betas)} if prepared.betas else {}
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        begun = False
+        try:
+            async with asyncio.timeout_at(deadline):
+                answer = await cast("Any", self._client.messages).create(
+                    model=model,
+                    max_tokens=body.pop("max_tokens"),
+                    messages=body.pop("messages"),
+                    stream=True,
+                    extra_body=body,
+                    extra_headers=headers,
+                )
+            begun = True
+            async with answer:
+                assembly.request_id = answer.response.headers.get("request-id")
+                events = aiter(answer)
+                while assembly.error is None and not assembly.is_complete:
+                    async with asyncio.timeout_at(deadline):
+                        event = await anext(events, None)
+                    if event is None:
+                        return
+                    if chunks := assembly.take_event(event.to_dict()):
+                        yield chunks
+        except Exception as error:
+            # A boundary: everything the SDK and the libraries under it may raise.
+            raise self._named(error, model, begun=begun) from error
+
+    async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
+        body = dict(prepared.body)
+        try:
+            answer = await cast("Any", self._client.messages).count_tokens(
+                model=body.pop("model"), messages=body.pop("messages"), extra_body=body
+            )
+        except Exception as error:
+            # A boundary: everything the SDK and the libraries under it may raise.
+            raise self._named(error, prepared.model, begun=False) from error
+        return answer.to_dict()
+
+    async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
+        # The clouds list their models in APIs of their own.
+        raise NetworkError(
+            f"{self._provider}: {self._cloud} has no list of models", provider=self._provider
+        )
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    def _named(self, error: Exception, model: str, *, begun: bool) -> LLMError:
+        import anthropic
+
+        if isinstance(error, anthropic.APIStatusError) and error.status_code < 400:
+            # An error event in a stream that had begun well.
+            return error_for_body(error.body, provider=self._provider, model=model)
+        if isinstance(error, anthropic.APIStatusError):
+            return error_for_response(
+                error.status_code,
+                error.response.headers,
+                _text(error.body),
+                provider=self._provider,
+                model=model,
+            )
+        if isinstance(error, anthropic.APITimeoutError | TimeoutError):
+            cls: type[LLMError] = LLMTimeoutError
+        elif isinstance(error, anthropic.AnthropicError) and not begun:
+            cls = NetworkError if isinstance(error, anthropic.APIConnectionError) else LLMError
+        else:
+            cls = StreamError if begun else ConfigurationError
+        what = str(error) or type(error).__name__
+        return cls(
+            f"{self._provider} by {self._cloud}: {what}", provider=self._provider, model=model
+        )
+
+
+def _cloud_client(config: AnthropicConfig) -> AsyncAnthropicBedrock | AsyncAnthropicVertex:
+    key = config.api_key.get_secret_value() if config.api_key else None
+    token = config.auth_token.get_secret_value() if config.auth_token else None
+    shared: dict[str, Any] = {"max_retries": 0, "timeout": config.idle_timeout}
+    if config.base_url:
+        shared["base_url"] = config.base_url
+    if config.transport == "bedrock":
+        import botocore.eventstream  # pyright: ignore  # noqa: F401  the SDK needs it to read answers
+        from anthropic.lib.bedrock import AsyncAnthropicBedrock
+
+        return AsyncAnthropicBedrock(api_key=key or token, aws_region=config.region, **shared)
+    from anthropic.lib.vertex import AsyncAnthropicVertex
+
+    if config.region:
+        shared["region"] = config.region
+    if config.project_id:
+        shared["project_id"] = config.project_id
+    if token is None:
+        import google.auth  # pyright: ignore  # noqa: F401  the SDK needs it to find credentials
+    return AsyncAnthropicVertex(access_token=token, **shared)
+
+
+def _text(body: object) -> str:
+    return body if isinstance(body, str) else json.dumps(body)

@@ -1,0 +1,101 @@
+"""Settings of provider-anthropic."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from amplifier_modules._shared.provider_base import HTTPProviderConfig
+
+DEFAULT_MODEL = "claude-sonnet-5-5"
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
+class ThinkingConfig(BaseModel):
+    """Whether the model thinks before it answers, and how much.
+
+    Also written short: `true`, `false` or `adaptive`. Without any of it each model does what it
+    does by default.
+
+    Attributes:
+        enabled: On or off.
+        type: `adaptive` lets the model decide how much, `enabled` takes a budget.
+        budget_tokens: Budget for models that take one; the others think adaptively.
+        display: Whether summaries of the thinking come back, or only signatures.
+        drop_changed: Lets the service drop earlier thinking when something before it has changed,
+            where it would otherwise refuse the request; for gateways that refuse this beta, false.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool = True
+    type: Literal["adaptive", "enabled", "disabled"] | None = None
+    budget_tokens: int | None = Field(default=None, ge=1024)
+    display: Literal["summarized", "omitted"] = "summarized"
+    drop_changed: bool = True
+
+    @model_validator(mode="after")
+    def _one_meaning(self) -> Self:
+        if self.type == "disabled":
+            self.enabled = False
+        if self.budget_tokens is not None and (self.type == "adaptive" or not self.enabled):
+            raise ValueError("budget_tokens only goes with thinking that is enabled, not adaptive")
+        return self
+
+
+def _spelled_out(value: Any) -> Any:
+    if isinstance(value, bool):
+        return {"enabled": value}
+    if isinstance(value, str):
+        return {"type": value}
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+class AnthropicConfig(HTTPProviderConfig):
+    """Config of `provider-anthropic`.
+
+    `api_key`, `auth_token` and `base_url` come from ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and
+    ANTHROPIC_BASE_URL where they are not set here.
+
+    Attributes:
+        auth_token: Bearer token, instead of a key.
+        max_tokens: Longest answer; by default 32,000 or what the model can, whichever is less.
+        effort: How much the model puts into an answer, for models that know efforts.
+        prompt_caching: Off, on, or how long the cache keeps a prompt (on is 5 minutes).
+        beta: Names for the `anthropic-beta` header.
+        api_version: The `anthropic-version` header; by default the newest that takes the request.
+        transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
+            Google Vertex AI through the `anthropic` SDK (extras `bedrock` and `vertex`).
+        region: Cloud region, for `bedrock` and `vertex`.
+        project_id: Google Cloud project, for `vertex`.
+    """
+
+    model: str = Field(
+        default=DEFAULT_MODEL, min_length=1, validation_alias=AliasChoices("model", "default_model")
+    )
+    auth_token: SecretStr | None = None
+    # The API sends pings while the model is busy, so a long silence means a dead connection.
+    idle_timeout: float = Field(default=120.0, gt=0, description="Longest silence, in seconds.")
+    temperature: float | None = Field(default=None, ge=0, le=1)
+    thinking: Annotated[ThinkingConfig | None, BeforeValidator(_spelled_out)] = None
+    effort: Effort | None = None
+    prompt_caching: bool | Literal["5m", "1h"] = True
+    beta: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list[str])
+    api_version: str | None = None
+    transport: Literal["http", "bedrock", "vertex"] = "http"
+    region: str | None = None
+    project_id: str | None = None

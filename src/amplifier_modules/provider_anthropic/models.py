@@ -1,0 +1,69 @@
+"""What this provider knows of Claude models; the facts themselves stand in `models.json`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from amplifier_modules._shared.catalogue import Catalogue, Model
+
+UNKNOWN_CONTEXT_WINDOW = 200_000
+UNKNOWN_MAX_OUTPUT = 8_192
+USUAL_MAX_OUTPUT = 32_000
+
+# A snapshot's date and a cloud's spelling: us.anthropic.claude-x-v1:0, claude-x@20250101.
+_SPELLING = re.compile(
+    r"(?:[a-z-]+\.)*(?P<id>claude-.+?)(?:[-@]\d{8}|-latest|@latest|@default)?(?:-v\d+(?::\d+)?)?"
+)
+
+
+def known_models() -> Iterator[Model]:
+    """All models of the catalogue, the usual choice first."""
+    return iter(_catalogue())
+
+
+def find_model(model_id: str) -> Model | None:
+    """The model of this id, whatever its snapshot date or cloud spelling; None if not known."""
+    spelled = _SPELLING.fullmatch(model_id)
+    return _catalogue().get(spelled["id"]) if spelled else None
+
+
+class Features:
+    """What a model takes. An unknown model is asked for everything, and its service answers.
+
+    Attributes:
+        thinking: Accepted values of `thinking.type`.
+        thinks_by_default: Whether it thinks when the request says nothing.
+        efforts: Accepted efforts, rising; None where unknown.
+        sampling: Whether it takes temperature and top_p.
+        forced_tools: Whether it can be made to call a tool.
+        checks_prefix: Whether it refuses its thinking back when something before it has changed.
+    """
+
+    __slots__ = (
+        "checks_prefix",
+        "efforts",
+        "forced_tools",
+        "known",
+        "sampling",
+        "thinking",
+        "thinks_by_default",
+    )
+
+    def __init__(self, model: Model | None) -> None:
+        facts: dict[str, Any] = model.features if model else {}
+        self.known = model is not None
+        self.thinking: list[str] = facts.get("thinking", ["enabled", "adaptive", "disabled"])
+        self.thinks_by_default: bool = facts.get("thinks_by_default", False)
+        self.efforts: list[str] | None = facts.get("efforts")
+        self.sampling: bool = facts.get("sampling", True)
+        self.forced_tools: bool = facts.get("forced_tools", True)
+        self.checks_prefix: bool = facts.get("checks_prefix", False)
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> Catalogue:
+    return Catalogue(Path(__file__).with_name("models.json"))

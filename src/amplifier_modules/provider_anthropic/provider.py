@@ -1,0 +1,256 @@
+"""The provider: Claude through Anthropic's Messages API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from amplifier_core.llm_errors import NetworkError, NotFoundError, StreamError
+from amplifier_core.message_models import (
+    ChatRequest,
+    ChatResponse,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolCallBlock,
+    Usage,
+)
+from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_modules._shared.catalogue import Tokens
+from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.provider_base import Chunk, HTTPProvider, combined
+
+from .config import AnthropicConfig
+from .models import (
+    UNKNOWN_CONTEXT_WINDOW,
+    UNKNOWN_MAX_OUTPUT,
+    find_model,
+    known_models,
+)
+from .request import Prepared, default_max_tokens, prepare
+from .stream import StreamAssembly
+from .transport import (
+    API_KEY,
+    AUTH_TOKEN,
+    BASE_URL,
+    BASE_URL_VARIABLE,
+    COUNT_TOKENS,
+    MODELS,
+    PROVIDER,
+    Transport,
+)
+
+_FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+_BLOCKS = {
+    "text": TextBlock,
+    "thinking": ThinkingBlock,
+    "redacted_thinking": RedactedThinkingBlock,
+    "tool_call": ToolCallBlock,
+}
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+_PAGE = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class AnthropicProvider(HTTPProvider):
+    """Claude (Provider Contract, Protocol Definition).
+
+    Args:
+        config: Its settings.
+        transport: The way to the API.
+        coordinator: Whose hooks hear of calls and retries.
+    """
+
+    def __init__(
+        self, config: AnthropicConfig, transport: Transport, coordinator: Any = None
+    ) -> None:
+        super().__init__(PROVIDER, config, coordinator)
+        self._config = config
+        self._transport = transport
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is and needs; `defaults` describe the configured model."""
+        model = find_model(self.model)
+        max_tokens = default_max_tokens(self._config, self.model)
+        return ProviderInfo(
+            id=PROVIDER,
+            display_name="Anthropic",
+            credential_env_vars=[API_KEY, AUTH_TOKEN],
+            capabilities=["streaming", "tools", "thinking", "vision", "json_mode"],
+            defaults={
+                "model": self.model,
+                "max_tokens": max_tokens,
+                # What a request reserves for its answer, from which contexts take their budget.
+                "max_output_tokens": max_tokens,
+                "context_window": model.context_window if model else UNKNOWN_CONTEXT_WINDOW,
+            },
+            config_fields=_config_fields(),
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models the account may use; those known here if the service cannot be reached.
+
+        Raises:
+            LLMError: The service refuses, for instance the key.
+        """
+        found: list[ModelInfo] = []
+        params: dict[str, str | int] = {"limit": _PAGE}
+        try:
+            while True:
+                page = await self._transport.get(MODELS, params)
+                found += [_model_info(entry) for entry in page["data"]]
+                if not page.get("has_more") or not page.get("last_id"):
+                    return found
+                params["after_id"] = page["last_id"]
+        except (NetworkError, NotFoundError) as error:
+            logger.warning("Listing the models known to this version: %s", error)
+            return [model.info() for model in known_models()]
+
+    async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
+        """How many input tokens the request would have.
+
+        Raises:
+            LLMError: The service refuses or cannot be reached.
+        """
+        asked = self._asked(normalise(request), {})
+        prepared = prepare(asked, self._config)
+        body = {key: value for key, value in prepared.body.items() if key in _COUNTED}
+        counted = prepared._replace(body=body, degradations=[])
+        answer = await self._retrying(lambda: self._transport.post(COUNT_TOKENS, counted), asked)
+        return int(answer["input_tokens"])
+
+    async def aclose(self) -> None:
+        """Closes the provider's connections."""
+        await self._transport.aclose()
+
+    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        prepared = prepare(request, self._config)
+        assembly = StreamAssembly(provider=self.name, model=request.model)
+        batches = self._transport.stream(prepared, assembly, request.timeout)
+        async with aclosing(batches):
+            async for chunks in batches:
+                for chunk in chunks:
+                    yield chunk
+        if assembly.error is not None:
+            raise assembly.error
+        if not assembly.is_complete:
+            raise StreamError(
+                f"{self.name} ended the stream before the answer was finished",
+                provider=self.name,
+                model=request.model,
+            )
+        yield self._response(assembly, prepared)
+
+    def _response(self, assembly: StreamAssembly, prepared: Prepared) -> ChatResponse:
+        stop_reason = assembly.stop.get("stop_reason")
+        model = assembly.message.get("model") or prepared.body["model"]
+        metadata: dict[str, Any] = {
+            "provider": self.name,
+            "model": model,
+            "stop_reason": stop_reason,
+            "request_id": assembly.request_id,
+            "message_id": assembly.message.get("id"),
+            "stop_sequence": assembly.stop.get("stop_sequence"),
+            "stop_details": assembly.stop.get("stop_details"),
+            "omitted_blocks": assembly.omitted,
+        }
+        return ChatResponse(
+            content=[_BLOCKS[block["type"]](**block) for block in assembly.content],
+            tool_calls=_tool_calls(assembly.content) or None,
+            usage=_usage(assembly.usage, model if self._config.transport == "http" else None),
+            degradation=combined(prepared.degradations),
+            finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
+            metadata={key: value for key, value in metadata.items() if value not in (None, [])},
+        )
+
+
+def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
+    calls: list[ToolCall] = []
+    for block in content:
+        if block["type"] == "tool_call":
+            extra = {k: block[k] for k in ("invalid_arguments",) if k in block}
+            call = ToolCall(id=block["id"], name=block["name"], arguments=block["input"], **extra)
+            calls.append(call)
+    return calls
+
+
+def _usage(counts: dict[str, Any], priced_model: str | None) -> Usage:
+    """The kernel's counts from the vendor's, which leave what was cached out of `input_tokens`."""
+    read = counts.get("cache_read_input_tokens") or 0
+    written = counts.get("cache_creation_input_tokens") or 0
+    long_lived = (counts.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+    tokens = Tokens(
+        input=counts.get("input_tokens") or 0,
+        output=counts.get("output_tokens") or 0,
+        cache_read=read,
+        cache_write=max(0, written - long_lived),
+        cache_write_1h=min(written, long_lived),
+    )
+    model = find_model(priced_model) if priced_model else None
+    details = counts.get("output_tokens_details") or {}
+    return Usage(
+        input_tokens=tokens.prompt,
+        output_tokens=tokens.output,
+        total_tokens=tokens.prompt + tokens.output,
+        reasoning_tokens=details.get("thinking_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cost_usd=model.cost(tokens) if model else None,
+    )
+
+
+def _model_info(entry: dict[str, Any]) -> ModelInfo:
+    """One model of the API's list, with what it does not say taken from the catalogue."""
+    known = find_model(entry["id"])
+    info = known.info() if known else None
+    return ModelInfo(
+        id=entry["id"],
+        display_name=entry.get("display_name") or entry["id"],
+        context_window=entry.get("max_input_tokens")
+        or (info.context_window if info else UNKNOWN_CONTEXT_WINDOW),
+        max_output_tokens=entry.get("max_tokens")
+        or (info.max_output_tokens if info else UNKNOWN_MAX_OUTPUT),
+        capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
+        pricing=info.pricing if info else None,
+    )
+
+
+def _config_fields() -> list[ConfigField]:
+    return [
+        ConfigField(
+            id="api_key",
+            display_name="API key",
+            prompt="Anthropic API key",
+            field_type="secret",
+            env_var=API_KEY,
+        ),
+        ConfigField(
+            id="base_url",
+            display_name="Base URL",
+            prompt="Address of the API, if not Anthropic's own",
+            env_var=BASE_URL_VARIABLE,
+            required=False,
+            default=BASE_URL,
+        ),
+        ConfigField(
+            id="model",
+            display_name="Model",
+            prompt="Model",
+            field_type="choice",
+            choices=[model.id for model in known_models()],
+            required=False,
+            default=next(known_models()).id,
+        ),
+    ]

@@ -1,0 +1,320 @@
+"""The body of a request to the Messages API, made from a `ChatRequest` and the settings.
+
+What a model does not take is left out or replaced by what comes nearest, and said so in the
+answer's `degradation`, rather than sent and refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from amplifier_core.message_models import ChatRequest, Degradation, ToolSpec
+
+from .config import AnthropicConfig, ThinkingConfig
+from .messages import Block, conversation, mark_for_caching, split_system
+from .models import (
+    UNKNOWN_MAX_OUTPUT,
+    USUAL_MAX_OUTPUT,
+    Features,
+    find_model,
+)
+
+NEWEST_VERSION = "2026-10-21"
+SAMPLING_VERSION = "2023-06-01"
+"""The last version that knows temperature and top_p."""
+
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_LEAST_BUDGET = 1024
+_USUAL_BUDGET = 8192
+_BUDGET_OF_EFFORT = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 32768}
+_EFFORTS = tuple(_BUDGET_OF_EFFORT)
+_JSON_ONLY = "Answer with one JSON value and nothing else: no prose, no code fence."
+_FORCING = frozenset({"any", "tool"})
+
+
+class Prepared(NamedTuple):
+    """A request ready to be sent.
+
+    Attributes:
+        body: Of `POST /v1/messages`, without `stream`.
+        betas: For the `anthropic-beta` header.
+        api_version: For the `anthropic-version` header.
+        degradations: What was asked for and is not in the body.
+    """
+
+    body: dict[str, Any]
+    betas: list[str]
+    api_version: str
+    degradations: list[Degradation]
+
+    @property
+    def model(self) -> str:
+        """Model that is asked."""
+        return self.body["model"]
+
+
+def default_max_tokens(config: AnthropicConfig, model_id: str) -> int:
+    """The longest answer asked for when the request does not say."""
+    model = find_model(model_id)
+    limit = model.max_output_tokens if model else UNKNOWN_MAX_OUTPUT
+    return config.max_tokens or min(USUAL_MAX_OUTPUT, limit)
+
+
+def prepare(request: ChatRequest, config: AnthropicConfig) -> Prepared:
+    """The body for a normalised request whose `model` is set."""
+    return _Builder(request, config).build()
+
+
+class _Builder:
+    def __init__(self, request: ChatRequest, config: AnthropicConfig) -> None:
+        self.request = request
+        self.config = config
+        self.model_id = request.model or config.model
+        self.model = find_model(self.model_id)
+        self.features = Features(self.model)
+        self.betas = list(config.beta)
+        self.degradations: list[Degradation] = []
+
+    def build(self) -> Prepared:
+        system, messages = split_system(self.request.messages)
+        turns = conversation(messages)
+        tools, choice = self._tools(turns)
+        effort = self._effort()
+        body: dict[str, Any] = {
+            "model": self.model_id,
+            "max_tokens": self._max_tokens(),
+            "messages": turns,
+        }
+        thinking = self._thinking(body["max_tokens"], effort, choice)
+        sampling = self._sampling(thinking)
+        output = self._output(system, self._fitting_effort(effort, thinking))
+        if self.config.prompt_caching:
+            mark_for_caching(system, tools, turns, self._ttl())
+        optional = {
+            "system": system,
+            "tools": tools,
+            "tool_choice": choice,
+            "thinking": thinking,
+            "output_config": output,
+            "stop_sequences": [stop for stop in self.request.stop or () if stop.strip()],
+            "metadata": self._metadata(),
+            **sampling,
+        }
+        body |= {key: value for key, value in optional.items() if value not in (None, [], {})}
+        version = SAMPLING_VERSION if sampling else NEWEST_VERSION
+        return Prepared(body, self.betas, self.config.api_version or version, self.degradations)
+
+    # -- limits and sampling -----------------------------------------------------------------
+
+    def _max_tokens(self) -> int:
+        asked = self.request.max_output_tokens or default_max_tokens(self.config, self.model_id)
+        limit = self.model.max_output_tokens if self.model else asked
+        if asked > limit:
+            self._degrade(f"max_output_tokens={asked}", str(limit), "the model's limit")
+        return min(asked, limit)
+
+    def _sampling(self, thinking: dict[str, Any] | None) -> dict[str, float]:
+        asked = {
+            name: value
+            for name in ("temperature", "top_p")
+            if (value := _first(getattr(self.request, name), getattr(self.config, name)))
+            is not None
+        }
+        if not asked:
+            return {}
+        is_thinking = thinking is not None and thinking["type"] != "disabled"
+        if not self.features.sampling or is_thinking:
+            reason = "not taken while the model thinks" if is_thinking else "not taken by the model"
+            for name, value in asked.items():
+                self._degrade(f"{name}={value}", "the model's own", reason)
+            return {}
+        if len(asked) == 2:
+            value = asked.pop("top_p")
+            self._degrade(f"top_p={value}", "temperature alone", "only one of them is taken")
+        return asked
+
+    # -- thinking and effort -----------------------------------------------------------------
+
+    def _effort(self) -> str | None:
+        asked = self.request.reasoning_effort or self.config.effort
+        return {"minimal": "low"}.get(asked, asked) if asked else None
+
+    def _thinking(
+        self, max_tokens: int, effort: str | None, choice: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        wanted = self.config.thinking
+        if choice and choice["type"] in _FORCING:
+            if wanted and wanted.enabled:
+                self._degrade("thinking", "off", "a forced tool call allows none")
+            return self._thinking_off()
+        if effort == "none" or (wanted and not wanted.enabled):
+            return self._thinking_off(asked=True)
+        types = self.features.thinking
+        if wanted is None:
+            if self.features.thinks_by_default:
+                return self._adaptive(ThinkingConfig())
+            if effort in _BUDGET_OF_EFFORT and self.features.efforts == []:
+                return self._budget(_BUDGET_OF_EFFORT[effort], max_tokens)
+            return None
+        takes_budget = "enabled" in types
+        if wanted.budget_tokens is not None and not takes_budget:
+            asked = f"thinking budget of {wanted.budget_tokens}"
+            self._degrade(asked, "adaptive thinking", "the model takes no budget")
+        if takes_budget and (
+            wanted.budget_tokens is not None or wanted.type == "enabled" or "adaptive" not in types
+        ):
+            return self._budget(wanted.budget_tokens or _USUAL_BUDGET, max_tokens)
+        return self._adaptive(wanted)
+
+    def _adaptive(self, wanted: ThinkingConfig) -> dict[str, Any]:
+        thinking: dict[str, Any] = {"type": "adaptive", "display": wanted.display}
+        over_http = self.config.transport == "http"
+        if self.features.checks_prefix and wanted.drop_changed and over_http:
+            # Hooks and compaction change what stands before earlier thinking.
+            thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+            if _BINDING_BETA not in self.betas:
+                self.betas.append(_BINDING_BETA)
+        return thinking
+
+    def _budget(self, budget: int, max_tokens: int) -> dict[str, Any] | None:
+        fitting = min(budget, max_tokens - 1)
+        if fitting < _LEAST_BUDGET:
+            self._degrade(
+                f"thinking budget of {budget}", "no thinking", "max_tokens leaves no room"
+            )
+            return None
+        if fitting < budget:
+            self._degrade(f"thinking budget of {budget}", str(fitting), "max_tokens leaves no more")
+        return {"type": "enabled", "budget_tokens": fitting}
+
+    def _thinking_off(self, *, asked: bool = False) -> dict[str, Any] | None:
+        if not self.features.thinks_by_default:
+            # A model that is not known may think by default, so it is told not to.
+            return {"type": "disabled"} if asked and not self.features.known else None
+        for kind in ("disabled", "between_tools"):
+            if kind in self.features.thinking:
+                return {"type": kind}
+        if asked:
+            self._degrade("no thinking", "thinking", "the model always thinks")
+        return self._adaptive(ThinkingConfig()) if asked else None
+
+    def _fitting_effort(self, effort: str | None, thinking: dict[str, Any] | None) -> str | None:
+        if effort is None or effort == "none":
+            return None
+        accepted = self.features.efforts
+        if thinking and thinking["type"] in ("disabled", "between_tools"):
+            accepted = [e for e in accepted or _EFFORTS if e in _EFFORTS[:3]]
+        if accepted is None or effort in accepted:
+            return effort
+        if not accepted and thinking and thinking["type"] == "enabled":
+            return None  # said by the budget instead
+        lower = [e for e in accepted if e in _EFFORTS[: _rank(effort)]]
+        nearest = (lower or accepted or [None])[-1 if lower else 0]
+        self._degrade(f"effort {effort}", nearest or "none", "not taken by the model")
+        return nearest
+
+    # -- output, tools, the rest -------------------------------------------------------------
+
+    def _output(self, system: list[Block], effort: str | None) -> dict[str, Any]:
+        output: dict[str, Any] = {"effort": effort} if effort else {}
+        wanted = self.request.response_format
+        if wanted is None or wanted.type == "text":
+            return output
+        if wanted.type == "json_schema":
+            output["format"] = {
+                "type": "json_schema",
+                "schema": _closed(_schema(wanted.json_schema)),
+            }
+        else:
+            system.append({"type": "text", "text": _JSON_ONLY})
+            reason = "the API forces JSON only with a schema"
+            self._degrade("response_format json", "an instruction to answer in JSON", reason)
+        return output
+
+    def _tools(self, turns: list[dict[str, Any]]) -> tuple[list[Block], dict[str, Any] | None]:
+        tools = [_tool(spec) for spec in self.request.tools or ()]
+        if not tools:
+            # The API wants every tool of the conversation described, also when none may be used.
+            tools = [_placeholder(name) for name in _used_tools(turns)]
+            return tools, {"type": "none"} if tools else None
+        choice = _choice(self.request.tool_choice)
+        if choice and choice["type"] in _FORCING and not self.features.forced_tools:
+            asked = choice.get("name", "any tool")
+            self._degrade(f"a call of {asked}", "the model's choice", "the model cannot be forced")
+            choice = {"type": "auto"}
+        return tools, choice
+
+    def _ttl(self) -> str | None:
+        return "1h" if self.config.prompt_caching == "1h" else None
+
+    def _metadata(self) -> dict[str, str] | None:
+        user = (self.request.metadata or {}).get("user_id")
+        return {"user_id": user} if isinstance(user, str) else None
+
+    def _degrade(self, requested: str, actual: str, reason: str) -> None:
+        self.degradations.append(Degradation(requested=requested, actual=actual, reason=reason))
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _rank(effort: str) -> int:
+    return _EFFORTS.index(effort) if effort in _EFFORTS else len(_EFFORTS)
+
+
+def _tool(spec: ToolSpec) -> Block:
+    schema = {"type": "object", **spec.parameters}
+    tool: Block = {"name": spec.name, "input_schema": schema}
+    if spec.description:
+        tool["description"] = spec.description
+    for key in ("strict", "input_examples", "eager_input_streaming"):
+        if spec.get(key) is not None:
+            tool[key] = spec[key]
+    return tool
+
+
+def _placeholder(name: str) -> Block:
+    return {"name": name, "input_schema": {"type": "object"}}
+
+
+def _used_tools(turns: list[dict[str, Any]]) -> list[str]:
+    names = {
+        block["name"]: None
+        for turn in turns
+        for block in turn["content"]
+        if block["type"] == "tool_use"
+    }
+    return list(names)
+
+
+def _choice(asked: str | dict[str, Any] | None) -> dict[str, Any] | None:
+    """The API's form of `auto`, `none`, `any` or `required`, a tool's name, or either mapping."""
+    if asked is None:
+        return None
+    if isinstance(asked, str):
+        known = {"auto": "auto", "none": "none", "any": "any", "required": "any"}
+        return {"type": known[asked]} if asked in known else {"type": "tool", "name": asked}
+    if asked.get("type") == "function":
+        function = cast("dict[str, Any]", asked.get("function") or asked)
+        return {"type": "tool", "name": function["name"]}
+    return {**asked, "type": "any"} if asked.get("type") == "required" else dict(asked)
+
+
+def _schema(given: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself, also out of a wrapper `{name, schema, strict}`."""
+    inner = given.get("schema")
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else given
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with every object closed to further properties, as the API requires."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items()}
+    kinds = closed.get("type")
+    if "properties" in closed and (kinds == "object" or isinstance(kinds, list)):
+        closed.setdefault("additionalProperties", False)
+    return closed

@@ -1,0 +1,123 @@
+"""The ways to the Messages API: over HTTP, by default, or through a cloud (`cloud.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
+
+from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.provider_base import from_environment
+
+from .config import AnthropicConfig
+from .request import NEWEST_VERSION, Prepared
+from .stream import StreamAssembly
+
+Chunks = list[dict[str, Any]]
+
+PROVIDER = "anthropic"
+API_KEY = "ANTHROPIC_API_KEY"
+AUTH_TOKEN = "ANTHROPIC_AUTH_TOKEN"
+BASE_URL_VARIABLE = "ANTHROPIC_BASE_URL"
+BASE_URL = "https://api.anthropic.com"
+MESSAGES = "/v1/messages"
+COUNT_TOKENS = "/v1/messages/count_tokens"
+MODELS = "/v1/models"
+
+
+def open_transport(config: AnthropicConfig) -> Transport | None:
+    """The way to the API that the settings and the environment give; None without credentials.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used, or a package is missing.
+    """
+    if config.transport != "http":
+        from .cloud import CloudTransport
+
+        return CloudTransport(config, PROVIDER)
+    key, token = from_environment(config.api_key), from_environment(config.auth_token)
+    if not (key or token):
+        key, token = from_environment(None, API_KEY), from_environment(None, AUTH_TOKEN)
+    if not (key or token):
+        return None
+    # A key goes before a token, as in Anthropic's own clients; both together are refused.
+    headers = {"x-api-key": key} if key else {"authorization": f"Bearer {token}"}
+    base_url = from_environment(config.base_url, BASE_URL_VARIABLE) or BASE_URL
+    endpoint = Endpoint(
+        base_url.rstrip("/").removesuffix("/v1"),
+        {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
+        provider=PROVIDER,
+        connect_timeout=config.connect_timeout,
+        idle_timeout=config.idle_timeout,
+    )
+    return HTTPTransport(endpoint)
+
+
+class Transport(Protocol):
+    """One way to the API."""
+
+    def stream(
+        self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
+    ) -> AsyncGenerator[Chunks]:
+        """Sends the request and gives the chunks that `assembly` makes of the answer.
+
+        Ends when the answer does or `assembly` is complete or has met an error.
+
+        Raises:
+            LLMError: The request failed or its answer broke off.
+        """
+        ...
+
+    async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
+        """Sends the body to another path of the API."""
+        ...
+
+    async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
+        """Reads one page of a list."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        ...
+
+
+class HTTPTransport:
+    """The API itself, or a service that speaks like it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def stream(
+        self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
+    ) -> AsyncGenerator[Chunks]:
+        body = {**prepared.body, "stream": True}
+        opened = self._endpoint.stream_sse(
+            MESSAGES, body, model=prepared.model, headers=_headers(prepared), timeout=timeout
+        )
+        async with opened as answer:
+            assembly.request_id = answer.headers.get("request-id")
+            while (events := await answer.read()) is not None:
+                if chunks := assembly.take(events):
+                    yield chunks
+                if assembly.error is not None:
+                    return
+                if assembly.is_complete:
+                    await answer.finish()
+                    return
+
+    async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
+        return await self._endpoint.post_json(
+            path, prepared.body, model=prepared.model, headers=_headers(prepared)
+        )
+
+    async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
+        return await self._endpoint.get_json(path, params=params)
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+
+def _headers(prepared: Prepared) -> dict[str, str]:
+    headers = {"anthropic-version": prepared.api_version}
+    if prepared.betas:
+        headers["anthropic-beta"] = ",".join(prepared.betas)
+    return headers

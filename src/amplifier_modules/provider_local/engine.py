@@ -1,0 +1,137 @@
+"""llama.cpp inside this process: a model served on loopback, and stopped again.
+
+`xllamacpp` runs the server on threads of its own. It is bound to 127.0.0.1 on a free port, asks for
+a random key that only this process knows, and offers nothing but the API: no web page, no
+cross-origin access, no introspection. It writes nothing, neither to stdout nor to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.llm_errors import ConfigurationError
+
+from .catalogue import check_gguf
+
+_SILENT = -1
+_LOOPBACK = "127.0.0.1"
+_HTTP_THREADS = 4
+# Comments on a quiet stream, so that reading a long prompt on a slow machine is no silence; they
+# also bound how long a stop waits for a client that has left.
+_PING_SECONDS = 5
+# Earlier prompts kept for conversations that take turns, such as a sub-agent's and its parent's.
+_PROMPT_CACHE_MIB = 512
+
+
+class Engine:
+    """A running model.
+
+    Attributes:
+        base_url: Address of its API.
+        api_key: What its API asks for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Path,
+        *,
+        context_window: int,
+        threads: int | None = None,
+        gpu_layers: int | None = None,
+        fit_memory: bool = False,
+    ) -> None:
+        """Starts it; takes a fraction of a second, mostly for setting the memory up.
+
+        Args:
+            name: What the model calls itself in answers.
+            model: A GGUF file.
+            context_window: Tokens of prompt and answer together.
+            threads: CPU threads; None for half the cores.
+            gpu_layers: Layers to put on a GPU; None lets llama.cpp decide.
+            fit_memory: Look at the free memory first and use less of it if need be.
+
+        Raises:
+            ConfigurationError: xllamacpp is not installed, or the file cannot be run.
+        """
+        check_gguf(model)
+        library = require_library()
+        self.api_key = secrets.token_urlsafe(32)
+        try:
+            params = library.CommonParams()
+            params.model.path = str(model)
+            params.model_alias = {name}
+            params.n_ctx = context_window
+            for cpu in (params.cpuparams, params.cpuparams_batch):
+                cpu.n_threads = threads or default_threads()
+            if gpu_layers is not None:
+                params.n_gpu_layers = gpu_layers
+            params.fit_params = fit_memory
+            _start_at_once(params)
+            _close_doors(params, self.api_key)
+            self._server: Any = library.Server(params)
+        except AttributeError as error:
+            raise ConfigurationError(
+                f"provider-local: the installed xllamacpp is too old ({error}); "
+                "update it with: pip install -U 'amplifier[local]'",
+                provider="local",
+            ) from error
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"provider-local: llama.cpp cannot run {model}: {error}. The file may be damaged, "
+                "of a kind this version does not know, or too large for the free memory",
+                provider="local",
+                model=str(model),
+            ) from error
+        self.base_url = f"{self._server.listening_address}/v1"
+
+    def stop(self) -> None:
+        """Stops it and frees its memory. Clients must have closed their connections before."""
+        self._server = None
+
+
+def default_threads() -> int:
+    """Half the cores this process may use, at least one."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        cores = os.cpu_count() or 1
+    return max(1, cores // 2)
+
+
+def require_library() -> Any:
+    """The package that runs models. Raises `ConfigurationError` where it is not installed."""
+    try:
+        import xllamacpp  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError as error:
+        raise ConfigurationError(
+            "provider-local: the package xllamacpp, which runs local models, cannot be imported "
+            f"({error}); install it with: pip install 'amplifier[local]'",
+            provider="local",
+        ) from error
+    return xllamacpp
+
+
+def _start_at_once(params: Any) -> None:
+    # Weights stay mapped from the file instead of being repacked into memory; no trial run.
+    params.no_extra_bufts = True
+    params.warmup = False
+    params.cache_ram_mib = _PROMPT_CACHE_MIB
+
+
+def _close_doors(params: Any, key: str) -> None:
+    params.verbosity = _SILENT
+    params.hostnames = [_LOOPBACK]
+    params.port = 0
+    params.api_keys = [key]
+    params.ui = False
+    params.cors_origins = ""
+    params.cors_methods = ""
+    params.cors_headers = ""
+    params.cors_credentials = False
+    params.endpoint_slots = False
+    params.n_threads_http = _HTTP_THREADS
+    params.sse_ping_interval = _PING_SECONDS

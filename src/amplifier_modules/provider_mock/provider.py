@@ -1,0 +1,264 @@
+"""The provider of provider-mock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+from amplifier_core.llm_errors import InvalidRequestError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Message, ToolCall, Usage
+from amplifier_core.models import ModelInfo, ProviderInfo
+from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules.provider_mock.config import MockConfig, Reply
+
+CHARACTERS_PER_TOKEN = 4
+
+
+class MockProvider:
+    """Answers from a script (Provider Contract).
+
+    Attributes:
+        requests: Every request it was given, normalised, oldest first.
+    """
+
+    name = "mock"
+
+    def __init__(self, config: MockConfig, replies: list[Reply], coordinator: Any = None) -> None:
+        self.config = config
+        self.priority = config.priority
+        self.model = config.model
+        self.supports_tools = config.supports_tools
+        self.requests: list[ChatRequest] = []
+        self._replies = replies
+        self._coordinator = coordinator
+        self._calls_made = 0
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is; its defaults give the model and its window."""
+        streaming = ["streaming"] if self.config.streaming else []
+        tools = ["tools"] if self.config.supports_tools else []
+        return ProviderInfo(
+            id="mock",
+            display_name="Mock",
+            capabilities=[*tools, *streaming, "thinking"],
+            defaults={
+                "model": self.model,
+                "context_window": self.config.context_window,
+                "max_output_tokens": self.config.max_output_tokens,
+            },
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The one configured model."""
+        return [
+            ModelInfo(
+                id=self.model,
+                display_name=self.model,
+                context_window=self.config.context_window,
+                max_output_tokens=self.config.max_output_tokens,
+                capabilities=self.get_info().capabilities,
+            )
+        ]
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        """The tool calls of a response, in order."""
+        return list(response.tool_calls or [])
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        """The next scripted answer, at once.
+
+        Raises:
+            amplifier_core.llm_errors.LLMError: The script says so, or it has come to its end.
+        """
+        response: ChatResponse | None = None
+        async for chunk in self._answer(request, whole=True):
+            response = chunk
+        assert response is not None
+        return response
+
+    async def _answer(self, request: ChatRequest, *, whole: bool) -> AsyncGenerator[Any, None]:
+        """The chunks of the next answer and the response; the response alone if `whole`."""
+        request = normalise(request)
+        self.requests.append(request)
+        model = request.model or self.model
+        started = time.perf_counter()
+        about = {"provider": self.name, "model": model}
+        tools = [tool.name for tool in request.tools or ()]
+        await self._emit(
+            "llm:request", {**about, "message_count": len(request.messages), "tools": tools}
+        )
+        try:
+            reply = self._next(request)
+            delay = self.config.delay if reply.delay is None else reply.delay
+            if delay:
+                await asyncio.sleep(delay)
+            response = self._response(reply, request, model)
+            if not whole:
+                async for chunk in self._chunks(reply, response, model):
+                    yield chunk
+            if reply.error is not None:
+                raise reply.error.error(model)
+        except BaseException as error:
+            status = "error" if isinstance(error, Exception) else "aborted"
+            failed = {"type": type(error).__name__, "message": str(error)}
+            await self._emit(
+                "llm:response", {**about, "status": status, "error": failed, **_since(started)}
+            )
+            raise
+        ended = {
+            "status": "ok",
+            "usage": response.usage.model_dump() if response.usage else None,
+            "finish_reason": response.finish_reason,
+        }
+        await self._emit("llm:response", {**about, **ended, **_since(started)})
+        yield response
+
+    async def _chunks(
+        self, reply: Reply, response: ChatResponse, model: str
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        fault = reply.error
+        for count, chunk in enumerate(_stream(response, self.config.chunk_size)):
+            if fault is not None and count == fault.after_chunks:
+                raise fault.error(model)
+            if self.config.chunk_delay and chunk["type"] == "content_block_delta":
+                await asyncio.sleep(self.config.chunk_delay)
+            yield chunk
+
+    def _next(self, request: ChatRequest) -> Reply:
+        given, replies = len(self.requests) - 1, self._replies
+        if given < len(replies):
+            return replies[given]
+        on_end = self.config.on_end if replies else "echo"
+        if on_end == "repeat":
+            return replies[-1]
+        if on_end == "cycle":
+            return replies[given % len(replies)]
+        if on_end == "echo":
+            return Reply(text=_echo(request))
+        raise InvalidRequestError(
+            f"provider-mock: the script has {len(replies)} replies and this is request "
+            f"{given + 1}; add a reply, or set on_end to repeat, cycle or echo",
+            provider=self.name,
+            model=self.model,
+        )
+
+    def _response(self, reply: Reply, request: ChatRequest, model: str) -> ChatResponse:
+        blocks = self._blocks(reply)
+        calls = [
+            ToolCall(id=block["id"], name=block["name"], arguments=block["input"])
+            for block in blocks
+            if block["type"] == "tool_call"
+        ]
+        finish_reason = reply.finish_reason or ("tool_calls" if calls else "stop")
+        return ChatResponse.model_validate(
+            {
+                "content": blocks,
+                "tool_calls": calls or None,
+                "usage": _usage(reply.usage, request, blocks),
+                "finish_reason": finish_reason,
+                "metadata": {
+                    "model": model,
+                    "provider": self.name,
+                    "stop_reason": finish_reason,
+                    "request_id": f"mock_request_{len(self.requests)}",
+                },
+            }
+        )
+
+    def _blocks(self, reply: Reply) -> list[dict[str, Any]]:
+        if reply.content is not None:
+            return reply.content
+        blocks: list[dict[str, Any]] = []
+        if reply.redacted_thinking is not None:
+            blocks.append({"type": "redacted_thinking", "data": reply.redacted_thinking})
+        if reply.thinking is not None:
+            thinking = {"type": "thinking", "thinking": reply.thinking}
+            blocks.append(
+                {**thinking, "signature": reply.signature} if reply.signature else thinking
+            )
+        if reply.text is not None:
+            blocks.append({"type": "text", "text": reply.text})
+        for call in reply.tool_calls:
+            self._calls_made += 1
+            call_id = call.id or f"mock_call_{self._calls_made}"
+            blocks.append(
+                {"type": "tool_call", "id": call_id, "name": call.name, "input": call.input}
+            )
+        return blocks
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        hooks = getattr(self._coordinator, "hooks", None)
+        if hooks is not None:
+            await hooks.emit(event, {**data, **event_ids()})
+
+
+class StreamingMockProvider(MockProvider):
+    """A `MockProvider` that also streams."""
+
+    async def stream_complete(
+        self, request: ChatRequest, **kwargs: Any
+    ) -> AsyncGenerator[Any, None]:
+        """The next scripted answer in chunks; the last one is the `ChatResponse`.
+
+        Raises:
+            amplifier_core.llm_errors.LLMError: As for `complete`, possibly after some chunks.
+        """
+        async with aclosing(self._answer(request, whole=False)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+def create(config: MockConfig, replies: list[Reply], coordinator: Any = None) -> MockProvider:
+    """The provider for a config: one with `stream_complete` if it is to stream."""
+    kind = StreamingMockProvider if config.streaming else MockProvider
+    return kind(config, replies, coordinator)
+
+
+def _since(started: float) -> dict[str, float]:
+    return {"duration_ms": round((time.perf_counter() - started) * 1000, 1)}
+
+
+def _stream(response: ChatResponse, size: int) -> Iterator[dict[str, Any]]:
+    """A response as the chunks a service would send."""
+    for index, block in enumerate(response.content):
+        plain = block.model_dump(exclude_none=True)
+        kind = plain["type"]
+        about = {"index": index, "block_type": kind}
+        named = {"id": plain["id"], "name": plain["name"]} if kind == "tool_call" else {}
+        yield {"type": "content_block_start", **about, **named}
+        text = _streamed_text(plain)
+        for at in range(0, len(text), size):
+            yield {"type": "content_block_delta", **about, "delta": text[at : at + size]}
+        yield {"type": "content_block_end", **about, "block": plain}
+
+
+def _streamed_text(block: dict[str, Any]) -> str:
+    if block["type"] == "tool_call":
+        return json.dumps(block["input"])
+    return str(block.get("text") or block.get("thinking") or "")
+
+
+def _usage(given: dict[str, Any], request: ChatRequest, blocks: list[dict[str, Any]]) -> Usage:
+    sent = sum(len(_text(message)) for message in request.messages)
+    made = sum(len(_streamed_text(block)) for block in blocks)
+    read = int(given.get("input_tokens", sent // CHARACTERS_PER_TOKEN + 1))
+    written = int(given.get("output_tokens", made // CHARACTERS_PER_TOKEN + 1))
+    counts = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
+    return Usage.model_validate({**counts, **given})
+
+
+def _echo(request: ChatRequest) -> str:
+    last = request.messages[-1]
+    return f"{'The tool' if last.role == 'tool' else 'You'} said: {_text(last)}"
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    texts = (getattr(block, "text", None) for block in message.content)
+    return "".join(text for text in texts if text)

@@ -1,0 +1,26 @@
+"""provider-openai: OpenAI and every server that speaks its Chat Completions API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+__amplifier_module_type__ = "provider"
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mounts the provider as ``openai`` (Provider Contract, mount() Function).
+
+    Returns:
+        The cleanup; None, with a warning in the log, when there is neither a key nor the address
+        of a server that needs none.
+
+    Raises:
+        ValueError: The config is not valid.
+        ConfigurationError: The address or a key cannot be used.
+    """
+    from .provider import mount_provider
+
+    return await mount_provider(coordinator, config)

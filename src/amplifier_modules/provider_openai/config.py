@@ -1,0 +1,26 @@
+"""Settings of provider-openai."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from amplifier_modules._shared.provider_base import HTTPProviderConfig
+
+
+class OpenAIConfig(HTTPProviderConfig):
+    """What a mount plan may say to provider-openai.
+
+    `base_url` may come with or without ``/v1``. With an address that is not OpenAI's no key is
+    needed, and without a `model` the first one the server lists is asked.
+    """
+
+    reasoning_effort: str | None = None
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict[str, Any], description="Merged into every request."
+    )
+    context_window: int | None = Field(None, gt=0, description="In tokens.")
+    max_output_tokens: int | None = Field(None, gt=0, description="In tokens.")
+    organization: str | None = None
+    project: str | None = None

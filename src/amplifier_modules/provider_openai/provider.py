@@ -1,0 +1,251 @@
+"""OpenAI's own service, and servers that are compatible with it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from amplifier_core import capabilities
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_core.message_models import ChatRequest, Usage
+from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_modules._shared.catalogue import Catalogue, Model, Tokens
+from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.provider_base import from_environment
+
+from .config import OpenAIConfig
+
+MODULE_ID = "provider-openai"
+OPENAI_URL = "https://api.openai.com/v1"
+DEFAULT_MODEL = "gpt-5.4"
+# What every chat model of a server that says nothing about itself is taken to do.
+_ASSUMED = [capabilities.STREAMING, capabilities.TOOLS, capabilities.JSON_MODE]
+_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+_CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
+_OTHER_KIND = re.compile(
+    r"audio|codex|deep-research|image|instruct|-pro\b|realtime|search|transcribe|tts"
+)
+_STANDARD_TIERS = {None, "auto", "default"}
+
+logger = logging.getLogger(__name__)
+
+
+async def mount_provider(
+    coordinator: Any, config: Mapping[str, Any] | None
+) -> Callable[[], Awaitable[None]] | None:
+    """The whole of `mount`."""
+    settings = parse_config(OpenAIConfig, config, MODULE_ID)
+    url = api_address(from_environment(settings.base_url, "OPENAI_BASE_URL") or OPENAI_URL)
+    key = from_environment(settings.api_key, "OPENAI_API_KEY")
+    if key is None and is_openai(url):
+        logger.warning(
+            "%s is not mounted: no API key. Set OPENAI_API_KEY or its config key api_key, or set "
+            "base_url to a server that needs none",
+            MODULE_ID,
+        )
+        return None
+    provider = OpenAIProvider(settings, url, key, coordinator)
+    await coordinator.mount("providers", provider, name=provider.name)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
+    return provider.aclose
+
+
+EVENTS = ("llm:request", "llm:response", "provider:retry")
+
+
+class OpenAIProvider(ChatCompletionsProvider):
+    """A server of the Chat Completions API.
+
+    Args:
+        config: Its settings.
+        url: Address of the API, with its ``/v1``.
+        key: API key; None for a server that needs none.
+        coordinator: Whose hooks hear of calls and retries; None for no events.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used.
+    """
+
+    def __init__(
+        self, config: OpenAIConfig, url: str, key: str | None, coordinator: Any = None
+    ) -> None:
+        self._is_openai = is_openai(url)
+        super().__init__(
+            "openai",
+            config,
+            coordinator,
+            extra_body=config.extra_body,
+            reasoning_effort=config.reasoning_effort,
+            developer_role=self._is_openai,
+        )
+        if not self.model and self._is_openai:
+            self.model = DEFAULT_MODEL
+        self._config = config
+        self._endpoint = Endpoint(
+            url,
+            _headers(config, key),
+            provider=self.name,
+            connect_timeout=config.connect_timeout,
+            idle_timeout=config.idle_timeout,
+        )
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._endpoint.aclose()
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is and needs; `defaults` are those of its configured model."""
+        known = self._known(self.model)
+        limits = {
+            "context_window": self._config.context_window or (known and known.context_window),
+            "max_output_tokens": self._config.max_output_tokens
+            or self._config.max_tokens
+            or (known and known.max_output_tokens),
+        }
+        defaults = {"model": self.model, **limits}
+        return ProviderInfo(
+            id="openai",
+            display_name="OpenAI" if self._is_openai else "OpenAI-compatible server",
+            credential_env_vars=["OPENAI_API_KEY"],
+            capabilities=list(known.capabilities if known else _ASSUMED),
+            defaults={key: value for key, value in defaults.items() if value},
+            config_fields=list(_FIELDS),
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The chat models the server offers; limits it does not tell are 0.
+
+        Raises:
+            LLMError: The server cannot be asked.
+        """
+        listed = [entry for entry in await self._listed() if self._is_chat_model(str(entry["id"]))]
+        return [self._model_info(entry) for entry in listed]
+
+    # -- what the Chat Completions client asks -------------------------------------------------
+
+    async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
+        return self._endpoint
+
+    async def _model_of(self, request: ChatRequest) -> str:
+        if model := request.model or self.model:
+            return model
+        listed = await self._listed()
+        if not listed:
+            raise ConfigurationError(
+                f"{self.name} at {self._endpoint.base_url} lists no models; set model in the "
+                f"config of {MODULE_ID}",
+                provider=self.name,
+            )
+        self.model = str(listed[0]["id"])
+        return self.model
+
+    def _taste(self, model: str) -> Taste:
+        if not self._is_openai:
+            return Taste()
+        known = self._known(model)
+        effort = known.features.get("effort_with_tools") if known else None
+        return Taste(max_tokens="max_completion_tokens", effort_with_tools=effort)
+
+    def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
+        known = self._known(model)
+        # Other tiers have other prices, and other servers other bills.
+        if known is None or service_tier not in _STANDARD_TIERS:
+            return None
+        read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        fresh = max(0, usage.input_tokens - read - written)
+        return known.cost(Tokens(fresh, usage.output_tokens, read, written))
+
+    # -- models --------------------------------------------------------------------------------
+
+    def _known(self, model: str) -> Model | None:
+        if not self._is_openai:
+            return None
+        return models().get(model) or models().get(_SNAPSHOT.sub("", model))
+
+    async def _listed(self) -> list[dict[str, Any]]:
+        answer = await self._endpoint.get_json("/models")
+        data = answer.get("data")
+        entries = cast("list[Any]", data) if isinstance(data, list) else []
+        found = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
+        return [entry for entry in found if entry.get("id")]
+
+    def _is_chat_model(self, model: str) -> bool:
+        if not self._is_openai or self._known(model):
+            return True
+        return bool(_CHAT_MODEL.match(model)) and not _OTHER_KIND.search(model)
+
+    def _model_info(self, entry: Mapping[str, Any]) -> ModelInfo:
+        model = str(entry["id"])
+        if known := self._known(model):
+            return known.info().model_copy(update={"id": model})
+        # vLLM and llama-server tell the window, each in its own place.
+        told = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
+        return ModelInfo(
+            id=model,
+            display_name=model,
+            context_window=self._config.context_window or (told if isinstance(told, int) else 0),
+            max_output_tokens=self._config.max_output_tokens or self._config.max_tokens or 0,
+            capabilities=list(_ASSUMED),
+        )
+
+
+@cache
+def models() -> Catalogue:
+    """What is known of OpenAI's chat models: limits, features, prices."""
+    return Catalogue(Path(__file__).with_name("models.json"))
+
+
+def api_address(base_url: str) -> str:
+    """The API's address from what a person gives: ``/v1`` is added where there is no path."""
+    url = base_url.rstrip("/").removesuffix("/chat/completions")
+    return f"{url}/v1" if not urlsplit(url).path else url
+
+
+def is_openai(url: str) -> bool:
+    """Whether the address is OpenAI's own, with its models, prices and parameters."""
+    host = urlsplit(url).hostname or ""
+    return host == "openai.com" or host.endswith(".openai.com")
+
+
+def _headers(config: OpenAIConfig, key: str | None) -> dict[str, str]:
+    headers = {
+        "authorization": f"Bearer {key}" if key else None,
+        "openai-organization": config.organization,
+        "openai-project": config.project,
+    }
+    return {name: value for name, value in headers.items() if value}
+
+
+_FIELDS = (
+    ConfigField(
+        id="api_key",
+        display_name="API key",
+        prompt="Your OpenAI API key",
+        field_type="secret",
+        env_var="OPENAI_API_KEY",
+        required=False,
+    ),
+    ConfigField(
+        id="base_url",
+        display_name="Address",
+        prompt="Address of the API, for a server other than OpenAI's",
+        env_var="OPENAI_BASE_URL",
+        required=False,
+        default=OPENAI_URL,
+    ),
+    ConfigField(
+        id="model",
+        display_name="Model",
+        prompt="Model to ask",
+        required=False,
+        default=DEFAULT_MODEL,
+    ),
+)

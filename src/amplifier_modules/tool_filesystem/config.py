@@ -1,0 +1,25 @@
+"""Settings of tool-filesystem."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MODULE_ID = "tool-filesystem"
+
+
+class FilesystemConfig(BaseModel):
+    """Settings of tool-filesystem.
+
+    Attributes:
+        allowed_read_paths: Folders or files that may be read, absolute or relative to the working
+            directory; `~` is expanded. By default the working directory.
+        allowed_write_paths: The same for writing. `.git`, `.amplifier` and shell start-up files
+            inside them stay refused unless a path here names them, as in `[".", ".git"]`.
+        max_bytes: Most bytes of text one call gives the model.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    allowed_read_paths: list[str] | None = None
+    allowed_write_paths: list[str] | None = None
+    max_bytes: int = Field(default=100_000, ge=1000)

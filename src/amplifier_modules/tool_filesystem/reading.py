@@ -1,0 +1,140 @@
+"""A page of lines out of a text file of any size."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import BinaryIO, NamedTuple
+
+from amplifier_modules._shared.paths import Location
+from amplifier_modules.tool_filesystem.errors import BinaryFile, PastTheEnd
+from amplifier_modules.tool_filesystem.storage import opened
+from amplifier_modules.tool_filesystem.text import SNIFFED, decode, for_model
+
+WHOLE = 8 * 1024 * 1024
+"""Bytes up to which a file is read and decoded whole, which tells its encoding best."""
+
+_COUNTED = 256 * 1024 * 1024
+_PIECE = 64 * 1024
+
+
+class Page(NamedTuple):
+    """Some lines of a file.
+
+    Attributes:
+        text: The lines, line ends as LF.
+        first: Number of the first line, from 1.
+        last: Number of the last line.
+        total: Number of lines in the file; None when it is too large to count them.
+        cut: The last line is not whole.
+        size: Bytes of the file that the page stands for.
+    """
+
+    text: str
+    first: int
+    last: int
+    total: int | None
+    cut: bool
+    size: int
+
+    @property
+    def note(self) -> str:
+        """What the model has to know about the rest; empty when this is the whole file."""
+        of = f" of {self.total}" if self.total is not None else ""
+        if self.cut:
+            where = f"line {self.last}{of} is cut here: it is too long to be shown whole"
+            return f"{where}; the next line is at offset {self.last + 1}"
+        if self.total is None or self.last < self.total:
+            return f"lines {self.first}-{self.last}{of}; read on with offset {self.last + 1}"
+        return f"lines {self.first}-{self.last}{of}" if self.first > 1 else ""
+
+
+def read_page(location: Location, first: int, limit: int, max_bytes: int) -> Page:
+    """Lines `first` to `first + limit - 1`, at most `max_bytes` bytes of them.
+
+    Raises:
+        BinaryFile: It is no text.
+        PastTheEnd: It has fewer than `first` lines.
+        NotAFile: It is no file.
+        OSError: It cannot be read.
+    """
+    with opened(location) as (descriptor, size):
+        file = os.fdopen(descriptor, "rb", closefd=False)
+        if size > WHOLE:
+            if b"\0" in file.peek(SNIFFED)[:SNIFFED]:
+                raise BinaryFile(f"it is a binary file of {size} bytes")
+            return _page(file, first, limit, max_bytes, counted=size <= _COUNTED)
+        data = file.read()
+    try:
+        text, coding = decode(data)
+    except BinaryFile as error:
+        raise BinaryFile(f"{error} of {len(data)} bytes") from None
+    if coding.encoding != "utf-8" or coding.mark or coding.errors != "strict":
+        data = for_model(text).encode()
+    return _page(io.BytesIO(data), first, limit, max_bytes, counted=True)
+
+
+def _page(file: BinaryIO, first: int, limit: int, max_bytes: int, *, counted: bool) -> Page:
+    _skip(file, first - 1)
+    kept, cut = _take(file, limit, max_bytes)
+    if not kept and first > 1:
+        raise PastTheEnd(f"it has {first - 1} lines")
+    last = first - 1 + _lines(kept)
+    # What is left of a line that was cut is no further line.
+    total = last + _lines_left(file) - cut if counted else None
+    text = for_model(decode(kept)[0])
+    return Page(text, first, last, total, cut, len(kept))
+
+
+def _skip(file: BinaryIO, lines: int) -> None:
+    """Go behind so many lines. Raises PastTheEnd."""
+    left, piece = lines, b"\n"
+    while left:
+        piece, before = file.read(_PIECE), piece
+        if not piece:
+            found = lines - left + (not before.endswith(b"\n"))
+            raise PastTheEnd(f"it has {found} lines")
+        ends = piece.count(b"\n")
+        if ends < left:
+            left -= ends
+            continue
+        at = -1
+        while left:
+            at = piece.find(b"\n", at + 1)
+            left -= 1
+        file.seek(at + 1 - len(piece), os.SEEK_CUR)
+
+
+def _take(file: BinaryIO, limit: int, max_bytes: int) -> tuple[bytes, bool]:
+    """Whole lines that fit, or the start of the first one and True; the file stands behind them."""
+    data = file.read(max_bytes + 1)
+    lines = data.split(b"\n", limit)
+    kept = data[: len(data) - len(lines[-1])] if len(lines) > limit else data
+    cut = False
+    if len(kept) > max_bytes:
+        kept = kept[: kept.rfind(b"\n", 0, max_bytes) + 1]
+        if not kept:
+            kept, cut = _whole_characters(data[:max_bytes]), True
+    file.seek(len(kept) - len(data), os.SEEK_CUR)
+    return kept, cut
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """`data` without the start of a UTF-8 character that does not end in it."""
+    for back, byte in enumerate(reversed(data[-4:]), start=1):
+        if byte & 0xC0 != 0x80:
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return data[:-back] if needed > back else data
+    return data
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+def _lines_left(file: BinaryIO) -> int:
+    count, last = 0, b"\n"
+    while piece := file.read(_PIECE):
+        count += piece.count(b"\n")
+        last = piece
+    return count + (not last.endswith(b"\n"))

@@ -1,0 +1,66 @@
+"""What the four tools share: guards over the granted folders, and the events they emit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.output_dir import known_output_dir
+from amplifier_modules._shared.paths import PathGuard
+from amplifier_modules.tool_filesystem.config import FilesystemConfig
+
+
+class Workspace:
+    """The granted folders of one session.
+
+    Attributes:
+        config: The module's settings.
+        changing: Held from reading a file to writing it back, so that edits in parallel calls do
+            not undo each other.
+    """
+
+    def __init__(self, coordinator: Any, config: FilesystemConfig) -> None:
+        self.config = config
+        self.changing = asyncio.Lock()
+        self._coordinator = coordinator
+        self._guards: dict[tuple[bool, str, str | None], PathGuard] = {}
+
+    @property
+    def base(self) -> str:
+        """The working directory, absolute."""
+        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+
+    def reading(self) -> PathGuard:
+        """The guard for reading, which also lets other tools' long output be read."""
+        roots = self.config.allowed_read_paths
+        extra = known_output_dir(self._coordinator)
+        return self._guard(False, roots, extra, "allowed_read_paths")
+
+    def writing(self) -> PathGuard:
+        return self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
+
+    def _guard(
+        self, writing: bool, roots: list[str] | None, extra: str | None, setting: str
+    ) -> PathGuard:
+        base = self.base
+        key = (writing, base, extra)
+        if key not in self._guards:
+            granted = None if roots is None else [os.path.expanduser(root) for root in roots]
+            if extra is not None:
+                granted = [*([base] if granted is None else granted), extra]
+            self._guards[key] = PathGuard(granted, base=base, writing=writing, setting=setting)
+        return self._guards[key]
+
+    async def report_read(self, path: str, size: int) -> None:
+        """Emit `artifact:read`; `size` in bytes."""
+        await self._emit(ARTIFACT_READ, path, size)
+
+    async def report_write(self, path: str, size: int) -> None:
+        """Emit `artifact:write`; `size` in bytes."""
+        await self._emit(ARTIFACT_WRITE, path, size)
+
+    async def _emit(self, event: str, path: str, size: int) -> None:
+        await self._coordinator.hooks.emit(event, {"path": path, "bytes": size, **event_ids()})

@@ -1,0 +1,58 @@
+"""Mounting context-simple on a real coordinator, and the suites every context has to pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation import ContextValidator
+from amplifier_modules import context_simple
+from amplifier_modules.context_simple.manager import SimpleContextManager
+
+from .conversations import user
+
+
+async def test_mount_gives_the_session_a_context_and_names_its_events():
+    coordinator = ModuleCoordinator()
+    await context_simple.mount(coordinator, {"max_tokens": 1_000})
+    context = coordinator.get("context")
+    assert isinstance(context, SimpleContextManager)
+    assert context.config.max_tokens == 1_000
+    assert await coordinator.collect_contributions("observability.events") == [
+        ["context:pre_compact", "context:post_compact"]
+    ]
+    assert context_simple.__amplifier_module_type__ == "context"
+
+
+async def test_a_mounted_context_learns_from_responses_until_it_is_cleaned_up():
+    coordinator = ModuleCoordinator()
+    cleanup = await context_simple.mount(coordinator)
+    context = coordinator.get("context")
+    await context.add_message(user("x" * 4_000))
+    for tokens, expected in ((1_500, 1_500), (9_000, 1_500)):
+        await context.get_messages_for_request()
+        usage = {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
+        await coordinator.hooks.emit("provider:response", {"usage": usage})
+        assert await context.get_token_count() == expected
+        cleanup()
+    assert coordinator.hooks.list_handlers("provider:response") == {"provider:response": []}
+
+
+async def test_wrong_settings_keep_it_from_mounting():
+    coordinator = ModuleCoordinator()
+    with pytest.raises(ValueError, match="max_tokens"):
+        await context_simple.mount(coordinator, {"max_tokenz": 1})
+    assert coordinator.get("context") is None
+
+
+async def test_the_validator_passes():
+    result = await ContextValidator().validate("amplifier_modules.context_simple")
+    assert result.errors == []
+    assert result.passed
+
+
+async def test_it_works_on_the_coordinator_for_tests():
+    coordinator = MockCoordinator()
+    await context_simple.mount(coordinator, {})
+    assert coordinator.mount_history[0]["mount_point"] == "context"

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
+from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
+from tests.modules.loops.rig import Rig
+
+
+@pytest.fixture(params=[BasicOrchestrator, StreamingOrchestrator], ids=["basic", "streaming"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    """The same session for either loop."""
+    kind: type[LoopOrchestrator] = request.param
+    return Rig(kind)
+
+
+@pytest.fixture
+def streaming_rig() -> Rig:
+    return Rig(StreamingOrchestrator)

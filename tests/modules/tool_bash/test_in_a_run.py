@@ -1,0 +1,110 @@
+"""The tool inside the real program: a signal to it leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.modules.test_shared_process import STUBBORN, is_alive
+from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+def key_and_url(server: ScriptedLLM) -> dict[str, str | None]:
+    return {"ANTHROPIC_API_KEY": "sk-test-key-of-the-run", "ANTHROPIC_BASE_URL": server.base_url}
+
+
+def pids(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in (folder / "pids").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        # The first Ctrl-C stops after the step, the second at once.
+        ([signal.SIGINT, signal.SIGINT], 130),
+        ([signal.SIGTERM], 143),
+        ([signal.SIGKILL], -9),
+        ([signal.SIGHUP], None),
+    ],
+)
+def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: int | None) -> None:
+    calls = [ToolCall("bash", {"command": command}) for command in STUBBORN.values()]
+    before = ToolCall(
+        "bash", {"command": "(trap '' TERM; echo $BASHPID >> pids; sleep 300) & true"}
+    )
+    script = [Reply("First", tool_calls=[before]), Reply("Now", tool_calls=calls), "never said"]
+    with ScriptedLLM.running(script) as server:
+        process = start_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        with process:
+            expected = len(STUBBORN) + 1
+            started = wait_until(lambda: len(pids(tmp_path)) >= expected or process.poll(), 30)
+            assert started, process.communicate(timeout=5)
+            assert all(map(is_alive, pids(tmp_path)))
+            for number in numbers:
+                process.send_signal(number)
+                time.sleep(0.1)
+            try:
+                _, stderr = process.communicate(timeout=15)
+            finally:
+                process.kill()
+    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))), 2), stderr
+    if code is not None:
+        assert process.returncode == code, stderr
+
+
+def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:
+    call = ToolCall("bash", {"command": "sleep 300 & echo $! > pids"})
+    with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
+        finished = run_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        result = server.completions[1].body["messages"][-1]["content"][0]
+    assert (finished.code, finished.stdout) == (0, "done\n"), finished.stderr
+    text = result["content"] if isinstance(result["content"], str) else result["content"][0]["text"]
+    assert "still running in the background" in text
+    assert pids(tmp_path)
+    assert not any(map(is_alive, pids(tmp_path)))
+
+
+def test_commands_of_a_run_do_not_see_its_key(tmp_path: Path) -> None:
+    call = ToolCall("bash", {"command": "env; cat /proc/$PPID/environ"})
+    with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
+        finished = run_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        sent = str(server.completions[1].body)
+    assert finished.code == 0, finished.stderr
+    assert "AMPLIFIER_HOME=" in sent
+    assert "sk-test-key-of-the-run" not in sent
+
+
+def test_nobody_waits_for_standard_error(tmp_path: Path) -> None:
+    """A reader of the program's output sees its end although a command left something behind."""
+    call = ToolCall("bash", {"command": "setsid sleep 300 >/dev/null 2>&1 & echo $! > pids"})
+    with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
+        process = start_amplifier(
+            "run", "go", cwd=tmp_path, env=key_and_url(server), stderr=subprocess.STDOUT
+        )
+        with process:
+            output, _ = process.communicate(timeout=30)
+    assert b"done" in output
+    assert os.path.exists(tmp_path / "pids")
