@@ -1,0 +1,104 @@
+"""Puts the Typer app together, no logic.
+
+A command's module is imported only when it is the one invoked; `--version` answers without Typer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from amplifier_app.ending import Invocation
+    from amplifier_app.outcome import Outcome
+
+_OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and give the exit code.
+
+    As the console entry, without `argv`, it ends the process itself.
+    """
+    if argv is not None:
+        return _main(argv)
+    # What start-up makes stays; looking for garbage in it costs a short run a tenth of its time.
+    # `launch` turns it on again once the session is open; other commands end soon.
+    gc.disable()
+    leave(_main(sys.argv[1:]))
+
+
+def leave(code: int) -> NoReturn:
+    """End the process without taking it apart piece by piece.
+
+    That would wait for every thread that is stuck in a tool, and cost as much as a good part of
+    the start. What was registered to run at the end runs.
+    """
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what sys.exit would do
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
+def _main(argv: list[str]) -> int:
+    if argv in (["--version"], ["version"]):
+        from amplifier_app.version import version_line
+
+        print(version_line())
+        return 0
+    # `amplifier` alone, or with options of `run` only, is `amplifier run`.
+    if not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS):
+        argv = ["run", *argv]
+
+    from amplifier_app.ending import finish, flush_stdout, guess_invocation
+    from amplifier_app.signals import raise_on_termination
+
+    invocation = guess_invocation(argv)
+    with invocation.resources:
+        try:
+            raise_on_termination()
+            ended = _invoke(argv, invocation)
+        except SystemExit as stop:
+            ended = stop.code if isinstance(stop.code, int) else 1
+        # The end of the line: whatever it is becomes an exit code and a message.
+        except BaseException as error:
+            ended = _as_usage_error(error)
+        code = finish(invocation, ended)
+    return flush_stdout(code)
+
+
+def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
+    import typer
+
+    from amplifier_app.commands.group import amplifier_command
+
+    command = amplifier_command()
+    if "_AMPLIFIER_COMPLETE" in os.environ:
+        command.main(argv, prog_name="amplifier")
+    try:
+        with command.make_context("amplifier", list(argv), obj=invocation) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    return invocation.outcome
+
+
+def _as_usage_error(error: BaseException) -> BaseException:
+    """Typer's complaint about the command line as the app's own."""
+    show = getattr(error, "format_message", None)
+    if show is None or getattr(error, "exit_code", None) != 2:
+        return error
+    from amplifier_app.errors import UsageError
+
+    context = getattr(error, "ctx", None)
+    hint = f"Try '{context.command_path} --help'." if context is not None else None
+    return UsageError(show(), hint=hint)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

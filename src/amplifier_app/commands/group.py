@@ -1,0 +1,81 @@
+"""The group of all commands, which knows their names and help but imports only the one invoked."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+COMMANDS = {
+    "run": "Send a prompt, or start a chat.",
+    "session": "List and show saved sessions.",
+    "module": "List and validate modules.",
+    "profile": "List and show profiles.",
+    "version": "Show the version.",
+}
+"""Command name → help line. Each is `app`, a Typer with `add_completion=False`, in
+`amplifier_app.commands.<name>`."""
+
+
+class LazyGroup(TyperGroup):
+    """Loads `amplifier_app.commands.<name>` when `<name>` is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            if cmd_name not in COMMANDS:
+                return None
+            app = import_module(f"amplifier_app.commands.{cmd_name}").app
+            # Usage lines name a command by this; without it a single-command app is its function.
+            self.commands[cmd_name] = command = get_command(app)
+            command.name = cmd_name
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Typer looks for near misses among the commands it has; these are not loaded yet.
+        if args and args[0] not in COMMANDS:
+            raise _unknown(args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _unknown(name: str) -> Exception:
+    from difflib import get_close_matches
+
+    from amplifier_app.errors import UsageError
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    hint = (
+        f"Did you mean '{near[0]}'?" if near else f'To send it as a prompt: amplifier run "{name}"'
+    )
+    return UsageError(f"no such command: {name}", hint=hint)
+
+
+def amplifier_command() -> Any:
+    """The whole command line as a click command."""
+    # Without rich_markup_mode no bracket of a help text is markup, and help needs no Rich.
+    app = typer.Typer(
+        cls=LazyGroup, name="amplifier", rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+
+    @app.callback()
+    def amplifier(  # pyright: ignore[reportUnusedFunction] - Typer keeps it
+        version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    ) -> None:
+        """Run agents described by YAML mount plans. Without a command: `run`."""
+        # `--version` alone is answered before Typer is imported; here it has company.
+        if version:
+            from amplifier_app.version import version_line
+
+            print(version_line())
+            raise typer.Exit
+
+    return get_command(app)

@@ -1,0 +1,179 @@
+"""`amplifier module`: which modules there are, and whether one keeps its contract."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.commands.listing import Format, OutputOption, table
+from amplifier_app.errors import UsageError
+from amplifier_app.outcome import Ending
+
+app = typer.Typer(
+    help="List and validate modules.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
+    """The kinds of modules."""
+
+    PROVIDER = "provider"
+    TOOL = "tool"
+    HOOK = "hook"
+    ORCHESTRATOR = "orchestrator"
+    CONTEXT = "context"
+
+
+# -- list --------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_modules(
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to look at.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Mount plan to look at.")
+    ] = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """List the modules of the plan, then those that are bundled or installed beside it."""
+    rows = _rows(plan, profile)
+    if output is Format.JSON:
+        print(json.dumps(rows, indent=2))
+        return
+    shown = [(row["id"], row["type"], row["plan"], row["source"]) for row in rows]
+    for line in table(("MODULE", "TYPE", "PLAN", "FROM"), shown):
+        print(line)
+
+
+def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
+    from amplifier_app.plan import load
+    from amplifier_app.sources import installed
+    from amplifier_core.loader import kind_of
+
+    plan = load(plan=plan_file, profile=profile)
+    there = {one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]}
+    rows: list[dict[str, Any]] = []
+
+    def add(module_id: str, kind: str | None, use: str, source: str | None, at: str | None) -> None:
+        found = there.get(module_id) if source is None else None
+        rows.append(
+            {
+                "id": module_id,
+                "type": kind or kind_of(module_id),
+                "plan": use,
+                "source": source or (f"{found.distribution} {found.version}" if found else "?"),
+                "entry_point": found.entry_point if found else None,
+                "origin": at,
+            }
+        )
+
+    for kind, path, entry in _plan_modules(plan.mount_plan()):
+        use = entry.get("instance_id") or "yes"
+        add(entry["module"], kind, use, entry.get("source"), str(plan.origin(path)))
+    for left in plan.dropped:
+        add(left.module, "provider", f"no: {left.reason}", left.source, str(left.at))
+    named = {row["id"] for row in rows}
+    for module_id in sorted(there.keys() - named):
+        add(module_id, None, "", None, None)
+    return rows
+
+
+def _plan_modules(mount_plan: dict[str, Any]) -> list[tuple[str, list[str | int], dict[str, Any]]]:
+    session = mount_plan["session"]
+    found: list[tuple[str, list[str | int], dict[str, Any]]] = [
+        (part, ["session", part], session[part]) for part in ("orchestrator", "context")
+    ]
+    for section, kind in (("providers", "provider"), ("tools", "tool"), ("hooks", "hook")):
+        for index, entry in enumerate(mount_plan[section]):
+            found.append((kind, [section, index], entry))
+    return found
+
+
+# -- validate ----------------------------------------------------------------------------
+
+
+@app.command()
+def validate(
+    path: Annotated[Path, typer.Argument(help="Folder of the module, or a Python file.")],
+    kind: Annotated[
+        Kind | None, typer.Option("--type", "-t", help="What it is; by default what it says.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE|KEY=VALUE",
+            help="Configuration for mount(): a YAML or JSON file, or single values; repeatable.",
+        ),
+    ] = None,
+    behavioral: Annotated[
+        bool, typer.Option("--behavioral", help="Run the behaviour suite of its kind as well.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Time limit of each part.")
+    ] = 60.0,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Check a module: structure, entry point, mount, protocol, schema, cleanup, behaviour.
+
+    The module is imported and mounted for real, in a process of its own. Exit code 3 if it is
+    not valid.
+    """
+    from amplifier_app.sources.validation import validate_module
+
+    report = validate_module(
+        path,
+        kind=kind.value if kind else None,
+        config=_config(config or []),
+        behavioral=behavioral,
+        seconds=timeout,
+    )
+    if output is Format.JSON:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        from amplifier_app.render.report import print_report
+
+        print_report(report)
+    if not report.passed:
+        raise typer.Exit(Ending.MODULE.exit_code)
+
+
+def _config(texts: list[str]) -> dict[str, Any]:
+    """Files and `key=value` texts as one mapping, later ones on top."""
+    from amplifier_app.plan.merge import merge_nodes
+    from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
+    from amplifier_app.plan.overrides import apply_sets, parse_sets
+    from amplifier_app.plan.problems import Problems
+    from amplifier_app.plan.yaml_reader import read_yaml
+
+    problems = Problems()
+    tree = MapNode({}, NOWHERE)
+    for text in texts:
+        if "=" in text and not Path(text).is_file():
+            tree = apply_sets(tree, parse_sets([text], option="--config"), problems)
+            continue
+        try:
+            data = Path(text).read_bytes()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(
+                f"cannot read the config {text}: {reason}", hint="give a file or KEY=VALUE"
+            ) from error
+        node = read_yaml(data, text, problems)
+        problems.raise_if_any()
+        merged = merge_nodes(tree, node) if node is not None else tree
+        if not isinstance(merged, MapNode):
+            raise UsageError(f"the config {text} is not a mapping")
+        tree = merged
+    problems.raise_if_any()
+    return plain_data(tree)

@@ -1,0 +1,123 @@
+"""`amplifier run`: one prompt to an answer, or a chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from amplifier_app.ending import Invocation
+from amplifier_app.errors import UsageError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROMPT] [-]",
+            help="What to do. '-' reads stdin whole; without it stdin is added to the prompt if "
+            "it is piped with data. Nothing at all on a terminal starts a chat.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to run.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Mount plan to run.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", "-p", metavar="NAME", help="Provider to ask.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="NAME", help="Model to ask for.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the plan; repeatable."),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="Resume this session, or create it."),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="ID", help="Resume this session.")
+    ] = None,
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="Resume the last session of this directory.")
+    ] = False,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Save nothing.")] = False,
+    output: Annotated[
+        Literal["text", "json", "stream-json"],
+        typer.Option("--output", help="What stdout gets."),
+    ] = "text",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")
+    ] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="No live region, no styles, on a terminal.")
+    ] = False,
+    max_turns: Annotated[
+        int | None,
+        typer.Option("--max-turns", min=1, metavar="N", help="Model calls a prompt may take."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="TIME", help="Stop after this long: 90, 90s, 5m, 1h."),
+    ] = None,
+    approve: Annotated[
+        Literal["ask", "deny", "allow"] | None,
+        typer.Option(
+            "--approve",
+            help="What asks for approval; 'ask' on a terminal, else 'deny'.",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Tracebacks and the modules' own logging.")
+    ] = False,
+) -> None:
+    """Send a prompt and print the answer, or start a chat."""
+    invocation: Invocation = context.obj
+    invocation.output = output
+    invocation.verbose = invocation.verbose or verbose
+    ids = [value for value in (session, resume, continue_ or None) if value is not None]
+    if len(ids) > 1:
+        raise UsageError("--session, --resume and --continue exclude each other")
+    if no_save and ids:
+        raise UsageError("--no-save cannot go with --session, --resume or --continue")
+    from amplifier_app.launch import Request, launch, parse_duration
+
+    request = Request(
+        prompt=_one_prompt(prompt or []),
+        whole_stdin="-" in (prompt or []),
+        profile=profile,
+        plan=plan,
+        provider=provider,
+        model=model,
+        sets=tuple(sets or ()),
+        session=session,
+        resume=resume,
+        continue_last=continue_,
+        save=not no_save,
+        quiet=quiet,
+        plain=plain,
+        max_turns=max_turns,
+        timeout=None if timeout is None else parse_duration(timeout),
+        approve=approve,
+    )
+    invocation.outcome = launch(request, invocation)
+
+
+def _one_prompt(words: list[str]) -> str | None:
+    texts = [word for word in words if word != "-"]
+    if len(texts) > 1:
+        raise UsageError(
+            f"one prompt, please, not {len(texts)}", hint='Put it in quotes: amplifier run "…"'
+        )
+    return texts[0] if texts else None

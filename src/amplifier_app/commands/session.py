@@ -1,0 +1,106 @@
+"""`amplifier session`: list and show what was saved."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.commands.listing import Format, OutputOption, table
+from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.sessions.store import SessionStore, SessionSummary
+
+app = typer.Typer(
+    name="session", help="List and show saved sessions.", no_args_is_help=True, add_completion=False
+)
+
+
+HEAD = ("SESSION", "UPDATED", "TURNS", "PROJECT", "TITLE")
+
+
+@app.command("list")
+def list_sessions(
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="At most so many; 0: all.")
+    ] = 0,
+    project: Annotated[
+        str | None, typer.Option("--project", help="Only those started in this directory.")
+    ] = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """List saved sessions, the one used last first."""
+    found = [
+        summary
+        for summary in SessionStore().summaries()
+        if project is None or summary.project == project
+    ]
+    found = found[:limit] if limit else found
+    if output is Format.JSON:
+        print(json.dumps([summary._asdict() for summary in found], indent=2))
+        return
+    if not found:
+        typer.echo("No saved sessions.", err=True)
+    for line in table(HEAD, [_row(summary) for summary in found]):
+        print(line)
+
+
+@app.command()
+def show(
+    session_id: Annotated[str, typer.Argument(help="Id, or the beginning of one.")],
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show a session's facts and its conversation."""
+    metadata, messages = SessionStore().read(session_id)
+    if output is Format.JSON:
+        print(json.dumps({"metadata": metadata, "messages": messages}, indent=2))
+        return
+    for key, value in metadata.items():
+        print(f"{key}: {one_line(value if isinstance(value, str) else json.dumps(value))}")
+    for message in messages:
+        print()
+        print(f"[{one_line(str(message.get('role')))}]")
+        for line in message_lines(message):
+            print(for_terminal(line))
+
+
+def _row(summary: SessionSummary) -> tuple[str, ...]:
+    return (
+        summary.id,
+        summary.updated[:19].replace("T", " "),
+        "" if summary.turns is None else str(summary.turns),
+        one_line(summary.project or "", 40),
+        one_line(summary.title or "", 60),
+    )
+
+
+def message_lines(message: dict[str, Any]) -> list[str]:
+    """A stored message as lines of plain text, tool calls and results included."""
+    content = message.get("content")
+    lines: list[str] = []
+    if isinstance(content, str):
+        lines += content.splitlines()
+    seen: set[Any] = set()
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict):
+            seen.add(block.get("id"))
+            lines += _block_lines(block)
+    for call in message.get("tool_calls") or ():
+        if call.get("id") not in seen:
+            function = call.get("function") or {}
+            lines.append(f"→ {function.get('name', '')} {function.get('arguments', '')}")
+    return lines
+
+
+def _block_lines(block: dict[str, Any]) -> list[str]:
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", "")).splitlines()
+    if kind == "thinking":
+        return [f"  (thinking) {line}" for line in str(block.get("thinking", "")).splitlines()]
+    if kind == "tool_call":
+        return [f"→ {block.get('name', '')} {json.dumps(block.get('input'))}"]
+    if kind == "tool_result":
+        output = block.get("output")
+        return (output if isinstance(output, str) else json.dumps(output)).splitlines()
+    return [f"({kind})"]

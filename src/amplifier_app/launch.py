@@ -1,0 +1,359 @@
+"""Carries out `amplifier run`: plan, session, prompt, answer, ending."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_app.approvals import Approvals, Policy
+from amplifier_app.ending import Invocation
+from amplifier_app.errors import ConfigError, UsageError
+from amplifier_app.logs import show_logs
+from amplifier_app.outcome import OK, Ending, Outcome
+from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.render.base import Renderer
+from amplifier_app.render.result import RunReport
+from amplifier_app.repl.commands import command_in
+from amplifier_app.signals import Interrupts
+from amplifier_app.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
+from amplifier_app.turn import TurnResult
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime import OpenSession
+
+
+class Request(NamedTuple):
+    """What the command line of `run` asks for.
+
+    Attributes:
+        prompt: The prompt argument; None if there is none.
+        whole_stdin: Whether stdin is to be read to its end, however long that takes.
+        timeout: Seconds the prompt may take.
+    """
+
+    prompt: str | None = None
+    whole_stdin: bool = False
+    profile: str | None = None
+    plan: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    sets: tuple[str, ...] = ()
+    session: str | None = None
+    resume: str | None = None
+    continue_last: bool = False
+    save: bool = True
+    quiet: bool = False
+    plain: bool = False
+    max_turns: int | None = None
+    timeout: float | None = None
+    approve: Policy | None = None
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``1h``.
+
+    Raises:
+        UsageError: It is none of these, or zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
+    if not seconds:
+        raise UsageError(f"not a time: {text}", hint="Write 90, 90s, 5m or 1h.")
+    return seconds
+
+
+def launch(request: Request, invocation: Invocation) -> Outcome:
+    """Run it to its end.
+
+    Raises:
+        AppError: It cannot even start.
+        Exception: Whatever ended the turn.
+    """
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.report = invocation.report or RunReport()
+    chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
+    if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
+        raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
+    resume = _session_to_resume(request)
+    plan = _plan(request, resume)
+    prompt = None if chat else _prompt(request)
+    return run_loop(_run(request, invocation, plan, resume, prompt))
+
+
+def run_loop(main: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Run `main` in an event loop of its own, and leave without waiting for stuck threads.
+
+    `asyncio.run` joins the threads of its executor: a tool that blocks in one would keep an
+    interrupted program alive.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            _cancel_all(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+# What runs
+
+
+def _session_to_resume(request: Request) -> str | None:
+    """Id of the session to go on with; None for a new one."""
+    if request.resume is None and request.session is None and not request.continue_last:
+        return None
+    from amplifier_app.sessions.store import SessionStore
+
+    store = SessionStore()
+    if request.continue_last:
+        return store.latest(os.getcwd())
+    if request.resume is not None:
+        return store.find(request.resume).name
+    assert request.session is not None
+    return request.session if store.exists(request.session) else None
+
+
+def _plan(request: Request, resume: str | None) -> ResolvedPlan:
+    sets = request.sets
+    if request.max_turns is not None:
+        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
+    plan = request.plan
+    saved = plan is None and request.profile is None and resume is not None
+    if saved:
+        plan = _saved_plan(resume)
+    loaded = load(
+        plan=plan,
+        profile=request.profile,
+        provider=request.provider,
+        model=request.model,
+        sets=sets,
+    )
+    if saved and plan is not None:
+        _refuse_masked(loaded, resume)
+    return loaded
+
+
+def _saved_plan(session_id: str | None) -> Path | None:
+    """The plan the session ran with, so that it goes on as it began."""
+    from amplifier_app.sessions.store import SessionStore
+
+    path = SessionStore().find(session_id or "") / "plan.yaml"
+    return path if path.is_file() and path.stat().st_size else None
+
+
+def _refuse_masked(plan: ResolvedPlan, session_id: str | None) -> None:
+    from amplifier_app.plan.masking import MASK
+
+    if MASK in repr(plan.data):
+        raise ConfigError(
+            f"the plan of session {session_id} had a secret in it, which was not saved",
+            hint="Resume with the plan itself: --plan FILE. Better, write secrets as ${VARIABLE}.",
+        )
+
+
+def _prompt(request: Request) -> str:
+    """The prompt, with what is piped in."""
+    parts = [] if request.prompt is None else [request.prompt]
+    piped = read_piped(wait=request.whole_stdin or request.prompt is None)
+    if piped is None:
+        to_stderr(
+            "amplifier: stdin is open but nothing came, going on without it "
+            "('-' waits for it, '< /dev/null' says there is nothing)"
+        )
+    elif piped.strip():
+        parts.append(piped)
+    prompt = "\n\n".join(parts)
+    if not prompt.strip():
+        raise UsageError("the prompt is empty", hint='Give one: amplifier run "…"')
+    command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
+    if command:
+        hint = "A leading space sends it to the model as it is."
+        raise UsageError(f"{command} is a command of the chat, not a prompt", hint=hint)
+    return prompt
+
+
+# Running it
+
+
+async def _run(
+    request: Request,
+    invocation: Invocation,
+    plan: ResolvedPlan,
+    resume: str | None,
+    prompt: str | None,
+) -> Outcome:
+    from amplifier_app.runtime import open_session
+
+    renderer = choose_renderer(request, invocation)
+    logs = show_logs(renderer, verbose=invocation.verbose)
+    approvals = _approvals(request, renderer, invocation.stdout)
+    assert invocation.report is not None
+    async with open_session(
+        plan,
+        session_id=request.session,
+        resume=resume,
+        save=request.save,
+        approval_system=approvals,
+        renderer=renderer,
+    ) as session:
+        # Off since the start of the process; nothing that exists by now will ever be garbage.
+        gc.freeze()
+        gc.enable()
+        logs.release(session.not_mounted)
+        invocation.report.session_id = session.id
+        _tell_pick(request, plan, session, renderer)
+        if prompt is None:
+            from amplifier_app.repl.chat import chat
+
+            return await chat(session, renderer, invocation.stdout, plain=request.plain)
+        try:
+            return await one_shot(session, prompt, request.timeout, approvals)
+        finally:
+            invocation.report.turn = session.turn
+            if session.is_saved:
+                renderer.notice(f"session {session.id}", "info", "session")
+
+
+def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
+    """How the session is shown, by what stdout is and what was asked for."""
+    from amplifier_app.render import text
+
+    stdout, quiet = invocation.stdout, request.quiet
+    if invocation.output == "json":
+        return text.StderrNotices(quiet=quiet)
+    if invocation.output == "stream-json":
+        from amplifier_app.render.events import EventStream
+
+        assert invocation.report is not None
+        return EventStream(stdout, invocation.report, quiet=quiet)
+    if not stdout.isatty():
+        progress = sys.stderr.isatty() or invocation.verbose
+        return text.TextRenderer(stdout, quiet=quiet, progress=progress)
+    if request.plain or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        return text.PlainRenderer(stdout, quiet=quiet)
+    from amplifier_app.render.terminal import TerminalRenderer
+
+    return TerminalRenderer(stdout, quiet=quiet)
+
+
+def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
+    terminal = stdout.fd if stdout.isatty() else 2
+    if not stdin_is_tty() or not os.isatty(terminal):
+        return Approvals(request.approve or "deny")
+
+    async def ask(prompt: str, options: list[str], timeout: float) -> str | None:
+        from amplifier_app.repl.ask import ask_on_terminal
+
+        with renderer.paused():
+            return await ask_on_terminal(terminal, prompt, options, timeout)
+
+    return Approvals(request.approve or "ask", ask)
+
+
+def _tell_pick(
+    request: Request, plan: ResolvedPlan, session: OpenSession, renderer: Renderer
+) -> None:
+    """Say which provider was picked, if it was the program that picked."""
+    if request.provider is not None or not plan.dropped:
+        return
+    facts = session.facts
+    picked = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
+    key = session.credential_variable()
+    why = f"{key} is set" if key else "; ".join(entry.reason for entry in plan.dropped)
+    renderer.notice(
+        f"using {picked} because {why}; change with --provider, --model or --profile",
+        "info",
+        "session",
+    )
+
+
+async def one_shot(
+    session: OpenSession, prompt: str, timeout: float | None, approvals: Approvals
+) -> Outcome:
+    """Send one prompt; the outcome says how it ended.
+
+    Raises:
+        Exception: Whatever ended the turn, unless it had been told to stop.
+    """
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        session.stop(immediate=True)
+
+    timer = None
+    with Interrupts(session.stop) as interrupts:
+        if timeout is not None:
+            timer = asyncio.get_running_loop().call_later(timeout, expire)
+        try:
+            await session.run(prompt)
+        except Exception:
+            if not expired and interrupts.received is None:
+                raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+    if interrupts.received is not None:
+        terminated = interrupts.terminated
+        ending = Ending.TERMINATED if terminated else Ending.INTERRUPTED
+        return Outcome(ending, ending.value, _resume_hint(session))
+    if expired:
+        message = f"the time limit of {timeout:g} s is reached"
+        return Outcome(Ending.BUDGET, message, _resume_hint(session))
+    return outcome_of_turn(session.turn, approvals, _resume_hint(session))
+
+
+def _resume_hint(session: OpenSession) -> str | None:
+    return f"Go on with: amplifier run --resume {session.id}" if session.is_saved else None
+
+
+def outcome_of_turn(turn: TurnResult, approvals: Approvals, hint: str | None) -> Outcome:
+    """How a turn that raised nothing counts."""
+    if turn.status == "cancelled":
+        return Outcome(Ending.INTERRUPTED, "the turn was stopped", hint)
+    if turn.status == "error":
+        return Outcome(Ending.ERROR, "the orchestrator reports an error", hint)
+    if turn.status == "incomplete":
+        return _incomplete(turn, hint)
+    if approvals.denied:
+        question = approvals.denied[0]
+        hint = "Allow it with --approve allow, or run on a terminal to be asked."
+        return Outcome(Ending.DENIED, f"approval was denied: {question}", hint)
+    return OK
+
+
+def _incomplete(turn: TurnResult, hint: str | None) -> Outcome:
+    if turn.reason == "denied":
+        return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", hint)
+    if turn.reason == "content_filter":
+        return Outcome(Ending.PROVIDER, "the provider's content filter cut the answer off", hint)
+    if turn.reason == "length":
+        message = "the answer is cut off at the model's output limit"
+    else:
+        message = f"stopped after {turn.turns} model calls without a final answer"
+        more = "Allow more with --max-turns."
+        hint = f"{more} {hint}" if hint else more
+    return Outcome(Ending.BUDGET, message, hint)

@@ -1,0 +1,39 @@
+"""Plans and profiles: YAML files → one merged plan that knows where each value is from.
+
+A name costs its import only when it is used, so that `amplifier_app` can be imported
+without reading YAML.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.model import (
+        ResolvedPlan,
+        apply_overrides,
+        load,
+        load_plan,
+        load_profile,
+    )
+    from amplifier_app.plan.problems import PlanError, Problem
+
+__all__ = [
+    "PlanError",
+    "Problem",
+    "ResolvedPlan",
+    "apply_overrides",
+    "load",
+    "load_plan",
+    "load_profile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("PlanError", "Problem"):
+        from amplifier_app.plan import problems as home
+    else:
+        from amplifier_app.plan import model as home
+    return getattr(home, name)

@@ -1,0 +1,88 @@
+"""Which provider entries stay: `when: {env: NAME | [NAMES]}` and `when: {no_other: true}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.structure import entry_key
+
+
+class Dropped(NamedTuple):
+    """An entry that is not mounted.
+
+    Attributes:
+        key: Its instance id or module id.
+        reason: Why, as the rest of the sentence "… is left out: ".
+        at: Where it is written.
+        variables: The environment variables of which one would bring it in.
+        module: Its module id.
+        source: Its source as it is written, if it names one.
+    """
+
+    key: str
+    reason: str
+    at: Location
+    variables: tuple[str, ...] = ()
+    module: str = ""
+    source: str | None = None
+
+
+def apply_conditions(
+    entries: Sequence[Node], environ: Mapping[str, str], chosen: str | None
+) -> tuple[list[MapNode], list[Dropped]]:
+    """The entries whose conditions hold, without their `when`.
+
+    Args:
+        entries: Normalised provider entries.
+        environ: The environment; an empty variable counts as unset.
+        chosen: The key of an entry that stays whatever its condition.
+    """
+    dropped: dict[str, Dropped] = {}
+    fallbacks: list[str] = []
+    mappings = [entry for entry in entries if isinstance(entry, MapNode)]
+    for entry in mappings:
+        key = entry_key(entry) or ""
+        when = entry.items.get("when")
+        if not isinstance(when, MapNode) or key == chosen:
+            continue
+        names = _names(when)
+        if names and not any(environ.get(name) for name in names):
+            dropped[key] = _dropped(entry, _unset(names), names)
+        elif _is_true(when.items.get("no_other")):
+            fallbacks.append(key)
+    for key in fallbacks:
+        others = [k for e in mappings if (k := entry_key(e)) and k not in dropped and k != key]
+        if others:
+            entry = next(e for e in mappings if entry_key(e) == key)
+            dropped[key] = _dropped(entry, f"{others[0]} is there")
+    kept = [_bare(entry) for entry in mappings if entry_key(entry) not in dropped]
+    return kept, list(dropped.values())
+
+
+def _dropped(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
+    module = text_of(entry.items.get("module")) or ""
+    source = text_of(entry.items.get("source"))
+    return Dropped(entry_key(entry) or module, reason, entry.at, variables, module, source)
+
+
+def _names(when: MapNode) -> tuple[str, ...]:
+    node = when.items.get("env")
+    nodes = node.items if isinstance(node, ListNode) else [node]
+    return tuple(text for item in nodes if (text := text_of(item)))
+
+
+def _unset(names: tuple[str, ...]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is not set"
+    return f"none of {', '.join(names)} is set"
+
+
+def _is_true(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and node.value is True
+
+
+def _bare(entry: MapNode) -> MapNode:
+    return with_items(entry, {key: value for key, value in entry.items.items() if key != "when"})

@@ -1,0 +1,140 @@
+"""`${VAR}`, `${VAR:-default}` and `${VAR:default}` inside the texts of a plan; `$$` is `$`.
+
+A default is used when the variable is unset or empty, and may name variables itself.
+An unquoted value that is one `${VAR:-default}` as a whole has the type of its default,
+so `${DEBUG:-false}` is a truth value; everything else filled in is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.yaml_reader import plain_scalar
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_SECRET_NAME = r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|passw(?:or)?d|pass|credentials?|auth|pat)(?:[_-]|$)"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or a key is, by its name, one that holds a secret."""
+    return bool(re.search(_SECRET_NAME, name))
+
+
+def interpolate(node: Node, environ: Mapping[str, str], problems: Problems) -> Node:
+    """The tree with every variable filled in; each one that is unset is a problem."""
+    if isinstance(node, Scalar):
+        return _fill_scalar(node, environ, problems)
+    if isinstance(node, MapNode):
+        items = {k: interpolate(v, environ, problems) for k, v in node.items.items()}
+        return with_items(node, items)
+    return ListNode([interpolate(value, environ, problems) for value in node.items], node.at)
+
+
+def _fill_scalar(node: Scalar, environ: Mapping[str, str], problems: Problems) -> Scalar:
+    if node.literal or not isinstance(node.value, str) or "$" not in node.value:
+        return node
+    filler = _Filler(environ, problems, node.at)
+    value: ScalarValue = filler.fill(node.value)
+    if not filler.names:
+        return Scalar(value, node.at, plain=False)
+    if node.plain and filler.whole_default is not None:
+        value = _typed(str(value), filler.whole_default)
+    secret = any(is_secret_name(name) for name in filler.names)
+    return Scalar(value, node.at, plain=False, expression=node.value, secret=secret)
+
+
+def _typed(value: str, default: str) -> ScalarValue:
+    wanted = plain_scalar(default)
+    if isinstance(wanted, str) or wanted is None:
+        return value
+    typed = plain_scalar(value)
+    same = isinstance(typed, bool) == isinstance(wanted, bool)
+    return typed if same and isinstance(typed, (int, float)) else value
+
+
+class _Filler:
+    """Fills in one text, and remembers which variables it named."""
+
+    def __init__(self, environ: Mapping[str, str], problems: Problems, at: Location) -> None:
+        self.environ = environ
+        self.problems = problems
+        self.at = at
+        self.names: list[str] = []
+        self.whole_default: str | None = None
+
+    def fill(self, text: str) -> str:
+        parts: list[str] = []
+        position = 0
+        while (dollar := text.find("$", position)) >= 0:
+            parts.append(text[position:dollar])
+            following = text[dollar + 1 : dollar + 2]
+            if following == "{":
+                end = _closing_brace(text, dollar)
+                if end is None:
+                    self.problems.add("'${' is not closed", self.at, "add '}', or write '$${'")
+                    return text
+                body = text[dollar + 2 : end]
+                parts.append(self._variable(body, whole=dollar == 0 and end == len(text) - 1))
+                position = end + 1
+            else:
+                parts.append("$")
+                position = dollar + (2 if following == "$" else 1)
+        parts.append(text[position:])
+        return "".join(parts)
+
+    def _variable(self, body: str, *, whole: bool) -> str:
+        match = re.match(_NAME, body)
+        if match is None:
+            self.problems.add(
+                f"'${{{body}}}' does not start with the name of a variable",
+                self.at,
+                "for a dollar sign write '$$'",
+            )
+            return ""
+        name, rest = match.group(), body[match.end() :]
+        self.names.append(name)
+        if rest and (rest[0] != ":" or rest[1:2] in ("?", "+", "=")):
+            self.problems.add(
+                f"'${{{body}}}' is not understood",
+                self.at,
+                f"write '${{{name}}}' or '${{{name}:-default}}'",
+            )
+            return ""
+        default = (rest[2:] if rest.startswith(":-") else rest[1:]) if rest else None
+        if whole:
+            self.whole_default = default
+        value = self.environ.get(name)
+        if default is not None:
+            return value if value else self.fill(default)
+        if value is None:
+            self.problems.add(
+                f"the variable {name} is not set",
+                self.at,
+                f"set it, or give a default: '${{{name}:-…}}'",
+            )
+        return value or ""
+
+
+def _closing_brace(text: str, dollar: int) -> int | None:
+    depth = 0
+    position = dollar
+    while position < len(text):
+        if text.startswith("${", position):
+            depth += 1
+            position += 2
+            continue
+        if text[position] == "}":
+            depth -= 1
+            if depth == 0:
+                return position
+        position += 1
+    return None
+
+
+def names_in(text: str) -> list[str]:
+    """The variables that a text names, in order, those inside defaults included."""
+    return re.findall(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)", text)

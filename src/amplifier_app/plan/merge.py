@@ -1,0 +1,110 @@
+"""Two normalised documents → one: what extends stands on what it extends, later wins.
+
+Mappings merge deeply and lists of modules entry by entry, found by instance id or module
+id; everything else is replaced. Configuration belongs to its module: an entry that names
+another module takes nothing over.
+"""
+
+from __future__ import annotations
+
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.problems import Problems, suggest
+from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
+
+_OWN_KEYS = ("name", "description", "extends", "exclude")
+
+
+def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
+    """`child` on top of `base`.
+
+    `name` and `description` belong to each document itself and are not inherited;
+    `exclude` of the child takes entries of the base away before anything is added.
+    """
+    inherited = _without_excluded(base, child, problems)
+    items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
+    for key, value in child.items.items():
+        below = items.get(key)
+        if key == "extends" or key == "exclude":
+            continue
+        if key in ENTRY_SECTIONS and isinstance(below, ListNode) and isinstance(value, ListNode):
+            items[key] = _merge_entries(below, value)
+        elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
+            items[key] = _merge_session(below, value)
+        elif below is not None:
+            items[key] = merge_nodes(below, value)
+        else:
+            items[key] = value
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def merge_nodes(base: Node, child: Node) -> Node:
+    """Mappings merge key by key, everything else is the child's."""
+    if not isinstance(base, MapNode) or not isinstance(child, MapNode):
+        return child
+    items = dict(base.items)
+    for key, value in child.items.items():
+        items[key] = merge_nodes(items[key], value) if key in items else value
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_session(base: MapNode, child: MapNode) -> MapNode:
+    items = dict(base.items)
+    for key, value in child.items.items():
+        below = items.get(key)
+        if below is None:
+            items[key] = value
+        else:
+            items[key] = _merge_module(below, value) if key in PARTS else merge_nodes(below, value)
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_module(base: Node, child: Node) -> Node:
+    if not isinstance(base, MapNode) or not isinstance(child, MapNode):
+        return child
+    module = text_of(child.items.get("module"))
+    if module is not None and module != text_of(base.items.get("module")):
+        return child
+    merged = merge_nodes(base, child)
+    if "when" in child.items and isinstance(merged, MapNode):
+        # A condition is one sentence: half of the old one would make another of it.
+        merged = MapNode({**merged.items, "when": child.items["when"]}, merged.at, merged.keys)
+    return merged
+
+
+def _merge_entries(base: ListNode, child: ListNode) -> ListNode:
+    merged: dict[str, Node] = {}
+    for entry in base.items:
+        merged[entry_key(entry) or str(len(merged))] = entry
+    for entry in child.items:
+        key = entry_key(entry) or str(len(merged))
+        merged[key] = _merge_module(merged[key], entry) if key in merged else entry
+    return ListNode(list(merged.values()), child.at)
+
+
+def _without_excluded(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
+    exclude = child.items.get("exclude")
+    if not isinstance(exclude, ListNode):
+        return base
+    wanted = {text: node for node in exclude.items if (text := text_of(node))}
+    present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
+    for name, node in wanted.items():
+        if name not in present:
+            problems.add(
+                f"{name!r} is not inherited, so it cannot be excluded",
+                node.at,
+                suggest(name, sorted(present)),
+            )
+    items = dict(base.items)
+    for section in ENTRY_SECTIONS:
+        node = items.get(section)
+        if isinstance(node, ListNode):
+            kept = [entry for entry in node.items if entry_key(entry) not in wanted]
+            items[section] = ListNode(kept, node.at)
+    return MapNode(items, base.at, base.keys)
+
+
+def entry_keys(document: MapNode, section: str) -> list[str]:
+    """The keys of the entries of a section, in order."""
+    node = document.items.get(section)
+    entries = node.items if isinstance(node, ListNode) else []
+    return [key for entry in entries if (key := entry_key(entry)) is not None]

@@ -1,0 +1,273 @@
+"""A plan ready to run: what is mounted, with which configuration, and where each value is from.
+
+read_plan / read_profile    files → merged tree       (structure: told when loading)
+apply_overrides             --model --provider --set
+ResolvedPlan                conditions and variables  (environment: told when first read)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan import documents, masking, overrides
+from amplifier_app.plan.conditions import Dropped, apply_conditions
+from amplifier_app.plan.interpolation import interpolate
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.paths import find, with_value
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, check_complete, entry_key, normalise
+from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+
+DEFAULT_PROFILE = "default"
+
+
+class ResolvedPlan:
+    """One plan with overrides, conditions and variables applied.
+
+    Loading has checked its structure. What depends on the environment (an unset
+    variable, a provider that is not there) is told by `resolve` or by the first member
+    that needs it, so that overrides may still mend it.
+
+    Args:
+        merged: The plan as the files say it.
+        chosen: What `--provider`, `--model` and `--set` ask for.
+        environ: What variables and conditions are read from; the process's own
+            environment at the time of reading by default.
+    """
+
+    def __init__(
+        self,
+        merged: documents.MergedPlan,
+        chosen: overrides.Overrides = overrides.NONE,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.merged = merged
+        self.chosen = chosen
+        self.environ = environ
+
+    @property
+    def name(self) -> str:
+        """The plan's `name:`, else the profile's name or the file's stem."""
+        return self.merged.name
+
+    def resolve(self) -> ResolvedPlan:
+        """Itself, having told everything that is wrong.
+
+        Raises:
+            PlanError: Unset variables, overrides that name what is not there, bad sources.
+        """
+        _ = self._resolution
+        return self
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The plan as plain data: `name`, `instruction`, `session`, `providers` …
+
+        Sources that are paths are absolute.
+        """
+        return plain_data(self.tree)
+
+    @property
+    def tree(self) -> MapNode:
+        """The plan with the place of every value."""
+        return self._resolution.tree
+
+    @property
+    def dropped(self) -> list[Dropped]:
+        """The entries that conditions left out."""
+        return list(self._resolution.dropped)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what was left out, for a person."""
+        return [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
+
+    @property
+    def instruction(self) -> str | None:
+        """The system prompt, if the plan gives one."""
+        return text_of(self.tree.items.get("instruction"))
+
+    @property
+    def default_provider(self) -> str | None:
+        """The key of the provider that is asked first, if any is left."""
+        entry = overrides.first_provider(self.tree, _entries(self.tree, "providers"))
+        return entry_key(entry) if entry is not None else None
+
+    def origin(self, path: str | Sequence[str | int]) -> Location:
+        """Where a value was written, such as that of `tools.tool-bash.config.timeout`.
+
+        Raises:
+            ConfigError: The plan has no such value.
+        """
+        return overrides.look_up(self.tree, path).at
+
+    def mount_plan(self) -> dict[str, Any]:
+        """The plan for `AmplifierSession`, freshly built: `session`, lists of modules, `agents`."""
+        data = plain_data(self.tree)
+        plan: dict[str, Any] = {"session": data["session"]}
+        for section in ENTRY_SECTIONS:
+            plan[section] = data.get(section, [])
+        for module in (*(plan["session"][part] for part in PARTS), *_modules_of(plan)):
+            module.setdefault("config", {})
+        if "agents" in data:
+            plan["agents"] = data["agents"]
+        return plan
+
+    def to_yaml(self, *, masked: bool = True) -> str:
+        """The plan as YAML that can be loaded again, secrets masked unless told otherwise."""
+        import yaml
+
+        data = masking.masked_data(self.tree) if masked else masking.open_data(self.tree)
+        dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        return yaml.dump(
+            data, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        )
+
+    @cached_property
+    def _resolution(self) -> _Resolution:
+        return _resolve(self)
+
+
+class _Resolution(NamedTuple):
+    tree: MapNode
+    dropped: tuple[Dropped, ...]
+
+
+def load_plan(path: Path | str, *, environ: Mapping[str, str] | None = None) -> ResolvedPlan:
+    """A plan file with everything it extends.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        PlanError: Its structure is wrong; all problems at once.
+    """
+    return ResolvedPlan(documents.read_plan(path), environ=environ)
+
+
+def load_profile(name: str, *, environ: Mapping[str, str] | None = None) -> ResolvedPlan:
+    """A profile by name: the user's own, else the packaged one.
+
+    Raises:
+        ConfigError: There is none.
+        PlanError: Its structure is wrong; all problems at once.
+    """
+    return ResolvedPlan(documents.read_profile(name), environ=environ)
+
+
+def load(
+    *,
+    plan: Path | str | None = None,
+    profile: str | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> ResolvedPlan:
+    """The plan a command asks for, completely resolved; the default profile if it names none.
+
+    Raises:
+        ConfigError: Plan and profile are both named, or one cannot be found.
+        PlanError: Anything about it is wrong.
+    """
+    if plan is not None and profile is not None:
+        raise ConfigError("a plan and a profile are both named", hint="give one of them")
+    if plan is not None:
+        loaded = load_plan(plan, environ=environ)
+    else:
+        loaded = load_profile(profile or DEFAULT_PROFILE, environ=environ)
+    return apply_overrides(loaded, provider=provider, model=model, sets=sets).resolve()
+
+
+def apply_overrides(
+    plan: ResolvedPlan,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    sets: Sequence[str] = (),
+) -> ResolvedPlan:
+    """The plan with what the command line asks for on top.
+
+    Args:
+        plan: The plan; it stays as it is.
+        model: The model of the chosen provider, else of the one asked first.
+        provider: An instance id or module id, with or without `provider-`: it stays
+            whatever its condition and is asked first.
+        sets: Texts `path.to.key=value`, applied in order. A value that starts with a
+            bracket, a brace or a quote is read as YAML, any other as one plain scalar.
+
+    Raises:
+        PlanError: A text has no such form.
+    """
+    before = plan.chosen
+    chosen = overrides.Overrides(
+        provider=provider or before.provider,
+        model=model or before.model,
+        sets=(*before.sets, *overrides.parse_sets(sets)),
+    )
+    return ResolvedPlan(plan.merged, chosen, plan.environ)
+
+
+def _resolve(plan: ResolvedPlan) -> _Resolution:
+    environ = os.environ if plan.environ is None else plan.environ
+    chosen = plan.chosen
+    problems = Problems()
+    tree = plan.merged.document
+    if chosen.sets:
+        changed = overrides.apply_sets(tree, chosen.sets, problems)
+        problems.raise_if_any()
+        tree = normalise(changed, "--set", problems)
+        check_complete(tree, problems)
+        problems.raise_if_any()
+    providers = _entries(tree, "providers")
+    key = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
+    kept, dropped = apply_conditions(providers, environ, key)
+    tree, kept = overrides.prefer(tree, kept, key)
+    if chosen.model:
+        kept = overrides.with_model(tree, kept, key, chosen.model)
+    section = tree.items.get("providers")
+    if section is not None:
+        tree = MapNode({**tree.items, "providers": ListNode(kept, section.at)}, tree.at, tree.keys)
+    resolved = interpolate(tree, environ, problems)
+    assert isinstance(resolved, MapNode)
+    resolved = _with_absolute_sources(plan, resolved, problems)
+    problems.raise_if_any()
+    return _Resolution(resolved, tuple(dropped))
+
+
+def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems) -> MapNode:
+    """The tree with every source checked, and paths starting from the file that names them."""
+    for path in _module_paths(tree):
+        module = find(tree, path)
+        source = module.items.get("source") if isinstance(module, MapNode) else None
+        if not isinstance(source, Scalar):
+            continue
+        folder = plan.merged.folders.get(source.at.file) or Path.cwd()
+        try:
+            parsed = parse_source(str(source.value), folder)
+        except SourceSyntaxError as error:
+            problems.add(error.message, source.at, error.hint)
+            continue
+        if parsed.text != source.value:
+            tree = with_value(tree, (*path, "source"), source._replace(value=parsed.text))
+    return tree
+
+
+def _module_paths(tree: MapNode) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [("session", part) for part in PARTS]
+    for section in ENTRY_SECTIONS:
+        found += [(section, str(index)) for index in range(len(_entries(tree, section)))]
+    return found
+
+
+def _modules_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for section in ENTRY_SECTIONS:
+        yield from plan[section]
+
+
+def _entries(tree: MapNode, section: str) -> list[Node]:
+    node = tree.items.get(section)
+    return list(node.items) if isinstance(node, ListNode) else []

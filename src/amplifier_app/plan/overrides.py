@@ -1,0 +1,205 @@
+"""What the command line changes in a plan: `--provider`, `--model`, `--set path.to.key=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, node_of, plain_data, text_of
+from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_value
+from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
+from amplifier_app.plan.structure import entry_key
+from amplifier_app.plan.yaml_reader import plain_scalar, read_yaml
+
+_DEFAULT_PRIORITY = 100
+_PREFIX = "provider-"
+_DEFAULT_PROVIDER = ("session", "orchestrator", "config", "default_provider")
+
+
+class Overrides(NamedTuple):
+    """What the command line asks for.
+
+    Attributes:
+        provider: The provider to ask first.
+        model: The model of that provider.
+        sets: Addresses and what to put there, in order.
+    """
+
+    provider: str | None = None
+    model: str | None = None
+    sets: tuple[tuple[Path, Node], ...] = ()
+
+
+NONE = Overrides()
+
+
+def parse_sets(sets: Sequence[str], *, option: str = "--set") -> list[tuple[Path, Node]]:
+    """`path.to.key=value` texts as addresses and nodes.
+
+    Args:
+        sets: The texts.
+        option: The option they were given with, which is where problems are.
+
+    Raises:
+        PlanError: Some of them have no such form; all of those at once.
+    """
+    problems = Problems()
+    parsed = [one for text in sets if (one := _parse_set(text, option, problems)) is not None]
+    problems.raise_if_any()
+    return parsed
+
+
+def _parse_set(text: str, option: str, problems: Problems) -> tuple[Path, Node] | None:
+    name, equals, value = text.partition("=")
+    at = Location(f"{option} {name}")
+    try:
+        path = parse_path(name.strip())
+    except ValueError:
+        equals = ""
+        path = ()
+    if not equals:
+        example = f"write '{option} path.to.key=value'"
+        problems.add("is not an assignment", Location(f"{option} {text}"), example)
+        return None
+    if value[:1] in ("[", "{", '"', "'"):
+        found = Problems()
+        node = read_yaml(value.encode(), at.file, found)
+        if found or node is None:
+            problems.add("the value is not valid YAML", at, "quote it, or write plain text")
+            return None
+        return path, node_of(plain_data(node), at, literal=True)
+    return path, Scalar(plain_scalar(value) if value else "", at, literal=True)
+
+
+def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Problems) -> MapNode:
+    """The tree with every assignment made; addresses that lead nowhere are problems."""
+    for path, value in sets:
+        try:
+            tree = with_value(tree, path, value)
+        except NoSuchPath as error:
+            hint = suggest(error.segment, error.known) if error.known else None
+            problems.add(str(error), value.at, hint)
+    return tree
+
+
+def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
+    """The node at an address given by a person.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return find(tree, parse_path(path))
+    except NoSuchPath as error:
+        hint = suggest(error.segment, error.known) if error.known else None
+        raise ConfigError(str(error), hint=hint) from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def find_provider(entries: Sequence[Node], name: str) -> str:
+    """The key of the entry a person means by `name`.
+
+    Raises:
+        PlanError: No entry of the plan is called so.
+    """
+    keys = [key for entry in entries if (key := entry_key(entry)) is not None]
+    for wanted in (name, _PREFIX + name):
+        if wanted in keys:
+            return wanted
+    for entry in entries:
+        module = text_of(entry.items.get("module")) if isinstance(entry, MapNode) else None
+        key = entry_key(entry)
+        if key is not None and module in (name, _PREFIX + name):
+            return key
+    known = [key.removeprefix(_PREFIX) for key in keys]
+    hint = suggest(name, known) if known else "add it to the plan's 'providers'"
+    if known and "did you mean" in hint:
+        hint += f" The plan has: {', '.join(known)}"
+    raise PlanError([Problem(f"the plan has no provider {name!r}", Location("--provider"), hint)])
+
+
+def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
+    """The provider that is asked first.
+
+    The one the orchestrator's `default_provider` names, else the one with the lowest
+    `priority`, else the plan's first.
+    """
+    mappings = [entry for entry in entries if isinstance(entry, MapNode)]
+    wanted = _default_provider(tree)
+    named = [entry for entry in mappings if wanted is not None and _mount_name(entry) == wanted]
+    return min(named or mappings, key=_priority, default=None)
+
+
+def prefer(
+    tree: MapNode, entries: Sequence[MapNode], key: str | None
+) -> tuple[MapNode, list[MapNode]]:
+    """The plan and its provider entries with the one called `key` asked first.
+
+    An entry that is alone is asked anyway, and its config is left as it is.
+    """
+    chosen = next((entry for entry in entries if entry_key(entry) == key), None)
+    others = [entry for entry in entries if entry is not chosen]
+    if chosen is None or not others:
+        return tree, list(entries)
+    at = Location("--provider")
+    if _default_provider(tree) is not None:
+        tree = with_value(tree, _DEFAULT_PROVIDER, Scalar(_mount_name(chosen), at, literal=True))
+    lowest = Scalar(min(0, *(_priority(entry) - 1 for entry in others)), at)
+    return tree, [
+        _with_config(entry, "priority", lowest) if entry is chosen else entry for entry in entries
+    ]
+
+
+def _default_provider(tree: MapNode) -> str | None:
+    try:
+        return text_of(find(tree, _DEFAULT_PROVIDER))
+    except NoSuchPath:
+        return None
+
+
+def _mount_name(entry: MapNode) -> str:
+    """The name a provider is mounted under."""
+    instance = text_of(entry.items.get("instance_id"))
+    return instance or (text_of(entry.items.get("module")) or "").removeprefix(_PREFIX)
+
+
+def with_model(
+    tree: MapNode, entries: Sequence[MapNode], key: str | None, model: str
+) -> list[MapNode]:
+    """The entries with `config.model` set in the one called `key`, else in the first asked.
+
+    Raises:
+        PlanError: There is no provider to give the model to.
+    """
+    first = first_provider(tree, entries)
+    wanted = key or (entry_key(first) if first is not None else None)
+    if wanted is None:
+        raise PlanError(
+            [Problem("the plan has no provider to give the model to", Location("--model"))]
+        )
+    value = Scalar(model, Location("--model"), literal=True)
+    return [
+        _with_config(entry, _model_key(entry), value) if entry_key(entry) == wanted else entry
+        for entry in entries
+    ]
+
+
+def _model_key(entry: MapNode) -> str:
+    # The published providers call it `default_model`; a plan that says so means theirs.
+    config = entry.items.get("config")
+    named = isinstance(config, MapNode) and "default_model" in config.items
+    return "default_model" if named else "model"
+
+
+def _with_config(entry: MapNode, name: str, value: Scalar) -> MapNode:
+    return with_value(entry, ("config", name), value)
+
+
+def _priority(entry: MapNode) -> int:
+    config = entry.items.get("config")
+    node = config.items.get("priority") if isinstance(config, MapNode) else None
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        return node.value
+    return _DEFAULT_PRIORITY

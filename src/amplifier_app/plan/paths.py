@@ -1,0 +1,110 @@
+"""Addresses inside a plan: `tools.tool-bash.config.timeout`.
+
+Entries of a list are addressed by instance id, module id or position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amplifier_app.plan.nodes import ListNode, MapNode, Node
+from amplifier_app.plan.structure import PARTS, entry_key
+
+Path = tuple[str, ...]
+
+
+class NoSuchPath(LookupError):
+    """An address leads nowhere.
+
+    Attributes:
+        at: The part of the address that is still there, joined with dots.
+        segment: The first part that is not.
+        known: What could stand there instead.
+    """
+
+    def __init__(self, at: str, segment: str, known: Sequence[str]) -> None:
+        super().__init__(f"there is no {segment!r} in {at or 'the plan'}")
+        self.at = at
+        self.segment = segment
+        self.known = tuple(known)
+
+
+def parse_path(path: str | Sequence[str | int]) -> Path:
+    """The segments of an address.
+
+    `orchestrator` and `context` at the top are short for the ones of the session.
+
+    Raises:
+        ValueError: A segment is empty.
+    """
+    segments = path.split(".") if isinstance(path, str) else [str(part) for part in path]
+    if not all(segments):
+        raise ValueError(f"{path!r} is not a path like 'tools.tool-bash.config.timeout'")
+    if segments[0] in PARTS:
+        segments.insert(0, "session")
+    return tuple(segments)
+
+
+def find(root: Node, path: Path) -> Node:
+    """The node at an address.
+
+    Raises:
+        NoSuchPath: It leads nowhere.
+    """
+    node = root
+    for depth, segment in enumerate(path):
+        node = _child(node, segment, path[:depth])
+    return node
+
+
+def with_value(root: MapNode, path: Path, value: Node) -> MapNode:
+    """A tree with `value` at an address; mappings on the way to it are made as needed.
+
+    Raises:
+        NoSuchPath: It goes through a list that has no such entry, or through a value.
+    """
+    changed = _replace(root, path, value, ())
+    assert isinstance(changed, MapNode)
+    return changed
+
+
+def _replace(node: Node | None, path: Path, value: Node, done: Path) -> Node:
+    if not path:
+        return value
+    segment, rest = path[0], path[1:]
+    here = (*done, segment)
+    if node is None:
+        return MapNode({segment: _replace(None, rest, value, here)}, value.at)
+    if isinstance(node, MapNode):
+        below = node.items.get(segment)
+        items = {**node.items, segment: _replace(below, rest, value, here)}
+        return MapNode(items, node.at, {**node.keys, segment: node.keys.get(segment, value.at)})
+    if isinstance(node, ListNode):
+        index = _index(node, segment, done)
+        items = list(node.items)
+        items[index] = _replace(items[index], rest, value, here)
+        return ListNode(items, node.at)
+    if node.value is None:
+        # Nothing is there yet, so there is room for a mapping.
+        return _replace(None, path, value, done)
+    raise NoSuchPath(".".join(done), segment, ())
+
+
+def _child(node: Node, segment: str, done: Path) -> Node:
+    if isinstance(node, MapNode):
+        if segment in node.items:
+            return node.items[segment]
+        raise NoSuchPath(".".join(done), segment, list(node.items))
+    if isinstance(node, ListNode):
+        return node.items[_index(node, segment, done)]
+    raise NoSuchPath(".".join(done), segment, ())
+
+
+def _index(node: ListNode, segment: str, done: Path) -> int:
+    keys = [entry_key(entry) for entry in node.items]
+    if segment in keys:
+        return keys.index(segment)
+    if segment.isdecimal() and int(segment) < len(node.items):
+        return int(segment)
+    known = [key if key is not None else str(i) for i, key in enumerate(keys)]
+    raise NoSuchPath(".".join(done), segment, known)

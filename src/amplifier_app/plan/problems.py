@@ -1,0 +1,127 @@
+"""What is wrong with a plan: all of it at once, each with its place and its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from amplifier_app.errors import ConfigError, Location
+
+_SECRET_VALUE = (
+    r"(?i)(api[-_]?key|secret|password|token|credentials?|private_?key|authorization)"
+    r"([\"']?\s*[:=]\s*)(?!\s*[\"']?\$\{)\S.*"
+)
+_MAX_LINE = 120
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong.
+
+    Attributes:
+        message: What, in one sentence without a full stop.
+        at: Where.
+        hint: What to write instead, if that is known.
+        line: The text of the line it is on, if there is one to show.
+    """
+
+    message: str
+    at: Location
+    hint: str | None = None
+    line: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.at}: {self.body()}"
+
+    def body(self) -> str:
+        """Everything but the place."""
+        text = f"{self.message}; {self.hint}" if self.hint else self.message
+        excerpt = self._excerpt()
+        return f"{text}\n{excerpt}" if excerpt else text
+
+    def _excerpt(self) -> str:
+        if self.line is None or self.at.line is None or not self.line.strip():
+            return ""
+        printable = "".join(c if c.isprintable() else " " for c in self.line.rstrip())
+        shown = re.sub(_SECRET_VALUE, r"\1\2***", printable)
+        if len(shown) > _MAX_LINE:
+            shown = shown[:_MAX_LINE] + "…"
+        number = str(self.at.line)
+        text = f"  {number} | {shown}"
+        if self.at.column is not None and self.at.column <= len(shown) + 1:
+            text += f"\n  {' ' * len(number)} | {' ' * (self.at.column - 1)}^"
+        return text
+
+
+class PlanError(ConfigError):
+    """A plan or profile that cannot be used.
+
+    Attributes:
+        problems: Everything that is wrong with it, in the order of the file.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            only = self.problems[0]
+            super().__init__(only.body(), location=only.at)
+        else:
+            listed = "\n".join(str(problem) for problem in self.problems)
+            super().__init__(f"{len(self.problems)} problems:\n{listed}")
+
+
+class Problems:
+    """A collection of problems that knows the texts of the files they are in."""
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+        self._texts: dict[str, str] = {}
+
+    def add_text(self, file: str, text: str) -> None:
+        """Remember a file's text, so that its lines can be shown."""
+        self._texts[file] = text
+
+    def add(self, message: str, at: Location, hint: str | None = None) -> None:
+        self._found.append(Problem(message, at, hint))
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def raise_if_any(self) -> None:
+        """
+        Raises:
+            PlanError: If anything was added.
+        """
+        if self._found:
+            raise PlanError([self._with_line(problem) for problem in _in_order(self._found)])
+
+    def _with_line(self, problem: Problem) -> Problem:
+        text = self._texts.get(problem.at.file)
+        if text is None or problem.at.line is None:
+            return problem
+        lines = text.splitlines()
+        number = problem.at.line
+        return problem._replace(line=lines[number - 1]) if number <= len(lines) else problem
+
+
+def _in_order(problems: Iterable[Problem]) -> list[Problem]:
+    files: dict[str, int] = {}
+    unique = list(dict.fromkeys(problems))
+    for problem in unique:
+        files.setdefault(problem.at.file, len(files))
+    return sorted(unique, key=lambda p: (files[p.at.file], p.at.line or 0, p.at.column or 0))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean 'x'?` for the known name nearest to `name`, else None."""
+    # Only reached when something is already wrong, so the import is not paid by a good plan.
+    import difflib
+
+    by_lower: Mapping[str, str] = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[near[0]]!r}?" if near else None
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """The nearest known name, or all of them."""
+    return did_you_mean(name, known) or f"known here: {', '.join(sorted(known)) or 'none'}"

@@ -1,0 +1,319 @@
+"""The shape of a plan: which keys there are, what they hold, and one form for both spellings.
+
+`normalise` looks at everything before it complains, so that all mistakes of a file are
+told at once, and returns the document in the one form the rest of the package knows:
+`session.orchestrator` and `session.context` are mappings `{module, source, config}`, and
+every entry of `providers`, `tools` and `hooks` is a mapping with `module`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.problems import Problems, did_you_mean
+
+ENTRY_SECTIONS = ("providers", "tools", "hooks")
+PARTS = ("orchestrator", "context")
+
+_ENTRY_KEYS = ("module", "source", "config", "instance_id")
+_PROVIDER_KEYS = (*_ENTRY_KEYS, "when")
+_PART_KEYS = ("module", "source", "config")
+_SESSION_KEYS = (
+    *PARTS,
+    "orchestrator_source",
+    "context_source",
+    "injection_budget_per_turn",
+    "injection_size_limit",
+    "metadata",
+    "raw",
+    "debug",
+)
+_WHEN_KEYS = ("env", "no_other")
+_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+def entry_key(entry: Node) -> str | None:
+    """What an entry of a list is merged and found by: its instance id, else its module id."""
+    if not isinstance(entry, MapNode):
+        return None
+    return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
+
+
+def normalise(root: Node | None, file: str, problems: Problems) -> MapNode:
+    """Check one document and bring it into the one form.
+
+    Args:
+        root: The document, or None for an empty file.
+        file: The file, for a problem that has no place in it.
+        problems: Gets everything that is wrong.
+
+    Returns:
+        The document without `x-…` keys; only good for use if nothing was added to
+        `problems`.
+    """
+    if not isinstance(root, MapNode):
+        if root is not None or not problems:
+            found = "is empty" if root is None else f"is {_kind(root)}, not a mapping"
+            at = root.at if root is not None else Location(file, 1, 1)
+            problems.add(f"the plan {found}", at, "start with 'session:' or 'extends: default'")
+        return MapNode({}, Location(file, 1, 1))
+    return _Normaliser(problems).document(root)
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, MapNode):
+        return "a mapping"
+    if isinstance(node, ListNode):
+        return "a list"
+    if isinstance(node.value, bool):
+        return "a truth value"
+    if isinstance(node.value, str):
+        return "text"
+    return "empty" if node.value is None else "a number"
+
+
+class _Normaliser:
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._sections: dict[str, Callable[[Node, str], Node]] = {
+            "name": self._text,
+            "description": self._text,
+            "extends": self._text,
+            "exclude": self._texts,
+            "instruction": self._text,
+            "session": self._session,
+            "orchestrator": self._part,
+            "context": self._part,
+            "providers": self._entries,
+            "tools": self._entries,
+            "hooks": self._entries,
+            "agents": self._container,
+        }
+
+    def document(self, root: MapNode) -> MapNode:
+        items: dict[str, Node] = {}
+        for key, value in root.items.items():
+            check = self._sections.get(key)
+            if check is not None:
+                if not _is_null(value):
+                    items[key] = check(value, key)
+            elif not key.startswith("x-"):
+                self._unknown(key, root, self._sections, "the plan")
+        return with_items(root, self._join_parts(items))
+
+    def _join_parts(self, items: dict[str, Node]) -> dict[str, Node]:
+        """Take the top-level `orchestrator:` and `context:` into the session."""
+        for part in PARTS:
+            outer = items.pop(part, None)
+            if not isinstance(outer, MapNode):
+                continue
+            session = items.get("session")
+            if not isinstance(session, MapNode):
+                session = MapNode({}, outer.at)
+            inner = session.items.get(part)
+            joined = outer
+            if isinstance(inner, MapNode):
+                self._no_conflict(part, inner, outer)
+                joined = MapNode(
+                    {**outer.items, **inner.items}, inner.at, {**outer.keys, **inner.keys}
+                )
+            items["session"] = with_items(session, {**session.items, part: joined})
+        return items
+
+    def _no_conflict(self, part: str, inner: MapNode, outer: MapNode) -> None:
+        for key in sorted(inner.items.keys() & outer.items.keys()):
+            self._problems.add(
+                f"{key!r} of the {part} is also given under 'session'",
+                outer.key_at(key),
+                f"keep one: the other is on line {inner.key_at(key).line}",
+            )
+
+    # -- session ---------------------------------------------------------------------
+
+    def _session(self, node: Node, where: str) -> Node:
+        if not isinstance(node, MapNode):
+            return self._wrong(node, where, "a mapping with 'orchestrator' and 'context'")
+        items: dict[str, Node] = {}
+        for key, value in node.items.items():
+            if key not in _SESSION_KEYS:
+                self._unknown(key, node, _SESSION_KEYS, "'session'")
+            elif key in PARTS and not _is_null(value):
+                items[key] = self._part(value, f"session.{key}")
+            elif key.endswith("_source"):
+                if not _is_null(value):
+                    self._text(value, f"session.{key}")
+            elif key.startswith("injection_"):
+                items[key] = self._limit(value, f"session.{key}")
+            elif key not in PARTS:
+                items[key] = value
+        for part in PARTS:
+            source = node.items.get(f"{part}_source")
+            if source is not None and not _is_null(source):
+                items[part] = self._with_source(items.get(part), source, part)
+        return with_items(node, items)
+
+    def _with_source(self, part: Node | None, source: Node, name: str) -> Node:
+        if not isinstance(part, MapNode):
+            return MapNode({"source": source}, source.at)
+        if "source" in part.items:
+            at = part.key_at("source")
+            self._problems.add(f"the {name} has two sources", source.at, f"see line {at.line}")
+        return with_items(part, {**part.items, "source": source})
+
+    def _part(self, node: Node, where: str) -> Node:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            self._id(node, where)
+            return MapNode({"module": node}, node.at)
+        if not isinstance(node, MapNode):
+            return self._wrong(node, where, "a module id or a mapping with 'module'")
+        return self._module(node, where, _PART_KEYS)
+
+    def _limit(self, node: Node, where: str) -> Node:
+        if isinstance(node, Scalar):
+            value = node.value
+            if value is None or (isinstance(value, str) and "${" in value):
+                return node
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                return node
+        return self._wrong(node, where, "a whole number from 0 on")
+
+    # -- lists of modules ------------------------------------------------------------
+
+    def _entries(self, node: Node, section: str) -> Node:
+        if not isinstance(node, ListNode):
+            return self._wrong(node, section, "a list of modules, each starting with '- module:'")
+        entries: list[Node] = []
+        seen: dict[str, Location] = {}
+        for index, item in enumerate(node.items):
+            entry = self._entry(item, section, f"{section}[{index}]")
+            key = entry_key(entry)
+            if key is not None and key in seen:
+                self._problems.add(
+                    f"{key!r} stands twice in {section}: first on line {seen[key].line}",
+                    entry.at,
+                    "merge the two, or give one of them an 'instance_id'",
+                )
+            elif key is not None:
+                seen[key] = entry.at
+            entries.append(entry)
+        return ListNode(entries, node.at)
+
+    def _entry(self, node: Node, section: str, where: str) -> Node:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            self._id(node, where)
+            return MapNode({"module": node}, node.at)
+        if not isinstance(node, MapNode):
+            return self._wrong(node, where, "a mapping that starts with 'module:'")
+        allowed = _PROVIDER_KEYS if section == "providers" else _ENTRY_KEYS
+        entry = self._module(node, where, allowed)
+        if "module" not in node.items and not _has_near(node.items, "module"):
+            self._problems.add(f"{where} names no module", node.at, "add 'module: ID'")
+        return entry
+
+    def _module(self, node: MapNode, where: str, allowed: tuple[str, ...]) -> MapNode:
+        items: dict[str, Node] = {}
+        for key, value in node.items.items():
+            if key not in allowed:
+                self._unknown(key, node, allowed, where)
+            elif key in ("module", "instance_id"):
+                self._id(value, f"{where}.{key}")
+                items[key] = value
+            elif _is_null(value):
+                continue
+            elif key == "source":
+                items[key] = self._text(value, f"{where}.source")
+            elif key == "config":
+                items[key] = self._mapping(value, f"{where}.config")
+            else:
+                items[key] = self._when(value, f"{where}.when")
+        return with_items(node, items)
+
+    def _when(self, node: Node, where: str) -> Node:
+        if not isinstance(node, MapNode) or not node.items:
+            return self._wrong(node, where, "'{env: VARIABLE}' or '{no_other: true}'")
+        for key, value in node.items.items():
+            if key not in _WHEN_KEYS:
+                self._unknown(key, node, _WHEN_KEYS, where)
+            elif key == "env":
+                names = self._texts(value, f"{where}.env")
+                for name in names.items:
+                    text = text_of(name)
+                    if text is not None and not re.fullmatch(_VARIABLE, text):
+                        self._problems.add(
+                            f"{text!r} is not the name of a variable", name.at, "write it bare"
+                        )
+            elif not isinstance(value, Scalar) or not isinstance(value.value, bool):
+                self._wrong(value, f"{where}.no_other", "true or false")
+        return node
+
+    # -- single values ---------------------------------------------------------------
+
+    def _id(self, node: Node, where: str) -> None:
+        text = text_of(node)
+        if text is None:
+            self._wrong(node, where, "a module id")
+        elif not re.fullmatch(_ID, text):
+            hint = "to name a place, use 'source:'" if "/" in text or ":" in text else None
+            self._problems.add(
+                f"{text!r} is not a module id (letters, digits, '-', '_', '.')", node.at, hint
+            )
+
+    def _text(self, node: Node, where: str) -> Node:
+        text = text_of(node)
+        if text is not None and text.strip():
+            return node
+        if text is not None:
+            self._problems.add(f"{where!r} is empty", node.at, "give it a text or remove it")
+            return node
+        hint = "a text (in quotes)" if isinstance(node, Scalar) else "a text"
+        return self._wrong(node, where, hint)
+
+    def _texts(self, node: Node, where: str) -> ListNode:
+        items = list(node.items) if isinstance(node, ListNode) else [node]
+        for item in items:
+            if text_of(item) is None:
+                self._wrong(item, where, "a text or a list of texts")
+        return ListNode(items, node.at)
+
+    def _mapping(self, node: Node, where: str) -> Node:
+        return node if isinstance(node, MapNode) else self._wrong(node, where, "a mapping")
+
+    def _container(self, node: Node, where: str) -> Node:
+        if isinstance(node, Scalar):
+            return self._wrong(node, where, "a mapping or a list")
+        return node
+
+    def _wrong(self, node: Node, where: str, expected: str) -> Node:
+        self._problems.add(f"{where!r} is {_kind(node)}", node.at, f"it has to be {expected}")
+        return node
+
+    def _unknown(self, key: str, node: MapNode, known: Iterable[str], where: str) -> None:
+        names = list(known)
+        hint = did_you_mean(key, names) or f"known here: {', '.join(sorted(names))}"
+        self._problems.add(f"unknown key {key!r} in {where}", node.key_at(key), hint)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
+
+
+def _has_near(keys: Iterable[str], name: str) -> bool:
+    return any(did_you_mean(key, [name]) for key in keys)
+
+
+def check_complete(document: MapNode, problems: Problems) -> None:
+    """Check what only the merged plan must have: an orchestrator and a context."""
+    session = document.items.get("session")
+    for part in PARTS:
+        node = session.items.get(part) if isinstance(session, MapNode) else None
+        if not isinstance(node, MapNode) or "module" not in node.items:
+            at = node.at if node is not None else document.at
+            problems.add(
+                f"the plan names no {part}",
+                at,
+                f"add 'session: {{{part}: MODULE}}', or 'extends: default'",
+            )

@@ -1,0 +1,307 @@
+"""YAML text → a tree of nodes, by the rules of PyYAML's safe loader and a few stricter ones.
+
+The document is built from libyaml's *events*, not by its recursive composer, so deep
+nesting is an error and not a crash, and what aliases expand to is counted before
+anything is expanded. Stricter: a key may stand only once in a mapping, no tags but
+YAML's own scalars, keys are always text (`on:` is the key "on"), and a date stays the
+text it was written as, because a plan holds what JSON can hold.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
+from amplifier_app.plan.problems import Problems
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_NODES = 100_000
+
+_TAG = "tag:yaml.org,2002:"
+_SCALAR_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
+_MERGE = "<<"
+_NO_KEY = "\0"
+
+
+class _Open:
+    """A container that is still being read; `weight` counts it and all it holds."""
+
+    def __init__(self, at: Location, is_map: bool, anchor: str | None) -> None:
+        self.at = at
+        self.is_map = is_map
+        self.anchor = anchor
+        self.items: list[Node] = []
+        self.entries: dict[str, Node] = {}
+        self.keys: dict[str, Location] = {}
+        self.merged: list[MapNode] = []
+        self.key: str | None = None
+        self.key_at: Location | None = None
+        self.weight = 1
+
+
+class _Stop(Exception):
+    """Reading cannot go on; the reason has been added to the problems."""
+
+
+def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
+    """The document in `data`.
+
+    Args:
+        data: The bytes of the file, UTF-8 with or without a mark, at most 1 MiB.
+        file: How the file is called in problems and origins.
+        problems: Gets everything that is wrong.
+
+    Returns:
+        The tree, or None if the text is empty or cannot be read at all. A tree may come
+        with problems: then it is only good for finding more of them.
+    """
+    text = _decode(data, file, problems)
+    if text is None:
+        return None
+    problems.add_text(file, text)
+    try:
+        return _Reader(text, file, problems).read()
+    except _Stop:
+        return None
+
+
+def _decode(data: bytes, file: str, problems: Problems) -> str | None:
+    if len(data) > MAX_BYTES:
+        problems.add(f"larger than {MAX_BYTES // 1024} KiB, which no plan is", Location(file))
+        return None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problems.add(
+            f"byte 0x{data[error.start]:02x} is not UTF-8 text",
+            Location(file, line),
+            "save the file as UTF-8",
+        )
+        return None
+
+
+def plain_scalar(text: str) -> ScalarValue:
+    """What YAML makes of `text` written without quotes, as one scalar."""
+    import yaml
+
+    loader = yaml.SafeLoader("")
+    tag = str(loader.resolve(yaml.ScalarNode, text, (True, False)))
+    if tag not in _SCALAR_TAGS or tag in (_TAG + "str", _TAG + "timestamp"):
+        return text
+    value: ScalarValue = loader.construct_object(yaml.ScalarNode(tag, text))
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str, file: str, problems: Problems) -> None:
+        import yaml
+
+        self._yaml = yaml
+        self._file = file
+        self._text = text
+        self._problems = problems
+        self._anchors: dict[str, Node] = {}
+        self._weights: dict[int, int] = {}
+        self._open: list[_Open] = []
+        self._root: Node | None = None
+
+    def read(self) -> Node | None:
+        yaml = self._yaml
+        loader_class: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            loader = loader_class(self._text)
+            try:
+                documents = 0
+                while loader.check_event():
+                    event = loader.get_event()
+                    if isinstance(event, yaml.DocumentStartEvent):
+                        documents += 1
+                        if documents > 1:
+                            self._fail("a second document starts here", event, "remove the '---'")
+                    self._take(event, loader)
+            finally:
+                loader.dispose()
+        except yaml.reader.ReaderError as error:
+            self._unreadable(error)
+        except yaml.MarkedYAMLError as error:
+            self._syntax_error(error)
+        return self._root
+
+    def _take(self, event: Any, loader: Any) -> None:
+        yaml = self._yaml
+        if isinstance(event, yaml.ScalarEvent):
+            self._add(self._scalar(event, loader), event, 1)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._start(event, isinstance(event, yaml.MappingStartEvent))
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._end(event)
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+
+    def _start(self, event: Any, is_map: bool) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            self._fail(f"nested more than {MAX_DEPTH} levels deep", event)
+        expected = _TAG + ("map" if is_map else "seq")
+        if event.tag not in (None, "!", expected):
+            self._bad_tag(event)
+        parent = self._open[-1] if self._open else None
+        # A block that belongs to a key is told by its key, which a person looks for.
+        at = parent.key_at if parent and parent.key is not None and parent.key_at else None
+        self._open.append(_Open(at or self._at(event), is_map, event.anchor))
+
+    def _end(self, event: Any) -> None:
+        done = self._open.pop()
+        if done.is_map:
+            entries, keys = done.entries, done.keys
+            for source in done.merged:
+                for key, value in source.items.items():
+                    if key not in entries:
+                        entries[key] = value
+                        keys[key] = source.key_at(key)
+            node: Node = MapNode(entries, done.at, keys)
+        else:
+            node = ListNode(done.items, done.at)
+        if done.anchor:
+            self._anchors[done.anchor] = node
+            self._weights[id(node)] = done.weight
+        self._add(node, event, done.weight)
+
+    def _alias(self, event: Any) -> None:
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            if any(container.anchor == event.anchor for container in self._open):
+                self._fail(f"*{event.anchor} contains itself", event)
+            self._fail(f"*{event.anchor} is not defined before this line", event)
+            return
+        self._add(node, event, self._weights.get(id(node), 1))
+
+    def _add(self, node: Node, event: Any, weight: int) -> None:
+        anchor = getattr(event, "anchor", None)
+        if anchor and isinstance(node, Scalar):
+            self._anchors[anchor] = node
+        if not self._open:
+            self._root = node
+            return
+        parent = self._open[-1]
+        parent.weight += weight
+        if parent.weight > MAX_NODES:
+            self._fail(f"aliases make this more than {MAX_NODES} values", event)
+        if not parent.is_map:
+            parent.items.append(node)
+        elif parent.key is None:
+            self._take_key(parent, node, event)
+        else:
+            self._take_value(parent, node, event)
+
+    def _take_key(self, parent: _Open, node: Node, event: Any) -> None:
+        if isinstance(node, Scalar):
+            parent.key_at = self._at(event)
+            # The text as written: YAML 1.1 would make a bool of an unquoted `on`.
+            parent.key = event.value if hasattr(event, "value") else str(node.value)
+            return
+        self._problems.add("a key must be text", node.at)
+        parent.key_at, parent.key = node.at, _NO_KEY
+
+    def _take_value(self, parent: _Open, node: Node, event: Any) -> None:
+        key, parent.key = parent.key, None
+        at = parent.key_at or self._at(event)
+        assert key is not None
+        if key == _MERGE:
+            self._merge(parent, node, at)
+        elif key == _NO_KEY:
+            return
+        elif key in parent.entries:
+            first = parent.keys[key].line
+            self._problems.add(
+                f"the key {key!r} stands twice: first on line {first}", at, "keep one of them"
+            )
+        else:
+            parent.entries[key] = node
+            parent.keys[key] = at
+
+    def _merge(self, parent: _Open, node: Node, at: Location) -> None:
+        sources = node.items if isinstance(node, ListNode) else [node]
+        for source in sources:
+            if isinstance(source, MapNode):
+                parent.merged.append(source)
+            else:
+                self._problems.add("'<<' takes in mappings only", at, "give it an *alias of one")
+
+    def _scalar(self, event: Any, loader: Any) -> Scalar:
+        yaml = self._yaml
+        at = self._at(event)
+        plain = event.style in (None, "")
+        tag = event.tag
+        if tag in (None, "!"):
+            tag = loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+            if tag not in _SCALAR_TAGS:
+                tag = _TAG + "str"
+        elif tag not in _SCALAR_TAGS:
+            self._bad_tag(event)
+            tag = _TAG + "str"
+        value = self._construct(loader, tag, event)
+        return Scalar(value, at, plain=plain)
+
+    def _construct(self, loader: Any, tag: str, event: Any) -> ScalarValue:
+        if tag in (_TAG + "str", _TAG + "timestamp"):
+            return event.value
+        try:
+            node = self._yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+            return loader.construct_object(node)
+        except (ValueError, KeyError):
+            kind = tag.removeprefix(_TAG)
+            self._problems.add(f"{event.value!r} is not a YAML {kind}", self._at(event))
+            return None
+
+    def _bad_tag(self, event: Any) -> None:
+        shown = event.tag.replace(_TAG, "!!")
+        self._problems.add(f"the tag {shown} is not allowed", self._at(event), "remove it")
+
+    def _at(self, event: Any) -> Location:
+        mark = event.start_mark
+        return Location(self._file, mark.line + 1, mark.column + 1)
+
+    def _fail(self, message: str, event: Any, hint: str | None = None) -> None:
+        self._problems.add(message, self._at(event), hint)
+        raise _Stop
+
+    def _syntax_error(self, error: Any) -> None:
+        mark = error.problem_mark or error.context_mark
+        message = f"not valid YAML: {error.problem or error.context}"
+        if error.context and error.problem:
+            message += f" {error.context}"
+        if error.context_mark and mark and error.context_mark.line != mark.line:
+            message += f" that starts on line {error.context_mark.line + 1}"
+        at = Location(self._file, mark.line + 1, mark.column + 1) if mark else Location(self._file)
+        self._problems.add(message, at, self._syntax_hint(at))
+        raise _Stop
+
+    def _syntax_hint(self, at: Location) -> str | None:
+        lines = self._text.splitlines()
+        line = lines[at.line - 1] if at.line and at.line <= len(lines) else ""
+        if re.match(r"\s*\t", line):
+            return "indent with spaces, YAML allows no tabs there"
+        if re.match(r"\s*(- )?[\w.-]+:\S", line):
+            return "a ':' needs a space after it"
+        if re.match(r"[^'\"#]*:\s+[^'\"#\[{]*:\s", line):
+            return "put quotes around a value that holds ': '"
+        if re.match(r".*:\s+[@`%]", line):
+            return "put quotes around a value that starts with @, ` or %"
+        return None
+
+    def _unreadable(self, error: Any) -> None:
+        position = int(error.position)
+        line = self._text.count("\n", 0, position) + 1
+        column = position - (self._text.rfind("\n", 0, position) + 1) + 1
+        character = error.character
+        code = character if isinstance(character, int) else ord(str(character)[:1] or "\0")
+        self._problems.add(
+            f"the control character U+{code:04X} is not allowed in YAML",
+            Location(self._file, line, column),
+            "remove it",
+        )
+        raise _Stop

@@ -1,0 +1,68 @@
+"""What every renderer is: told about a session, its turns and events; shows what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple
+
+from amplifier_app.turn import EventHandler, TurnResult
+
+Level = Literal["info", "warning", "error"]
+
+FIRST = -1_000_000
+"""Priority of handlers that see an event before anybody denies or changes it."""
+
+LAST = 1_000_000
+"""Priority of handlers that see an event as the others left it (redacted, for instance)."""
+
+BEFORE_EVENTS = ("tool:pre", "provider:request")
+"""Events a renderer sees first: what begins is shown even when it is then denied. All others it
+sees last."""
+
+
+class SessionFacts(NamedTuple):
+    """What is worth saying about an open session."""
+
+    session_id: str
+    saved: bool
+    resumed: bool
+    working_dir: str
+    profile: str
+    provider: str
+    model: str | None
+    tools: tuple[str, ...]
+
+
+class Renderer:
+    """Base of all renderers; by itself it shows nothing.
+
+    Attributes:
+        on_failure: Called once the output cannot be written any more, to stop the turn.
+    """
+
+    def __init__(self) -> None:
+        self.on_failure: Callable[[], Any] = lambda: None
+
+    def handlers(self) -> dict[str, EventHandler]:
+        """What to call on which event. Handlers are synchronous and must not raise."""
+        return {}
+
+    def session_opened(self, facts: SessionFacts) -> None:
+        """A session is open, nothing has been asked yet."""
+
+    def turn_started(self) -> None:
+        """A prompt is about to be sent."""
+
+    def turn_ended(self, result: TurnResult) -> None:
+        """The turn is over, whatever way."""
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        """Something to tell the user that is not part of the answer."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """While entered, somebody else writes to the terminal."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing more will come; leave the terminal as it was found."""

@@ -1,0 +1,111 @@
+"""`--output stream-json`: one event per line, as `schemas/stream.schema.json` describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_app.render import describe
+from amplifier_app.render.base import Level, SessionFacts
+from amplifier_app.render.result import SCHEMA_VERSION, RunReport, json_line
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.stdio import Output
+from amplifier_app.turn import EventHandler, peek, succeeded
+
+
+class EventStream(StderrNotices):
+    """Writes every event at once. The `result` line is not its business: it must come whatever
+    happens, also when no renderer exists yet."""
+
+    def __init__(self, output: Output, report: RunReport, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._output = output
+        self._report = report
+        self._streamed: set[Any] = set()  # indices of the message's blocks that came in deltas
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {
+            **super().handlers(),
+            "provider:request": self._on_request,
+            "content_block:delta": self._on_delta,
+            "content_block:end": self._on_block_end,
+            "tool:pre": self._on_tool_start,
+            "tool:post": self._on_tool_end,
+            "tool:error": self._on_tool_error,
+            "provider:retry": self._on_provider_retry,
+            "context:post_compact": self._on_compacted,
+        }
+
+    def session_opened(self, facts: SessionFacts) -> None:
+        self._report.announced = True
+        self._event(
+            "session",
+            schema_version=SCHEMA_VERSION,
+            session_id=facts.session_id,
+            saved=facts.saved,
+            resumed=facts.resumed,
+            working_dir=facts.working_dir,
+            profile=facts.profile,
+            provider=facts.provider,
+            model=facts.model,
+            tools=list(facts.tools),
+        )
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        super().notice(message, level, source)
+        if self._report.announced:
+            self._event("notice", level=level, message=message, source=source)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if not self._output.write(json_line({"type": kind, **fields})):
+            self.on_failure()
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._streamed.clear()
+        self._event("request", provider=peek(data, "provider"), model=peek(data, "model"))
+
+    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
+        kind, delta = peek(data, "block_type"), peek(data, "delta")
+        if kind in ("text", "thinking") and isinstance(delta, str):
+            self._streamed.add(peek(data, "block_index"))
+            self._event(kind, delta=delta)
+
+    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        kind = peek(data, "block_type")
+        if kind in ("text", "thinking") and peek(data, "block_index") not in self._streamed:
+            text = describe.block_text(data)
+            if text:
+                self._event(kind, delta=text)
+
+    def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
+        given = peek(data, "tool_input")
+        given = peek(data, "input") if given is None else given
+        self._event(
+            "tool_start", id=peek(data, "tool_call_id"), name=peek(data, "tool_name"), input=given
+        )
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        result = peek(data, "tool_result")
+        result = peek(data, "result") if result is None else result
+        self._tool_end(data, succeeded(result), describe.result_text(data))
+
+    def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
+        self._tool_end(data, False, describe.error_text(data))
+
+    def _tool_end(self, data: dict[str, Any], success: bool, output: str) -> None:
+        self._event(
+            "tool_end",
+            id=peek(data, "tool_call_id"),
+            name=peek(data, "tool_name"),
+            success=success,
+            output=output,
+            duration_ms=peek(data, "duration_ms"),
+        )
+
+    def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
+        self._on_retry(event, data)
+        fields = ("provider", "model", "attempt", "max_retries", "delay", "error_type")
+        self._event("retry", **{name: peek(data, name) for name in fields})
+
+    def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
+        fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")
+        self._event("compacted", **{name: peek(data, name) for name in fields})

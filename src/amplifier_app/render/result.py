@@ -1,0 +1,81 @@
+"""The result of a run as one JSON object: `schemas/result.schema.json`, tested against it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from amplifier_app.outcome import Ending, Outcome
+from amplifier_app.turn import NO_TURN, ToolUse, TurnResult
+
+SCHEMA_VERSION = 1
+
+
+class RunReport:
+    """What is known of a run so far; whatever way it ends, this is what gets told.
+
+    Attributes:
+        session_id: None until a session is open.
+        turn: The last turn, whole or cut short; None if there was none.
+        announced: Whether the event stream has had its `session` line.
+        started: `time.monotonic()` of the beginning.
+    """
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        self.turn: TurnResult | None = None
+        self.announced = False
+        self.started = time.monotonic()
+
+
+def result_object(outcome: Outcome, report: RunReport | None) -> dict[str, Any]:
+    """The object `--output json` prints and `--output stream-json` ends with.
+
+    Without a report, as for commands other than `run`, it tells the outcome only.
+    """
+    ended = {
+        "schema_version": SCHEMA_VERSION,
+        "outcome": outcome.ending.value,
+        "exit_code": outcome.exit_code,
+        "error": None if outcome.ending is Ending.OK else _error(outcome),
+    }
+    return ended if report is None else {**ended, **_reported(report)}
+
+
+def _reported(report: RunReport) -> dict[str, Any]:
+    turn = report.turn or NO_TURN
+    return {
+        "response": turn.response,
+        "session_id": report.session_id,
+        "turns": turn.turns,
+        "usage": turn.usage,
+        "cost": None if turn.cost is None else {"usd": float(turn.cost)},
+        "tools": [_tool(tool) for tool in turn.tools],
+        "denied": [
+            {"id": tool.id, "name": tool.name, "reason": tool.reason} for tool in turn.denied
+        ],
+        "duration": round(time.monotonic() - report.started, 3),
+    }
+
+
+def _tool(tool: ToolUse) -> dict[str, Any]:
+    return {
+        "id": tool.id,
+        "name": tool.name,
+        "outcome": tool.outcome,
+        "duration": None if tool.duration is None else round(tool.duration, 3),
+    }
+
+
+def _error(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "message": outcome.message,
+        "hint": outcome.hint,
+        "retry_after": outcome.retry_after,
+    }
+
+
+def json_line(value: dict[str, Any]) -> str:
+    """One line of ASCII JSON: no control character, no lone surrogate, safe on any terminal."""
+    return json.dumps(value, separators=(",", ":"), default=str) + "\n"

@@ -1,0 +1,394 @@
+"""A conversation on a terminal: scrollback that only grows, and a small live region below it.
+
+What is finished is printed once and never touched again. What is not (the block being written,
+the tools that run) stands in the live region, which is redrawn at most a dozen times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.text import Text
+
+from amplifier_app.render import describe
+from amplifier_app.render.base import Level, Renderer, SessionFacts
+from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
+from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
+from amplifier_app.stdio import Output
+from amplifier_app.turn import EventHandler, TurnResult, peek, succeeded
+
+REFRESH_SECONDS = 0.08
+RESULT_LINES = 4
+"""Lines of a tool's result that are shown; the rest is folded."""
+
+_LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
+_LEVEL_MARKS = {"info": "·", "warning": "!", "error": "✗"}
+
+
+class _TerminalFile:
+    """The terminal as Rich writes to it: each write whole, shown by the terminal in one go."""
+
+    # Terminals that know synchronized updates draw nothing in between; others ignore it.
+    _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+
+    encoding = "utf-8"
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.synchronized = False
+
+    def write(self, text: str) -> int:
+        if text:
+            whole = f"{self._BEGIN}{text}{self._END}" if self.synchronized else text
+            self._output.write(whole)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._output.fd
+
+
+class _Console(Console):
+    """Measures the terminal it writes to, whichever descriptors stdin and stderr are."""
+
+    def __init__(self, output: Output) -> None:
+        self.terminal_file = _TerminalFile(output)
+        super().__init__(
+            file=self.terminal_file,  # type: ignore[arg-type]
+            force_terminal=True,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+        self._fd = output.fd
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        try:
+            columns, lines = os.get_terminal_size(self._fd)
+        except OSError:
+            columns, lines = 0, 0
+        return ConsoleDimensions(columns or 80, lines or 24)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        raise AttributeError("the size is the terminal's")
+
+
+class _Tail:
+    """The last lines of something, as many as the live region has room for."""
+
+    def __init__(self, renderable: Any, lines: int) -> None:
+        self._renderable = renderable
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
+        for line in lines[-self._lines :]:
+            yield from line
+            yield Segment.line()
+
+
+class TerminalRenderer(Renderer):
+    """Shows a session on a terminal.
+
+    Args:
+        output: The terminal.
+        quiet: Show the answer, warnings and errors only.
+        where_rest_is: What to say about the folded part of a long result.
+    """
+
+    def __init__(self, output: Output, *, quiet: bool = False, where_rest_is: str = "") -> None:
+        super().__init__()
+        self._output = output
+        self._quiet = quiet
+        self.where_rest_is = where_rest_is
+        self.console = _Console(output)
+        self._live: Live | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refreshed = 0.0
+        self._spinner = Spinner("dots", style="cyan")
+        self._running: dict[str, tuple[str, float]] = {}
+        self._last = ""  # what was printed last: "text", "thinking" or "tool"
+        self._begin_message()
+
+    # What the session tells
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {
+            "provider:request": self._on_request,
+            "content_block:delta": self._on_delta,
+            "content_block:end": self._on_block_end,
+            "tool:pre": self._on_tool_start,
+            "tool:post": self._on_tool_end,
+            "tool:error": self._on_tool_error,
+            "provider:retry": self._on_retry,
+            "user:notification": self._on_notification,
+            "context:post_compact": self._on_compaction,
+        }
+
+    def session_opened(self, facts: SessionFacts) -> None:
+        if facts.saved:
+            self.where_rest_is = f"amplifier session show {facts.session_id}"
+
+    def turn_started(self) -> None:
+        self._begin_message()
+        self._last = ""
+        self._running.clear()
+        self._start_live()
+
+    def turn_ended(self, result: TurnResult) -> None:
+        self._flush()
+        if not self._shown and result.has_answer:
+            self._text.feed(for_terminal(result.response))
+            self._flush()
+        for name, _ in self._running.values():
+            self._line("✗", "yellow", f"{name} · interrupted")
+        self._running.clear()
+        self._stop_live()
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        if level == "info" and self._quiet:
+            return
+        mark, style = _LEVEL_MARKS[level], _LEVEL_STYLES[level]
+        self.console.print(Text(f"{mark} {for_terminal(message)}", style=style))
+        self._failed_yet()
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        was_live = self._live is not None
+        self._stop_live()
+        try:
+            yield
+        finally:
+            if was_live:
+                self._start_live()
+
+    def close(self) -> None:
+        self._stop_live()
+
+    # One message of the model
+
+    def _begin_message(self) -> None:
+        self._text = BlockSplitter()
+        self._thought = ""
+        self._shown = False
+        self._streamed: set[Any] = set()
+        self._sanitizer = StreamSanitizer(terminal=True)
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._flush()
+        self._begin_message()
+        self._schedule()
+
+    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
+        kind, delta = peek(data, "block_type"), peek(data, "delta")
+        if isinstance(delta, str) and kind in ("text", "thinking"):
+            self._streamed.add(peek(data, "block_index"))
+            self._add(kind, self._sanitizer.feed(delta))
+
+    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        kind = peek(data, "block_type")
+        if kind not in ("text", "thinking"):
+            return
+        if peek(data, "block_index") not in self._streamed:
+            self._add(kind, for_terminal(describe.block_text(data)))
+        self._flush()
+
+    def _add(self, kind: str, text: str) -> None:
+        if not text:
+            return
+        if kind == "thinking":
+            if not self._quiet:
+                self._thought += text
+        else:
+            self._text.feed(text)
+            self._shown = True
+        self._schedule()
+
+    def _flush(self) -> None:
+        """Print what there is of the message, finished or not."""
+        self._add("text", self._sanitizer.flush())
+        with self.console:  # one write for everything in it
+            self._print_finished()
+            thought, self._thought = self._thought, ""
+            if thought.strip():
+                self._print_thought(thought)
+            for block in self._text.flush():
+                self._print_block(block.text, block.continues)
+            self._refresh()
+
+    def _print_finished(self) -> None:
+        lines, newline, rest = self._thought.rpartition("\n")
+        if newline:
+            self._thought = rest
+            self._print_thought(lines)
+        for block in self._text.finished():
+            self._print_block(block.text, block.continues)
+
+    def _print_thought(self, text: str) -> None:
+        self._space("thinking", continues=self._last == "thinking")
+        self.console.print(Text(text, style="dim italic"))
+        self._failed_yet()
+
+    def _print_block(self, text: str, continues: bool) -> None:
+        self._space("text", continues=continues)
+        self.console.print(FaithfulMarkdown(text))
+        self._failed_yet()
+
+    def _space(self, kind: str, *, continues: bool) -> None:
+        """A blank line between things that do not belong together."""
+        if self._last and not continues:
+            self.console.print()
+        self._last = kind
+
+    # Tools
+
+    def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
+        self._flush()
+        if not self._quiet:
+            about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+            self._running[self._tool_key(data)] = (about, time.monotonic())
+            self._schedule()
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        result = peek(data, "tool_result")
+        success = succeeded(peek(data, "result") if result is None else result)
+        self._tool_ended(data, success, describe.result_text(data))
+
+    def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
+        self._tool_ended(data, False, describe.error_text(data))
+
+    def _tool_ended(self, data: dict[str, Any], success: bool, output: str) -> None:
+        about, started = self._running.pop(self._tool_key(data), (None, time.monotonic()))
+        if self._quiet:
+            return
+        about = about or f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+        milliseconds = peek(data, "duration_ms")
+        measured = isinstance(milliseconds, (int, float))
+        seconds = milliseconds / 1000 if measured else time.monotonic() - started
+        mark, style = ("✓", "green") if success else ("✗", "red")
+        with self.console:
+            self._line(mark, style, f"{about} · {describe.duration(seconds)}")
+            self._print_result(output)
+        self._schedule()
+
+    def _tool_key(self, data: dict[str, Any]) -> str:
+        return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
+
+    def _line(self, mark: str, style: str, text: str) -> None:
+        self._space("tool", continues=self._last == "tool")
+        line = Text.assemble((mark, style), " ", text, no_wrap=True, overflow="ellipsis")
+        self.console.print(line)
+        self._failed_yet()
+
+    def _print_result(self, output: str) -> None:
+        lines = [line for line in for_terminal(output[:20_000]).splitlines() if line.strip()]
+        shown = "\n".join(lines[:RESULT_LINES])
+        if shown:
+            text = Text(shown, style="dim", no_wrap=True, overflow="ellipsis")
+            self.console.print(Padding(text, (0, 0, 0, 4), expand=False))
+        hidden = output.count("\n") + 1 - RESULT_LINES if len(lines) > RESULT_LINES else 0
+        if hidden > 0:
+            where = f" ({self.where_rest_is})" if self.where_rest_is else ""
+            self.console.print(Text(f"    … {hidden} more lines{where}", style="dim"))
+        self._failed_yet()
+
+    # Notices from events
+
+    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
+        self.notice(describe.retry_text(data), "warning", "provider")
+
+    def _on_notification(self, event: str, data: dict[str, Any]) -> None:
+        level = peek(data, "level")
+        text = describe.notification_text(data)
+        if text:
+            self.notice(text, level if level in ("warning", "error") else "info", "module")
+
+    def _on_compaction(self, event: str, data: dict[str, Any]) -> None:
+        self.notice(describe.compaction_text(data), "info", "context")
+
+    # The live region
+
+    def _start_live(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                console=self.console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",
+                get_renderable=self._live_region,
+            )
+            self.console.terminal_file.synchronized = True
+            self._live.start()
+            self._refresh()
+
+    def _stop_live(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+            self.console.terminal_file.synchronized = False
+
+    def _live_region(self) -> Group:
+        parts: list[Any] = []
+        height = max(3, min(12, self.console.size.height // 3))
+        if self._thought.strip():
+            parts.append(_Tail(Text(self._thought, style="dim italic"), height))
+        if self._text.rest.strip():
+            parts.append(_Tail(FaithfulMarkdown(self._text.rest), height))
+        now = time.monotonic()
+        for about, started in list(self._running.values())[:height]:
+            elapsed = f" · {describe.duration(now - started)}" if now - started > 1 else ""
+            label = Text(f"{about}{elapsed}", style="dim", no_wrap=True, overflow="ellipsis")
+            parts.append(Text.assemble(self._frame(), " ", label))
+        if not parts and self._live is not None:
+            parts.append(self._frame())
+        return Group(*parts)
+
+    def _frame(self) -> Text:
+        frame = self._spinner.render(self.console.get_time())
+        return frame if isinstance(frame, Text) else Text("…")
+
+    def _schedule(self) -> None:
+        """Redraw soon; not more often than the eye can follow."""
+        if self._timer is None and self._live is not None:
+            wait = self._refreshed + REFRESH_SECONDS - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        with self.console:
+            self._print_finished()
+            self._refresh()
+        # The spinner goes on turning while the session waits for something.
+        self._schedule()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.refresh()
+            self._refreshed = time.monotonic()
+            self._failed_yet()
+
+    def _failed_yet(self) -> None:
+        if self._output.failure is not None:
+            self.on_failure()

@@ -1,0 +1,1 @@
+"""The conversation at a terminal: line editor, slash commands, several turns on one session."""

@@ -1,0 +1,1 @@
+"""Saved sessions: append-only transcripts, one writer each, found from any directory."""

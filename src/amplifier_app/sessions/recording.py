@@ -1,0 +1,103 @@
+"""A context manager that saves what it is told before it says that it has it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_app.sessions.transcript import CLEAR, replacement
+
+INTERRUPTED = "interrupted, effects unknown"
+"""The answer to a tool call whose result nobody saw; the call is not run again."""
+
+
+class RecordingContext:
+    """Stands in front of the plan's context manager for the whole session.
+
+    Everything but the recording is the inner context's; attributes it has beyond the
+    protocol are reachable as its own.
+
+    Args:
+        context: The plan's context manager.
+        save: Appends one record to the transcript and returns when it is on disk.
+    """
+
+    def __init__(self, context: Any, save: Callable[[dict[str, Any]], None]) -> None:
+        self._context = context
+        self._save = save
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        """Store and save `message`.
+
+        Raises:
+            amplifier_app.errors.SessionError: It could not be saved.
+        """
+        await self._context.add_message(message)
+        self._save(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        return await self._context.get_messages_for_request(
+            token_budget=token_budget, provider=provider
+        )
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        return await self._context.get_messages()
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        """Replace the conversation; the transcript keeps what was before."""
+        await self._context.set_messages(messages)
+        self._save(replacement(messages))
+
+    async def clear(self) -> None:
+        """Start the conversation anew; the transcript keeps what was before."""
+        await self._context.clear()
+        self._save(CLEAR)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A tool result for each call of the last assistant message that has none."""
+    answered: set[Any] = set()
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            return [
+                {"role": "tool", "tool_call_id": call_id, "name": name, "content": INTERRUPTED}
+                for call_id, name in _calls(message).items()
+                if call_id not in answered
+            ]
+        if message.get("role") in ("tool", "function"):
+            answered |= _answers(message)
+        elif not _is_injected(message):
+            return []
+    return []
+
+
+def _is_injected(message: dict[str, Any]) -> bool:
+    """Whether a hook, not the conversation, put the message between a call and its results."""
+    metadata = message.get("metadata")
+    by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
+    return by_hook or message.get("role") in ("system", "developer")
+
+
+def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
+
+
+def _calls(message: dict[str, Any]) -> dict[Any, str]:
+    """Name by id of the tool calls of an assistant message, in either message form."""
+    calls = {block.get("id"): str(block.get("name", "")) for block in _blocks(message, "tool_call")}
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        name = function.get("name") or call.get("name") or call.get("tool") or ""
+        calls.setdefault(call.get("id"), str(name))
+    return calls
+
+
+def _answers(message: dict[str, Any]) -> set[Any]:
+    ids = {block.get("tool_call_id") for block in _blocks(message, "tool_result")}
+    return ids | {message.get("tool_call_id")}

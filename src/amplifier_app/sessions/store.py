@@ -1,0 +1,296 @@
+"""Saved sessions on disk.
+
+    sessions/<id>/
+      transcript.jsonl   messages as the context received them
+      events.jsonl       written by hooks-logging
+      metadata.json      schema version, project, times, model, usage, parent
+      plan.yaml          the resolved plan, without secrets
+      lock               who is writing
+
+Ids are global: a session is found from any directory; the project is an attribute.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app import paths
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions.files import (
+    DIRECTORY_MODE,
+    make_private_directory,
+    remove_unfinished,
+    sync_directory,
+    write_atomically,
+)
+from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
+
+SCHEMA_VERSION = 1
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def new_session_id() -> str:
+    """A fresh id that sorts by time: ``20260131-235959-1a2b3c``, in UTC."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class SessionSummary(NamedTuple):
+    """A session as it is listed. `turns` is None where it is not known."""
+
+    id: str
+    updated: str
+    project: str | None
+    model: str | None
+    turns: int | None
+    title: str | None
+
+
+class SavedSession:
+    """A session opened for writing; `close` it when done.
+
+    Attributes:
+        id: Its id.
+        path: Its folder.
+        repaired: Bytes of a torn last record that were cut off on opening.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.id = path.name
+        self.path = path
+        self._lock = SessionLock(path / "lock", self.id)
+        try:
+            remove_unfinished(path)
+            reading = read_transcript(self._transcript) if not create else Reading([], 0, 0, True)
+            self._messages = reading.messages
+            self._writer = TranscriptWriter(self._transcript, reading)
+            self.repaired = reading.torn
+            self.metadata = _read_metadata(path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def _transcript(self) -> Path:
+        return self.path / "transcript.jsonl"
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as it was when the session was opened (a copy of the list)."""
+        return list(self._messages)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a message, on disk when this returns.
+
+        Raises:
+            SessionError: The disk refused; what was saved before still is.
+        """
+        self._writer.append(record)
+
+    def update(self, **metadata: Any) -> None:
+        """Change metadata and note the time.
+
+        Raises:
+            SessionError: The disk refused; the old metadata is still there.
+        """
+        self.metadata = {**self.metadata, **metadata, "updated": _now()}
+        text = json.dumps(self.metadata, indent=2, default=str) + "\n"
+        write_atomically(self.path / "metadata.json", text)
+
+    def close(self) -> None:
+        """Let go of the session; a second call does nothing."""
+        self._writer.close()
+        self._lock.release()
+
+
+class SessionStore:
+    """The folder of saved sessions.
+
+    Args:
+        root: The folder; the user's own by default.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or paths.sessions_dir()
+
+    def create(
+        self, session_id: str | None = None, *, project: str, plan_yaml: str = "", **metadata: Any
+    ) -> SavedSession:
+        """A new session, opened for writing.
+
+        Args:
+            session_id: Its id; a fresh one when missing.
+            project: Absolute path of the directory it was started in.
+            plan_yaml: The resolved plan, without secrets.
+            metadata: More to note, e.g. profile, model or parent.
+
+        Raises:
+            SessionError: The id is taken or not allowed, or the disk refused.
+        """
+        session_id = session_id or new_session_id()
+        path = self._path(session_id)
+        make_private_directory(self.root)
+        try:
+            path.mkdir(mode=DIRECTORY_MODE)
+            path.chmod(DIRECTORY_MODE)
+            sync_directory(self.root)
+        except FileExistsError:
+            raise SessionError(
+                f"Session {session_id} exists already", hint=f"Resume it: --resume {session_id}"
+            ) from None
+        except OSError as error:
+            raise SessionError(f"Cannot create {path}: {error.strerror}") from error
+        try:
+            return self._begin(path, project, plan_yaml, metadata)
+        except BaseException:
+            # Nobody was told of it, and there is nothing in it to go on with.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def _begin(
+        self, path: Path, project: str, plan_yaml: str, metadata: dict[str, Any]
+    ) -> SavedSession:
+        session = SavedSession(path, create=True)
+        try:
+            write_atomically(path / "plan.yaml", plan_yaml)
+            session.metadata = {
+                "schema_version": SCHEMA_VERSION,
+                "id": session.id,
+                "created": _now(),
+                "project": project,
+            }
+            session.update(**metadata)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def open(self, session_id: str) -> SavedSession:
+        """An existing session by id or unambiguous beginning of one, opened for writing.
+
+        Raises:
+            SessionError: Unknown, ambiguous, locked by another process, or damaged.
+        """
+        return SavedSession(self.find(session_id), create=False)
+
+    def exists(self, session_id: str) -> bool:
+        """Whether there is a session of exactly this id."""
+        return self._path(session_id).is_dir()
+
+    def find(self, session_id: str) -> Path:
+        """Folder of the session with this id or unambiguous beginning of one.
+
+        Raises:
+            SessionError: Unknown, ambiguous, or no valid id.
+        """
+        exact = self._path(session_id)
+        if exact.is_dir() and not exact.is_symlink():
+            return exact
+        matches = [name for name in self._ids() if name.startswith(session_id)]
+        if len(matches) == 1:
+            return self.root / matches[0]
+        if matches:
+            raise SessionError(
+                f"Session {session_id!r} could be any of {len(matches)}: "
+                + ", ".join(sorted(matches)[:5])
+            )
+        raise SessionError(
+            f"There is no session {session_id!r}", hint="See: amplifier session list"
+        )
+
+    def latest(self, project: str | None = None) -> str:
+        """Id of the session used last, of `project` only if one is given.
+
+        Raises:
+            SessionError: There is none.
+        """
+        by_time = sorted(self._ids(), key=self._last_use, reverse=True)
+        for session_id in by_time:
+            if project is None or _read_metadata(self.root / session_id).get("project") == project:
+                return session_id
+        where = f" in {project}" if project else ""
+        raise SessionError(
+            f"There is no session to continue{where}",
+            hint="Start one with: amplifier run. All sessions: amplifier session list",
+        )
+
+    def summaries(self) -> list[SessionSummary]:
+        """Every session, the one used last first."""
+        return sorted(
+            (self.summary(self.root / session_id) for session_id in self._ids()),
+            key=lambda summary: summary.updated,
+            reverse=True,
+        )
+
+    def summary(self, path: Path) -> SessionSummary:
+        """What is listed of the session in `path`."""
+        data = _read_metadata(path)
+        return SessionSummary(
+            path.name,
+            str(data.get("updated") or data.get("created") or ""),
+            data.get("project"),
+            data.get("model"),
+            data.get("turns"),
+            data.get("title"),
+        )
+
+    def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Metadata and messages of a session, without opening it for writing.
+
+        Raises:
+            SessionError: Unknown, ambiguous or damaged.
+        """
+        path = self.find(session_id)
+        return _read_metadata(path), read_transcript(path / "transcript.jsonl").messages
+
+    def _path(self, session_id: str) -> Path:
+        if not _ID.fullmatch(session_id):
+            raise SessionError(
+                f"{session_id!r} cannot be a session id",
+                hint="Use up to 128 letters, digits, dots, dashes and underscores.",
+            )
+        return self.root / session_id
+
+    def _ids(self) -> list[str]:
+        try:
+            with os.scandir(self.root) as entries:
+                return [
+                    entry.name
+                    for entry in entries
+                    if _ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                ]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SessionError(f"Cannot read {self.root}: {error.strerror}") from error
+
+    def _last_use(self, session_id: str) -> float:
+        path = self.root / session_id
+        for candidate in (path / "transcript.jsonl", path):
+            # Sessions may be removed while they are listed.
+            with contextlib.suppress(OSError):
+                return candidate.stat().st_mtime
+        return 0.0
+
+
+def _read_metadata(path: Path) -> dict[str, Any]:
+    """The session's metadata; what can be made up from the folder where the file is unreadable.
+
+    It is derived data: a session whose metadata is lost can still be resumed.
+    """
+    try:
+        data = json.loads((path / "metadata.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = None
+    return data if isinstance(data, dict) else {"schema_version": SCHEMA_VERSION, "id": path.name}

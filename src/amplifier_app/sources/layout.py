@@ -1,0 +1,215 @@
+"""Where the module is in a source folder: what goes on `sys.path`, and what is imported from it.
+
+Looked for, in this order: the entry point that `pyproject.toml` declares in the group
+`amplifier.modules`; the folder itself as a package; a package or file named by
+convention (`amplifier_module_<id>`, `<id>`), at the top or in `src/`; the only package
+or file there that has a `mount`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.sources.errors import SourceError
+
+ENTRY_POINT_GROUP = "amplifier.modules"
+
+_TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
+_NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
+
+
+class Layout(NamedTuple):
+    """How a source folder is imported.
+
+    Attributes:
+        folder: What goes on `sys.path`; the package itself if `entry_point` is None.
+        entry_point: `"package:mount"`, or None for a folder that is itself the package.
+        package: The folder or file that is imported.
+        dependencies: The requirements that `pyproject.toml` lists.
+        project_file: The `pyproject.toml`, if there is one.
+        dynamic: Whether dependencies are computed when the project is built.
+        module_id: The id that `pyproject.toml` gives the module.
+    """
+
+    folder: Path
+    entry_point: str | None
+    package: Path
+    dependencies: tuple[str, ...] = ()
+    project_file: Path | None = None
+    dynamic: bool = False
+    module_id: str | None = None
+
+
+def find_layout(root: Path, module_id: str | None = None) -> Layout:
+    """The layout of a source.
+
+    Args:
+        root: A folder, or a single Python file.
+        module_id: What the plan calls the module; None if there is no plan.
+
+    Raises:
+        SourceError: There is nothing to import, or it cannot be told what.
+    """
+    if root.is_file():
+        if root.suffix != ".py":
+            raise SourceError(f"{root} is no folder and no Python file")
+        return Layout(root.parent, f"{root.stem}:mount", root)
+    if not root.is_dir():
+        raise SourceError(f"there is no folder {root}", hint="check the 'source' of the module")
+    project_file = root / "pyproject.toml"
+    project = _project(project_file) if project_file.is_file() else {}
+    _check_python(project, project_file)
+    declared = _declared(project, module_id, project_file)
+    if declared is None:
+        found = _from_files(root, module_id)
+    else:
+        found = _from_target(root, declared[1], project_file)._replace(module_id=declared[0])
+    if not project:
+        return found
+    return found._replace(
+        dependencies=_texts(project.get("dependencies")),
+        project_file=project_file,
+        dynamic="dependencies" in _texts(project.get("dynamic")),
+    )
+
+
+def _project(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with file.open("rb") as stream:
+            table = tomllib.load(stream).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SourceError(f"{file} is not valid TOML: {error}") from error
+    if not isinstance(table, dict):
+        raise SourceError(f"'project' in {file} is not a table")
+    return cast("dict[str, Any]", table)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    values: list[Any] = value if isinstance(value, list) else []
+    return tuple(item for item in values if isinstance(item, str))
+
+
+def _check_python(project: dict[str, Any], file: Path) -> None:
+    wanted = project.get("requires-python")
+    if not isinstance(wanted, str):
+        return
+    simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", wanted.strip())
+    if simple:
+        fits = sys.version_info >= (3, int(simple[1]))
+    else:
+        # Only for the unusual forms: the library takes longer to import than a module to load.
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            fits = SpecifierSet(wanted).contains(".".join(map(str, sys.version_info[:3])))
+        except InvalidSpecifier as error:
+            raise SourceError(f"'requires-python' in {file} is not valid: {error}") from error
+    if not fits:
+        running = ".".join(map(str, sys.version_info[:3]))
+        raise SourceError(f"{file.parent} needs Python {wanted}, and this is {running}")
+
+
+# -- by entry point ----------------------------------------------------------------------
+
+
+def _declared(project: dict[str, Any], module_id: str | None, file: Path) -> tuple[str, str] | None:
+    """The id and the entry point of the module that is meant, if the project declares any."""
+    groups: Any = project.get("entry-points", {})
+    declared: Any = groups.get(ENTRY_POINT_GROUP) if isinstance(groups, dict) else None
+    if not isinstance(declared, dict) or not declared:
+        return None
+    targets = cast("dict[str, Any]", declared)
+    if module_id is not None and module_id in targets:
+        name = module_id
+    elif len(targets) == 1:
+        # One module in the project: the id in the plan is the plan's own name for it.
+        name = next(iter(targets))
+    else:
+        asked = f"none is {module_id!r}" if module_id else "it cannot be told which is meant"
+        raise SourceError(
+            f"{file} declares several modules, and {asked}: {', '.join(sorted(targets))}",
+            hint="name one of them with 'module:'",
+        )
+    target = targets[name]
+    if not isinstance(target, str) or not re.fullmatch(_TARGET, target):
+        raise SourceError(
+            f"the entry point {target!r} in {file} is not of the form 'package:mount'"
+        )
+    return name, target
+
+
+def _from_target(root: Path, target: str, project_file: Path) -> Layout:
+    name, _, attribute = target.partition(":")
+    top = name.partition(".")[0]
+    for folder in (root, root / "src"):
+        package = _importable(folder, top)
+        if package is not None:
+            return Layout(folder, f"{name}:{attribute or 'mount'}", package)
+    if (root / "__init__.py").is_file() and name == top and attribute in ("", "mount"):
+        # The project file lies inside the package that it names.
+        return Layout(root, None, root)
+    raise SourceError(
+        f"{project_file} names '{target}', but there is no {top}/ and no {top}.py "
+        f"in {root} or its src/"
+    )
+
+
+def _importable(folder: Path, name: str) -> Path | None:
+    if (folder / name).is_dir() and any((folder / name).glob("*.py")):
+        return folder / name
+    file = folder / f"{name}.py"
+    return file if file.is_file() else None
+
+
+# -- by what is there --------------------------------------------------------------------
+
+
+def _from_files(root: Path, module_id: str | None) -> Layout:
+    if (root / "__init__.py").is_file():
+        return Layout(root, None, root)
+    folders = [folder for folder in (root, root / "src") if folder.is_dir()]
+    if module_id is not None:
+        plain = re.sub(r"\W", "_", module_id)
+        for name in (f"amplifier_module_{plain}", plain):
+            for folder in folders:
+                package = _importable(folder, name)
+                if package is not None:
+                    return Layout(folder, f"{name}:mount", package)
+    candidates = [(folder, found) for folder in folders for found in _mountables(folder)]
+    conventional = [pair for pair in candidates if pair[1].name.startswith("amplifier_module_")]
+    chosen = conventional or candidates
+    if len(chosen) == 1:
+        folder, package = chosen[0]
+        return Layout(folder, f"{package.stem}:mount", package)
+    if chosen:
+        names = ", ".join(found.name for _, found in chosen)
+        raise SourceError(
+            f"{root} holds several modules and no pyproject.toml that names one: {names}",
+            hint=f'declare it under [project.entry-points."{ENTRY_POINT_GROUP}"]',
+        )
+    raise SourceError(
+        f"{root} holds no module: no package or file there has a mount function",
+        hint="write 'async def mount(coordinator, config)' in a package, and declare it in "
+        f'pyproject.toml under [project.entry-points."{ENTRY_POINT_GROUP}"]',
+    )
+
+
+def _mountables(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.stem in _NOT_MODULES or not path.stem.isidentifier():
+            continue
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.is_file() and _has_mount(file):
+            yield path
+
+
+def _has_mount(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    pattern = r"^(?:async )?def mount\b|^(?:from .* )?import .*\bmount\b|^mount\s*="
+    return re.search(pattern, text, re.MULTILINE) is not None

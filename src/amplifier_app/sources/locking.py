@@ -1,0 +1,36 @@
+"""One process at a time fills a folder of the cache; the others wait and find it filled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from amplifier_app.sources.process import Stopped
+
+_POLL_SECONDS = 0.5
+
+
+@contextmanager
+def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
+    """Hold the lock that `file` stands for; its folder is made if it is not there.
+
+    Raises:
+        Stopped: `stop` was set while waiting.
+    """
+    # Imports asyncio and more; only needed when something is fetched.
+    import filelock
+
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = filelock.FileLock(file)
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=_POLL_SECONDS)
+        except filelock.Timeout:
+            if stop is not None and stop.is_set():
+                raise Stopped(file.name) from None
+    try:
+        yield
+    finally:
+        lock.release()

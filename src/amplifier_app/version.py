@@ -1,0 +1,13 @@
+"""Which version of the program this is."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def version_line() -> str:
+    """Name and version of the installed program."""
+    try:
+        return f"amplifier {version('amplifier')}"
+    except PackageNotFoundError:  # run from source that was never installed
+        return "amplifier (version unknown: not installed)"

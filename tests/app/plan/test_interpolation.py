@@ -1,0 +1,159 @@
+"""Variables of the environment inside plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_app.errors import Location
+from amplifier_app.plan import PlanError, load_plan
+from amplifier_app.plan.interpolation import interpolate, is_secret_name
+from amplifier_app.plan.nodes import Scalar
+from amplifier_app.plan.problems import Problems
+from tests.app.plan.conftest import Write
+
+AT = Location("f", 1, 1)
+
+
+def fill(text: str, environ: dict[str, str] | None = None, *, plain: bool = False) -> Any:
+    problems = Problems()
+    node = interpolate(Scalar(text, AT, plain=plain), environ or {}, problems)
+    problems.raise_if_any()
+    assert isinstance(node, Scalar)
+    return node.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${A}", "1"),
+        ("x${A}y${A}z", "x1y1z"),
+        ("${A:-no}", "1"),
+        ("${A:no}", "1"),
+        ("${NO:-default}", "default"),
+        ("${NO:default}", "default"),
+        ("${NO:-}", ""),
+        ("${NO:}", ""),
+        ("${NO:-a:b}", "a:b"),
+        ("${NO:https://h:1/x}", "https://h:1/x"),
+        ("${EMPTY}", ""),
+        ("${EMPTY:-default}", "default"),
+        ("${NO:-${A}}", "1"),
+        ("${NO:-x${EMPTY:-${A}}y}", "x1y"),
+        ("${A:-${NO}}", "1"),
+        ("${NO:-{}}", "{}"),
+        ("$$", "$"),
+        ("$${A}", "${A}"),
+        ("$$$${A}", "$${A}"),
+        ("$$${A}", "$1"),
+        ("$A", "$A"),
+        ("a $ b", "a $ b"),
+        ("5$", "5$"),
+    ],
+)
+def test_forms(text: str, value: str) -> None:
+    assert fill(text, {"A": "1", "EMPTY": ""}) == value
+
+
+def test_what_a_variable_holds_is_not_read_again() -> None:
+    assert fill("${A}", {"A": "${B} $$"}) == "${B} $$"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "value"),
+    [
+        ("${N:-5}", {}, 5),
+        ("${N:-5}", {"N": "7"}, 7),
+        ("${N:-5}", {"N": "many"}, "many"),
+        ("${N:-5}", {"N": "true"}, "true"),
+        ("${N:-1.5}", {"N": "2"}, 2),
+        ("${N:-false}", {}, False),
+        ("${N:-false}", {"N": "true"}, True),
+        ("${N:-text}", {"N": "5"}, "5"),
+        ("${N:-}", {"N": "5"}, "5"),
+        ("${N}", {"N": "5"}, "5"),
+        ("${N:-5}0", {}, "50"),
+    ],
+)
+def test_an_unquoted_value_has_the_type_of_its_default(
+    text: str, environ: dict[str, str], value: Any
+) -> None:
+    filled = fill(text, environ, plain=True)
+    assert filled == value
+    assert type(filled) is type(value)
+
+
+def test_a_quoted_value_stays_text() -> None:
+    assert fill("${N:-5}", plain=False) == "5"
+
+
+def test_only_defaults_that_are_used_need_their_variables() -> None:
+    with pytest.raises(PlanError, match="the variable NO is not set"):
+        fill("${EMPTY:-${NO}}", {"EMPTY": ""})
+
+
+def test_every_unset_variable_of_a_plan_is_told_with_its_line(write: Write) -> None:
+    write(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "tools:\n"
+        "  - module: a\n"
+        '    config: {one: "${ONE}", two: [x, "${TWO} ${THREE}"]}\n'
+    )
+    plan = load_plan("plan.yaml", environ={})
+    with pytest.raises(PlanError) as raised:
+        plan.resolve()
+    assert [(p.at.line, p.message) for p in raised.value.problems] == [
+        (4, "the variable ONE is not set"),
+        (4, "the variable TWO is not set"),
+        (4, "the variable THREE is not set"),
+    ]
+
+
+def test_an_entry_left_out_needs_no_variables(write: Write) -> None:
+    write(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "providers:\n"
+        "  - module: provider-x\n"
+        "    when: {env: X_KEY}\n"
+        '    config: {api_key: "${X_KEY}"}\n'
+        "  - module: provider-y\n"
+    )
+    assert [e["module"] for e in load_plan("plan.yaml", environ={}).data["providers"]] == [
+        "provider-y"
+    ]
+    filled = load_plan("plan.yaml", environ={"X_KEY": "k"})
+    assert filled.data["providers"][0]["config"] == {"api_key": "k"}
+
+
+@given(st.text())
+def test_any_text_with_its_dollars_doubled_comes_back(text: str) -> None:
+    assert fill(text.replace("$", "$$")) == text
+
+
+@given(st.text(alphabet="${}:-AB ", max_size=30))
+def test_no_text_breaks_it(text: str) -> None:
+    problems = Problems()
+    node = interpolate(Scalar(text, AT), {"A": "1"}, problems)
+    assert isinstance(node, Scalar)
+    assert isinstance(node.value, str)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("ANTHROPIC_API_KEY", True),
+        ("apikey", True),
+        ("GITHUB_TOKEN", True),
+        ("DB_PASSWORD", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("MAX_TOKENS", False),
+        ("KEYBOARD", False),
+        ("OPENAI_BASE_URL", False),
+        ("monkey", False),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret_name(name) is secret

@@ -1,0 +1,412 @@
+"""The plan that commands get: mount plan, origins, conditions, overrides, YAML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.errors import ConfigError
+from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides, load, load_plan
+from tests.app.plan.conftest import Write
+
+SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"
+PROVIDERS = """
+providers:
+  - module: provider-anthropic
+    when: {env: ANTHROPIC_API_KEY}
+  - module: provider-openai
+    when: {env: [OPENAI_API_KEY, OPENAI_BASE_URL]}
+    config: {default_model: gpt}
+  - module: provider-local
+    when: {no_other: true}
+"""
+
+
+def mounted(plan: ResolvedPlan) -> list[str]:
+    return [entry.get("instance_id") or entry["module"] for entry in plan.mount_plan()["providers"]]
+
+
+# -- both spellings ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "session:\n  orchestrator: {module: my-loop, source: ./l, config: {n: 1}}\n"
+        "  context: context-simple\n",
+        "session: {orchestrator: my-loop, orchestrator_source: ./l, context: context-simple}\n"
+        "orchestrator: {config: {n: 1}}\n",
+        "session: {context: context-simple}\n"
+        "orchestrator: {module: my-loop, source: ./l, config: {n: 1}}\n",
+        "orchestrator: {module: my-loop, source: ./l, config: {n: 1}}\ncontext: context-simple\n",
+    ],
+    ids=["mapping", "seed", "half", "top"],
+)
+def test_every_spelling_mounts_the_same(text: str, write: Write, tmp_path: Path) -> None:
+    write(text)
+    assert load_plan("plan.yaml").mount_plan()["session"] == {
+        "orchestrator": {"module": "my-loop", "source": str(tmp_path / "l"), "config": {"n": 1}},
+        "context": {"module": "context-simple", "config": {}},
+    }
+
+
+def test_an_entry_may_be_a_bare_module_id(write: Write) -> None:
+    write(SESSION + "tools: [tool-bash]\n")
+    assert load_plan("plan.yaml").mount_plan()["tools"] == [{"module": "tool-bash", "config": {}}]
+
+
+def test_the_mount_plan_is_valid_for_the_kernel() -> None:
+    from amplifier_core.validation import MountPlanValidator
+
+    result = MountPlanValidator().validate(load(environ={}).mount_plan())
+    assert result.passed, result.format_errors()
+    assert not result.warnings
+
+
+def test_a_mount_plan_is_the_callers_own(write: Write) -> None:
+    write(SESSION + "tools: [{module: a, config: {b: {c: 1}}}]\n")
+    plan = load_plan("plan.yaml")
+    plan.mount_plan()["tools"][0]["config"]["b"]["c"] = 2
+    plan.data["tools"][0]["config"]["b"]["c"] = 2
+    assert plan.mount_plan()["tools"][0]["config"] == {"b": {"c": 1}}
+
+
+def test_sources_start_from_the_file_that_names_them(write: Write, tmp_path: Path) -> None:
+    write(SESSION + "tools: [{module: a, source: ./mods/a}]\n", "base/base.yaml")
+    write("extends: ./base/base.yaml\ntools: [{module: b, source: ../b}]\n", "top/../plan.yaml")
+    tools = load_plan("plan.yaml").mount_plan()["tools"]
+    assert [tool["source"] for tool in tools] == [
+        str(tmp_path / "base" / "mods" / "a"),
+        str(tmp_path.parent / "b"),
+    ]
+
+
+def test_values_keep_the_types_of_the_safe_loader(write: Write) -> None:
+    write(
+        SESSION + "tools:\n  - module: a\n    config:\n"
+        "      {t: on, f: no, n: ~, i: 012, x: 0x1f, e: 1.5, s: '1', d: 2024-01-02, on: 1}\n"
+    )
+    assert load_plan("plan.yaml").data["tools"][0]["config"] == {
+        "t": True, "f": False, "n": None, "i": 10, "x": 31, "e": 1.5, "s": "1",
+        "d": "2024-01-02", "on": 1,
+    }  # fmt: skip
+
+
+# -- origins -----------------------------------------------------------------------------
+
+
+def test_every_value_knows_its_line(write: Write) -> None:
+    write(
+        SESSION
+        + "tools:\n"
+        + "  - module: tool-bash\n"
+        + "    config:\n"
+        + "      allowed:\n"
+        + "        - ls\n"
+        + "        - cat\n"
+    )
+    plan = load_plan("plan.yaml")
+    assert str(plan.origin("session.orchestrator.module")) == "plan.yaml:1:25"
+    assert str(plan.origin("orchestrator.module")) == "plan.yaml:1:25"
+    assert str(plan.origin("tools")) == "plan.yaml:2:1"
+    assert str(plan.origin("tools.tool-bash")) == "plan.yaml:3:5"
+    assert str(plan.origin("tools.0.config")) == "plan.yaml:4:5"
+    assert str(plan.origin("tools.tool-bash.config.allowed.1")) == "plan.yaml:7:11"
+    assert str(plan.origin(["tools", 0, "config", "allowed", 0])) == "plan.yaml:6:11"
+
+
+def test_an_origin_that_is_not_there_suggests_one_that_is(write: Write) -> None:
+    write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1}}]\n")
+    plan = load_plan("plan.yaml")
+    with pytest.raises(ConfigError, match="no 'tool-bahs' in tools") as raised:
+        plan.origin("tools.tool-bahs.config")
+    assert raised.value.hint == "did you mean 'tool-bash'?"
+    with pytest.raises(ConfigError, match=r"no 'x' in tools\.tool-bash\.config\.timeout"):
+        plan.origin("tools.tool-bash.config.timeout.x")
+    with pytest.raises(ConfigError, match="is not a path"):
+        plan.origin("tools..x")
+
+
+# -- conditions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "names"),
+    [
+        ({}, ["provider-local"]),
+        ({"ANTHROPIC_API_KEY": ""}, ["provider-local"]),
+        ({"ANTHROPIC_API_KEY": "k"}, ["provider-anthropic"]),
+        ({"OPENAI_BASE_URL": "http://x"}, ["provider-openai"]),
+        (
+            {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"},
+            ["provider-anthropic", "provider-openai"],
+        ),
+    ],
+)
+def test_providers_stay_by_their_conditions(
+    environ: dict[str, str], names: list[str], write: Write
+) -> None:
+    write(SESSION + PROVIDERS)
+    plan = load_plan("plan.yaml", environ=environ)
+    assert mounted(plan) == names
+    assert plan.default_provider == names[0]
+    assert all("when" not in entry for entry in plan.mount_plan()["providers"])
+
+
+def test_what_is_left_out_is_told_with_its_reason(write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    plan = load_plan("plan.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    assert plan.notes == [
+        "provider-openai is left out: none of OPENAI_API_KEY, OPENAI_BASE_URL is set",
+        "provider-local is left out: provider-anthropic is there",
+    ]
+    assert plan.dropped[0].variables == ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+    assert str(plan.dropped[0].at) == "plan.yaml:6:5"
+
+
+def test_the_environment_is_the_processes_own_by_default(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(SESSION + PROVIDERS)
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert mounted(load_plan("plan.yaml")) == ["provider-openai"]
+
+
+# -- overrides ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["local", "provider-local"])
+def test_a_provider_named_stays_whatever_its_condition(name: str, write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    plan = load_plan("plan.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    chosen = apply_overrides(plan, provider=name)
+    assert mounted(chosen) == ["provider-anthropic", "provider-local"]
+    assert chosen.default_provider == "provider-local"
+    assert chosen.mount_plan()["providers"][1]["config"] == {"priority": 0}
+    assert mounted(plan) == ["provider-anthropic"]
+
+
+def test_a_provider_that_is_alone_keeps_its_config(write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    plan = apply_overrides(load_plan("plan.yaml", environ={}), provider="anthropic")
+    assert plan.mount_plan()["providers"] == [{"module": "provider-anthropic", "config": {}}]
+
+
+def test_a_provider_named_comes_before_every_priority(write: Write) -> None:
+    write(
+        SESSION + "providers:\n"
+        "  - {module: provider-a, config: {priority: -5}}\n"
+        "  - {module: provider-b, instance_id: bee, config: {priority: 3}}\n"
+    )
+    for name in ("bee", "provider-b", "b"):
+        plan = apply_overrides(load_plan("plan.yaml"), provider=name)
+        assert plan.default_provider == "bee"
+        assert plan.mount_plan()["providers"][1]["config"]["priority"] == -6
+
+
+def test_a_provider_named_comes_before_the_orchestrators_default(write: Write) -> None:
+    write(
+        "session:\n"
+        "  orchestrator: {module: loop-basic, config: {default_provider: slow}}\n"
+        "  context: context-simple\n"
+        "providers: [provider-a, {module: provider-b, instance_id: slow}]\n"
+    )
+    plan = load(plan="plan.yaml", model="m")
+    assert plan.default_provider == "slow"
+    assert plan.mount_plan()["providers"][1]["config"] == {"model": "m"}
+    chosen = load(plan="plan.yaml", model="m", provider="a")
+    assert chosen.default_provider == "provider-a"
+    mount_plan = chosen.mount_plan()
+    assert mount_plan["session"]["orchestrator"]["config"] == {"default_provider": "a"}
+    assert mount_plan["providers"][0]["config"] == {"priority": 0, "model": "m"}
+
+
+def test_an_unknown_provider_is_told_with_the_known_ones(write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    with pytest.raises(PlanError, match="no provider 'antropic'") as raised:
+        load(plan="plan.yaml", provider="antropic")
+    assert "did you mean 'anthropic'?" in str(raised.value)
+    assert "anthropic, openai, local" in str(raised.value)
+
+
+def test_a_model_goes_to_the_provider_asked_first(write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    plan = load(plan="plan.yaml", model="m", environ={"ANTHROPIC_API_KEY": "k"})
+    assert plan.mount_plan()["providers"][0]["config"] == {"model": "m"}
+    assert str(plan.origin("providers.provider-anthropic.config.model")) == "--model"
+
+
+def test_a_model_goes_to_the_provider_named(write: Write) -> None:
+    write(SESSION + PROVIDERS)
+    plan = load(plan="plan.yaml", model="m", provider="openai", environ={"ANTHROPIC_API_KEY": "k"})
+    configs = {e["module"]: e["config"] for e in plan.mount_plan()["providers"]}
+    assert configs == {
+        "provider-anthropic": {},
+        "provider-openai": {"default_model": "m", "priority": 0},
+    }
+
+
+def test_a_model_goes_to_the_lowest_priority_number(write: Write) -> None:
+    write(
+        SESSION + "providers:\n"
+        "  - {module: provider-a}\n"
+        "  - {module: provider-b, config: {priority: 1, model: '${B_MODEL}'}}\n"
+    )
+    plan = load(plan="plan.yaml", model="m", environ={})
+    assert plan.mount_plan()["providers"][1]["config"] == {"priority": 1, "model": "m"}
+
+
+def test_a_model_without_a_provider_is_an_error(write: Write) -> None:
+    write(SESSION)
+    with pytest.raises(PlanError, match="no provider to give the model to"):
+        load(plan="plan.yaml", model="m")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("tools.tool-bash.config.timeout=5", "timeout", 5),
+        ("tools.0.config.timeout=5.5", "timeout", 5.5),
+        ("tools.tool-bash.config.deep.er=true", "deep", {"er": True}),
+        ("tools.tool-bash.config.list=[a, 1]", "list", ["a", 1]),
+        ("tools.tool-bash.config.map={a: {b: 1}}", "map", {"a": {"b": 1}}),
+        ("tools.tool-bash.config.text='5'", "text", "5"),
+        ("tools.tool-bash.config.empty=", "empty", ""),
+        ("tools.tool-bash.config.eq=a=b", "eq", "a=b"),
+        ("tools.tool-bash.config.url=http://h: x #y", "url", "http://h: x #y"),
+        ("tools.tool-bash.config.raw=${NOT} $$", "raw", "${NOT} $$"),
+        ("tools.tool-bash.config.none=null", "none", None),
+    ],
+)
+def test_set_puts_a_value_anywhere(text: str, path: str, value: Any, write: Write) -> None:
+    write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1, other: 2}}]\n")
+    plan = load(plan="plan.yaml", sets=[text])
+    config = plan.mount_plan()["tools"][0]["config"]
+    assert config[path] == value
+    assert config["other"] == 2
+    assert str(plan.origin(f"tools.tool-bash.config.{path}")) == f"--set {text.split('=')[0]}"
+
+
+def test_later_sets_win_and_the_short_form_reaches_the_session(write: Write) -> None:
+    write(SESSION)
+    plan = load(plan="plan.yaml", sets=["orchestrator.config.n=1", "orchestrator.config.n=2"])
+    assert plan.mount_plan()["session"]["orchestrator"]["config"] == {"n": 2}
+
+
+def test_set_mends_an_unset_variable(write: Write) -> None:
+    write(SESSION + "tools: [{module: a, config: {key: '${NOT_SET}'}}]\n")
+    plan = apply_overrides(load_plan("plan.yaml", environ={}), sets=["tools.a.config.key=x"])
+    assert plan.mount_plan()["tools"][0]["config"] == {"key": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tools.tool-bahs.config.a=1", "did you mean 'tool-bash'"),
+        ("tools.tool-bash.config.timeout.x=1", "no 'x' in tools.tool-bash.config.timeout"),
+        ("tolls=[]", "did you mean 'tools'"),
+        ("tools=3", "'tools' is a number"),
+        ("nothing", "is not an assignment"),
+        ("=x", "is not an assignment"),
+        ("a..b=x", "is not an assignment"),
+        ("tools.tool-bash.config.a=[1", "not valid YAML"),
+        ("session.orchestrator.module=", "is not a module id"),
+    ],
+)
+def test_a_set_that_cannot_be_is_told(text: str, message: str, write: Write) -> None:
+    write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1}}]\n")
+    with pytest.raises(PlanError) as raised:
+        load(plan="plan.yaml", sets=[text])
+    assert message in str(raised.value)
+    assert str(raised.value).startswith("--set ")
+
+
+# -- YAML --------------------------------------------------------------------------------
+
+
+def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
+    write(
+        SESSION + "tools:\n"
+        "  - module: a\n"
+        "    source: git+https://user:pw@host/r\n"
+        "    config:\n"
+        "      from_env: ${MY_TOKEN}\n"
+        "      header: Bearer ${MY_TOKEN:-abc}\n"
+        "      api_key: literal\n"
+        "      github_token: {deep: literal}\n"
+        "      password: ${PLAIN}\n"
+        "      url: ${PLAIN}\n"
+        "      max_tokens: 5\n"
+        "      price: $$5\n"
+    )
+    plan = load_plan("plan.yaml", environ={"MY_TOKEN": "sk-1", "PLAIN": "p"})
+    text = plan.to_yaml()
+    for secret in ("sk-1", "literal", "pw", "abc"):
+        assert secret not in text
+    import yaml
+
+    shown = yaml.safe_load(text)["tools"][0]
+    assert shown["config"] == {
+        "from_env": "${MY_TOKEN}",
+        "header": "${MY_TOKEN}",
+        "api_key": "[REDACTED]",
+        "github_token": "[REDACTED]",
+        "password": "${PLAIN}",
+        "url": "p",
+        "max_tokens": 5,
+        "price": "$$5",
+    }
+    open_text = plan.to_yaml(masked=False)
+    assert "sk-1" in open_text
+    assert "literal" in open_text
+
+
+def test_yaml_written_can_be_loaded_again(write: Write) -> None:
+    plan = load(environ={"OPENAI_API_KEY": "x"}, sets=["tools.tool-bash.config.prompt=$5 ${x}"])
+    path = write(plan.to_yaml(), "again.yaml")
+    again = load(plan=path, environ={})
+    assert again.mount_plan() == plan.mount_plan()
+    assert again.instruction == plan.instruction
+
+
+def test_yaml_written_means_the_same_folders_from_anywhere(write: Write, tmp_path: Path) -> None:
+    write(SESSION + "tools: [{module: a, source: ./a}, {module: b, source: '${B:-../b}'}]\n")
+    text = load(plan="plan.yaml", environ={}).to_yaml()
+    again = load(plan=write(text, "elsewhere/again.yaml"), environ={})
+    assert [tool["source"] for tool in again.mount_plan()["tools"]] == [
+        str(tmp_path / "a"),
+        str(tmp_path.parent / "b"),
+    ]
+
+
+# -- what is paid at start-up ------------------------------------------------------------
+
+
+def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
+    code = (
+        "import sys, amplifier_app.plan as p; before = set(sys.modules); "
+        "from amplifier_app.plan import load; "
+        "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> None:
+    code = (
+        "import sys; from amplifier_app.plan import load; load(environ={}).mount_plan(); "
+        "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert done.stdout.strip() == "['yaml']"

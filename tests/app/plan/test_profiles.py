@@ -1,0 +1,48 @@
+"""The profiles that ship."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_app.plan import load
+from amplifier_app.plan.documents import profile_files
+from amplifier_core.validation import MountPlanValidator
+
+
+def names(environ: dict[str, str], profile: str | None = None) -> list[str]:
+    plan = load(profile=profile, environ=environ)
+    return [entry["module"] for entry in plan.mount_plan()["providers"]]
+
+
+def test_the_default_takes_the_first_provider_with_credentials_else_the_embedded_model() -> None:
+    assert names({}) == ["provider-local"]
+    assert names({"OPENAI_BASE_URL": "http://127.0.0.1:1"}) == ["provider-openai"]
+    both = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    assert names(both)[0] == "provider-anthropic"
+
+
+def test_the_default_has_files_a_shell_and_a_log() -> None:
+    plan = load(environ={}).mount_plan()
+    assert plan["session"]["orchestrator"]["module"] == "loop-streaming"
+    assert plan["session"]["context"]["module"] == "context-simple"
+    assert [tool["module"] for tool in plan["tools"]] == ["tool-filesystem", "tool-bash"]
+    assert [hook["module"] for hook in plan["hooks"]] == ["hooks-logging"]
+
+
+def test_minimal_has_no_tools() -> None:
+    assert load(profile="minimal", environ={}).mount_plan()["tools"] == []
+
+
+@pytest.mark.parametrize(("profile", "provider"), [("local", "local"), ("mock", "mock")])
+def test_a_profile_with_one_provider_ignores_credentials(profile: str, provider: str) -> None:
+    assert names({"ANTHROPIC_API_KEY": "k"}, profile) == [f"provider-{provider}"]
+
+
+def test_every_packaged_profile_resolves_has_a_description_and_an_instruction() -> None:
+    packaged = [profile for profile in profile_files() if profile.scope == "packaged"]
+    assert {profile.name for profile in packaged} >= {"default", "minimal", "local", "mock"}
+    for profile in packaged:
+        plan = load(profile=profile.name, environ={})
+        assert plan.data["description"], profile
+        assert plan.instruction, profile
+        assert MountPlanValidator().validate(plan.mount_plan()).passed, profile

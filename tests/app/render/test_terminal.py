@@ -1,0 +1,201 @@
+"""The terminal renderer, by the screen it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import struct
+import termios
+import threading
+from typing import Any
+
+from amplifier_app.render.terminal import TerminalRenderer
+from amplifier_app.stdio import Output
+from amplifier_app.turn import NO_TURN
+from amplifier_core.hooks import HookRegistry
+from amplifier_core.models import ToolResult
+from tests.app.render.screen import screen
+
+
+class Shown:
+    """A renderer on a pseudo-terminal of 60 columns, its events emitted by a real registry."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        attributes = termios.tcgetattr(slave)
+        attributes[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        self._slave = slave
+        self._read: list[bytes] = []
+        self._reader = threading.Thread(target=self._drain)
+        self._reader.start()
+        self.renderer = TerminalRenderer(Output(slave), quiet=quiet)
+        self.hooks = HookRegistry()
+        for event, handler in self.renderer.handlers().items():
+            self.hooks.register(event, handler)
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                part = os.read(self._master, 65536)
+            except OSError:
+                return
+            if not part:
+                return
+            self._read.append(part)
+
+    async def emit(self, event: str, **data: Any) -> None:
+        result = await self.hooks.emit(event, data)
+        assert result.action == "continue"
+
+    async def say(self, *pieces: str, kind: str = "text", index: int = 0) -> None:
+        about = {"block_type": kind, "block_index": index}
+        await self.emit("content_block:start", **about)
+        for piece in pieces:
+            await self.emit("content_block:delta", delta=piece, **about)
+        field = "text" if kind == "text" else "thinking"
+        block = {"type": kind, field: "".join(pieces)}
+        await self.emit("content_block:end", total_blocks=1, block=block, **about)
+
+    def end(self, response: str = "", **more: Any) -> None:
+        self.renderer.turn_ended(NO_TURN._replace(response=response, status="success", **more))
+
+    def close(self) -> list[str]:
+        """What the screen shows in the end, without empty lines at its end."""
+        self.renderer.close()
+        os.close(self._slave)
+        self._reader.join(10)
+        os.close(self._master)
+        lines = screen(b"".join(self._read).decode())
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+
+async def test_blocks_stand_once_and_in_order() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[])
+    text = "# Head\n\nOne [bold]two[/bold].\n\n1. a\n2. b\n3. c\n\nEnd"
+    for character in text:
+        about = {"block_type": "text", "block_index": 0}
+        await it.emit("content_block:delta", delta=character, **about)
+        await asyncio.sleep(0.003)
+    it.end(text)
+    assert it.close() == [
+        "Head", "", "One [bold]two[/bold].", "", " 1 a", " 2 b", " 3 c", "", "End",
+    ]  # fmt: skip
+
+
+async def test_thinking_comes_before_the_text_it_led_to() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[])
+    await it.say("Let me", " see.\nYes.", kind="thinking")
+    await it.say("The answer.", index=1)
+    it.end("The answer.")
+    assert it.close() == ["Let me see.", "Yes.", "", "The answer."]
+
+
+async def test_a_provider_without_deltas_is_shown_by_its_blocks() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[])
+    about = {"block_type": "text", "block_index": 0}
+    await it.emit("content_block:end", block={"type": "text", "text": "Whole."}, **about)
+    it.end("Whole.")
+    assert it.close() == ["Whole."]
+
+
+async def test_a_loop_without_any_events_is_shown_by_its_response() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    it.end("Just *this*.")
+    assert it.close() == ["Just this."]
+
+
+async def test_what_an_orchestrator_says_instead_of_an_answer_is_not_shown() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    it.renderer.turn_ended(NO_TURN._replace(response="Max iterations reached", status="incomplete"))
+    assert it.close() == []
+
+
+async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
+    it = Shown()
+    it.renderer.where_rest_is = "elsewhere"
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=["bash"])
+    calls = [
+        {"tool_name": "bash", "tool_call_id": str(n), "tool_input": {"command": f"cmd {n}"}}
+        for n in range(3)
+    ]
+    for call in calls:
+        await it.emit("tool:pre", **call)
+    result = ToolResult(output="\n".join(f"row {n}" for n in range(10)))
+    await it.emit("tool:post", tool_result=result, duration_ms=1500, **calls[2])
+    failed = ToolResult(success=False, error={"message": "exit 1"})
+    await it.emit("tool:post", tool_result=failed, duration_ms=3, **calls[0])
+    await it.emit("tool:error", error={"message": "denied: no"}, **calls[1])
+    await it.say("Done.")
+    it.end("Done.")
+    lines = it.close()
+    assert lines[:7] == [
+        "✓ bash cmd 2 · 1.5 s",
+        "    row 0",
+        "    row 1",
+        "    row 2",
+        "    row 3",
+        "    … 6 more lines (elsewhere)",
+        "✗ bash cmd 0 · 3 ms",
+    ]
+    assert lines[-3:] == ["    denied: no", "", "Done."]
+
+
+async def test_quiet_shows_the_answer_and_warnings_only() -> None:
+    it = Shown(quiet=True)
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=["bash"])
+    await it.say("hm", kind="thinking")
+    call = {"tool_name": "bash", "tool_call_id": "1", "tool_input": {}}
+    await it.emit("tool:pre", **call)
+    await it.emit("tool:post", tool_result=ToolResult(output="x"), **call)
+    it.renderer.notice("by the way", "info", "x")
+    it.renderer.notice("mind this", "warning", "x")
+    await it.say("Answer.")
+    it.end("Answer.")
+    assert it.close() == ["! mind this", "Answer."]
+
+
+async def test_controls_in_every_place_are_removed() -> None:
+    it = Shown()
+    evil = "a\x1b]0;t\x07b\x1b[2Jc\x9bd\u202ee\x08"
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=["x"])
+    await it.say(*evil, kind="thinking")
+    call = {"tool_name": evil, "tool_call_id": "1", "tool_input": {"path": evil}}
+    await it.emit("tool:pre", **call)
+    await it.emit("tool:post", tool_result=ToolResult(output=evil), **call)
+    await it.emit("tool:error", error={"message": evil}, **{**call, "tool_call_id": "2"})
+    await it.emit("user:notification", message=evil)
+    await it.emit("provider:retry", provider=evil, error_message=evil, delay=1.0)
+    await it.say(*evil, index=1)
+    it.end(evil)
+    lines = it.close()
+    assert any("abcde" in line for line in lines)
+    assert not [line for line in lines if any(c in line for c in "\x1b\x07\x08\x9b\u202e")]
+
+
+async def test_a_terminal_that_is_gone_stops_the_turn() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    renderer = TerminalRenderer(Output(writing))
+    stopped: list[bool] = []
+    renderer.on_failure = lambda: stopped.append(True)
+    renderer.turn_started()
+    renderer.notice("hello", "info", "x")
+    renderer.close()
+    os.close(writing)
+    assert stopped

@@ -1,0 +1,12 @@
+"""The JSON schemas that ship with the program."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+_FOLDER = files("amplifier_app.render") / "schemas"
+
+RESULT: dict[str, Any] = json.loads((_FOLDER / "result.schema.json").read_text())
+STREAM: dict[str, Any] = json.loads((_FOLDER / "stream.schema.json").read_text())

@@ -1,0 +1,150 @@
+"""What the context is told is saved; calls nobody answered are answered on resume."""
+
+from typing import Any
+
+import pytest
+
+from amplifier_app.sessions.recording import (
+    INTERRUPTED,
+    RecordingContext,
+    answers_to_interrupted,
+)
+from amplifier_core.interfaces import ContextManager
+
+
+class ListContext:
+    """A context manager that is a list."""
+
+    compacted = "yes"
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        if "role" not in message:
+            raise ValueError("no role")
+        self.messages.append(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        return self.messages[-(token_budget or 100) :]
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        return list(self.messages)
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        self.messages = list(messages)
+
+    async def clear(self) -> None:
+        self.messages = []
+
+
+@pytest.fixture
+def saved() -> list[dict[str, Any]]:
+    return []
+
+
+@pytest.fixture
+def context(saved: list[dict[str, Any]]) -> RecordingContext:
+    return RecordingContext(ListContext(), saved.append)
+
+
+async def test_messages_are_saved_as_they_are_added(
+    context: RecordingContext, saved: list[dict[str, Any]]
+) -> None:
+    await context.add_message({"role": "user", "content": "a"})
+    assert saved == await context.get_messages() == [{"role": "user", "content": "a"}]
+
+
+async def test_a_message_the_context_refuses_is_not_saved(
+    context: RecordingContext, saved: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(ValueError, match="no role"):
+        await context.add_message({"content": "a"})
+    assert saved == []
+
+
+async def test_clearing_and_replacing_are_saved_too(
+    context: RecordingContext, saved: list[dict[str, Any]]
+) -> None:
+    await context.add_message({"role": "user", "content": "a"})
+    await context.set_messages([{"role": "user", "content": "b"}])
+    await context.clear()
+    assert saved == [
+        {"role": "user", "content": "a"},
+        {"control": "replace", "messages": [{"role": "user", "content": "b"}]},
+        {"control": "clear"},
+    ]
+
+
+async def test_the_rest_is_the_inner_contexts(context: RecordingContext) -> None:
+    assert isinstance(context, ContextManager)
+    assert context.compacted == "yes"
+    await context.add_message({"role": "user", "content": "a"})
+    await context.add_message({"role": "user", "content": "b"})
+    assert await context.get_messages_for_request(token_budget=1) == [
+        {"role": "user", "content": "b"}
+    ]
+
+
+def call(*ids: str) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": i, "type": "function", "function": {"name": f"t{i}", "arguments": "{}"}}
+            for i in ids
+        ],
+    }
+
+
+def test_only_the_calls_without_result_are_answered() -> None:
+    history = [
+        {"role": "user", "content": "go"},
+        call("1", "2", "3"),
+        {"role": "tool", "tool_call_id": "2", "content": "done"},
+    ]
+    assert answers_to_interrupted(history) == [
+        {"role": "tool", "tool_call_id": "1", "name": "t1", "content": INTERRUPTED},
+        {"role": "tool", "tool_call_id": "3", "name": "t3", "content": INTERRUPTED},
+    ]
+
+
+def test_what_hooks_put_between_a_call_and_its_results_hides_no_call() -> None:
+    history = [
+        call("1", "2"),
+        {"role": "tool", "tool_call_id": "1", "content": "done"},
+        {"role": "system", "content": "mind the gap"},
+        {"role": "user", "content": "lint failed", "metadata": {"source": "hook"}},
+    ]
+    assert [answer["tool_call_id"] for answer in answers_to_interrupted(history)] == ["2"]
+
+
+def test_block_form_is_understood_as_well() -> None:
+    history = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_call", "id": "1", "name": "t1", "input": {}},
+                {"type": "tool_call", "id": "2", "name": "t2", "input": {}},
+            ],
+        },
+        {"role": "function", "content": [{"type": "tool_result", "tool_call_id": "1"}]},
+    ]
+    assert [answer["tool_call_id"] for answer in answers_to_interrupted(history)] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [{"role": "user", "content": "a"}],
+        [{"role": "assistant", "content": "a"}],
+        [call("1"), {"role": "tool", "tool_call_id": "1", "content": ""}],
+        [call("1"), {"role": "user", "content": "later"}],
+        [call("1"), {"role": "user", "content": "later", "metadata": {"source": "me"}}],
+    ],
+)
+def test_a_finished_history_needs_no_answers(history: list[dict[str, Any]]) -> None:
+    assert answers_to_interrupted(history) == []

@@ -1,0 +1,337 @@
+"""Sessions are found from anywhere, have one writer, and belong to their owner alone."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions.store import SavedSession, SessionStore, new_session_id
+from amplifier_app.sessions.transcript import read_transcript
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from amplifier_app.sessions.store import SessionStore
+session = SessionStore(Path(sys.argv[1])).open(sys.argv[2])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+WRITER = """
+import sys
+from pathlib import Path
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions.store import SessionStore
+store, name, count = SessionStore(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+done = 0
+while done < count:
+    try:
+        session = store.open("shared")
+    except SessionError:
+        continue
+    for _ in range(10):
+        session.append({"role": "user", "content": f"{name}-{done}"})
+        done += 1
+    session.close()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path / "sessions")
+
+
+def make(store: SessionStore, session_id: str, project: str = "/p", **metadata: object) -> Path:
+    session = store.create(session_id, project=project, plan_yaml="a: 1\n", **metadata)
+    session.append({"role": "user", "content": session_id})
+    session.close()
+    return session.path
+
+
+def hold(store: SessionStore, session_id: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store.root), session_id],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_what_was_saved_is_there_when_opened_again(store: SessionStore) -> None:
+    make(store, "one", model="m", turns=2)
+    session = store.open("one")
+    try:
+        assert session.messages() == [{"role": "user", "content": "one"}]
+        assert session.metadata["project"] == "/p"
+        assert session.metadata["model"] == "m"
+        assert session.metadata["schema_version"] == 1
+        assert (session.path / "plan.yaml").read_text() == "a: 1\n"
+    finally:
+        session.close()
+
+
+def test_a_session_is_found_by_the_beginning_of_its_id(store: SessionStore) -> None:
+    make(store, "20260101-aaa")
+    make(store, "20260102-bbb")
+    assert store.find("20260102").name == "20260102-bbb"
+    with pytest.raises(SessionError, match="could be any of 2"):
+        store.find("2026")
+    with pytest.raises(SessionError, match="no session 'nope'"):
+        store.find("nope")
+
+
+@pytest.mark.parametrize("name", ["../up", "", ".hidden", "-x", "a/b", "x" * 129, "a\0b", "a\nb"])
+def test_ids_that_could_leave_the_folder_are_refused(store: SessionStore, name: str) -> None:
+    with pytest.raises(SessionError):
+        store.create(name, project="/p") if name else store.find(name)
+    assert not store.root.exists() or not list(store.root.iterdir())
+
+
+def test_an_id_is_taken_once(store: SessionStore) -> None:
+    make(store, "one")
+    with pytest.raises(SessionError, match="exists already"):
+        store.create("one", project="/p")
+
+
+def test_new_ids_differ_and_are_valid(store: SessionStore) -> None:
+    ids = {new_session_id() for _ in range(50)}
+    assert len(ids) == 50
+    store.create(ids.pop(), project="/p").close()
+
+
+def test_the_latest_session_is_the_one_used_last_in_that_project(store: SessionStore) -> None:
+    for index, (name, project) in enumerate([("a", "/p"), ("b", "/q"), ("c", "/p")]):
+        path = make(store, name, project)
+        os.utime(path / "transcript.jsonl", (index + 1000, index + 1000))
+    assert store.latest() == "c"
+    assert store.latest("/q") == "b"
+    os.utime(store.root / "a" / "transcript.jsonl", (5000, 5000))
+    assert store.latest("/p") == "a"
+    with pytest.raises(SessionError, match="no session to continue"):
+        store.latest("/elsewhere")
+
+
+def test_listing_shows_each_session_even_with_its_metadata_lost(store: SessionStore) -> None:
+    make(store, "a", title="First")
+    (make(store, "b") / "metadata.json").write_text("{torn")
+    summaries = {summary.id: summary for summary in store.summaries()}
+    assert summaries["a"].title == "First"
+    assert summaries["b"].project is None
+    assert store.read("b")[1] == [{"role": "user", "content": "b"}]
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_session(store: SessionStore) -> None:
+    make(store, "one")
+    holder = hold(store, "one")
+    try:
+        with pytest.raises(SessionError, match=f"process {holder.pid}"):
+            store.open("one")
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(store: SessionStore) -> None:
+    make(store, "one")
+    holder = hold(store, "one")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    session = store.open("one")
+    session.append({"role": "user", "content": "more"})
+    session.close()
+    assert len(store.read("one")[1]) == 2
+
+
+def test_two_writers_taking_turns_lose_and_splice_nothing(store: SessionStore) -> None:
+    make(store, "shared")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(store.root), name, "300"])
+        for name in ("a", "b")
+    ]
+    assert [writer.wait(timeout=100) for writer in writers] == [0, 0]
+    contents = [message["content"] for message in store.read("shared")[1][1:]]
+    for name in ("a", "b"):
+        own = [content for content in contents if content.startswith(name)]
+        assert own == [f"{name}-{index}" for index in range(300)]
+    assert len(contents) == 600
+
+
+def test_everything_is_for_its_owner_only_whatever_the_umask(store: SessionStore) -> None:
+    old = os.umask(0)
+    try:
+        path = make(store, "one")
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert store.root.stat().st_mode & 0o777 == 0o700
+    for file in path.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600, file
+
+
+def test_a_session_folder_that_is_a_link_is_not_opened(store: SessionStore, tmp_path: Path) -> None:
+    make(store, "one")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (store.root / "planted").symlink_to(elsewhere)
+    with pytest.raises(SessionError):
+        store.open("planted")
+    assert [summary.id for summary in store.summaries()] == ["one"]
+
+
+def test_a_torn_tail_is_cut_on_opening_and_said(store: SessionStore) -> None:
+    path = make(store, "one")
+    with open(path / "transcript.jsonl", "ab") as file:
+        file.write(b'{"role": "us')
+    session = store.open("one")
+    try:
+        assert isinstance(session, SavedSession)
+        assert session.repaired == 12
+        assert session.messages() == [{"role": "user", "content": "one"}]
+    finally:
+        session.close()
+    assert read_transcript(path / "transcript.jsonl").torn == 0
+
+
+def test_updating_metadata_leaves_no_stray_files(store: SessionStore) -> None:
+    path = make(store, "one")
+    session = store.open("one")
+    session.update(turns=3)
+    session.close()
+    assert {file.name for file in path.iterdir()} == {
+        "transcript.jsonl",
+        "metadata.json",
+        "plan.yaml",
+        "lock",
+    }
+    assert store.read("one")[0]["turns"] == 3
+
+
+def test_a_holder_that_has_not_said_its_pid_is_told_as_such(store: SessionStore) -> None:
+    path = make(store, "one")
+    holder = hold(store, "one")
+    try:
+        os.truncate(path / "lock", 0)
+        with pytest.raises(SessionError, match="in use by process of unknown pid"):
+            store.open("one")
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_disk_that_knows_no_locks_is_said(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(store, "one")
+
+    def refuse(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(SessionError, match="Cannot lock"):
+        store.open("one")
+
+
+def test_the_same_process_is_refused_too(store: SessionStore) -> None:
+    make(store, "one")
+    session = store.open("one")
+    try:
+        with pytest.raises(SessionError, match=f"process {os.getpid()}"):
+            store.open("one")
+    finally:
+        session.close()
+    store.open("one").close()
+
+
+def test_what_a_killed_writer_left_unfinished_is_taken_away(store: SessionStore) -> None:
+    path = make(store, "one", turns=1)
+    (path / ".metadata.json.new").write_text("{torn")
+    store.open("one").close()
+    assert not (path / ".metadata.json.new").exists()
+    assert store.read("one")[0]["turns"] == 1
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions.store import SessionStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = SessionStore(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), -1))
+try:
+    {act}
+except SessionError as error:
+    print(error)
+else:
+    sys.exit("no error")
+"""
+
+
+@pytest.mark.parametrize("room", [0, 20, 60])
+@pytest.mark.parametrize(
+    "act",
+    [
+        'store.create("new", project="/p", plan_yaml="a: 1\\n" * 10)',
+        's = store.open("old"); s.update(title="x" * 500)',
+    ],
+)
+def test_a_full_disk_leaves_old_sessions_alone_and_no_new_one(
+    store: SessionStore, act: str, room: int
+) -> None:
+    """A limit on the size of files refuses writes as a full disk does, at any of them."""
+    old = make(store, "old", title="kept")
+    before = {file.name: file.read_bytes() for file in old.iterdir() if file.name != "lock"}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL.format(act=act), str(store.root), str(room)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Cannot" in done.stdout
+    assert {file.name: file.read_bytes() for file in old.iterdir() if file.name != "lock"} == before
+    assert [path.name for path in store.root.iterdir()] == ["old"]
+
+
+def test_names_are_on_disk_before_a_session_is_given_away(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    session = store.create("one", project="/p")
+    session.close()
+    assert store.root.parent in synced
+    assert store.root in synced
+    assert session.path in synced
+
+
+def test_a_root_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SessionError, match="Cannot create"):
+        SessionStore(tmp_path / "file" / "sessions").create("one", project="/p")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(SessionError, match="is a link"):
+        SessionStore(tmp_path / "link").create("one", project="/p")
+
+
+def test_listing_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SessionError, match="Cannot read"):
+        SessionStore(tmp_path / "file").summaries()
+    assert SessionStore(tmp_path / "none").summaries() == []
+    with pytest.raises(SessionError, match="no session to continue"):
+        SessionStore(tmp_path / "none").latest()

@@ -1,0 +1,259 @@
+"""The transcript loses nothing that was acknowledged, whatever a crash leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions import transcript
+from amplifier_app.sessions.transcript import (
+    CLEAR,
+    TranscriptWriter,
+    encode,
+    read_transcript,
+    replacement,
+)
+
+RECORDS = [
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "content": [{"type": "text", "text": "grüß dich"}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "x" * 50},
+]
+
+
+def write(path: Path, records: list[dict]) -> None:
+    writer = TranscriptWriter(path, read_transcript(path))
+    for record in records:
+        writer.append(record)
+    writer.close()
+
+
+def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    assert read_transcript(path).messages == RECORDS
+
+
+def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    whole = path.read_bytes()
+    start = len(whole) - len(encode(RECORDS[-1]))
+    for cut in range(start, len(whole)):
+        path.write_bytes(whole[:cut])
+        reading = read_transcript(path)
+        # The record is whole once only its line feed is missing.
+        kept = RECORDS if cut == len(whole) - 1 else RECORDS[:-1]
+        assert reading.messages == kept, cut
+        assert reading.torn == (0 if kept is RECORDS else cut - start)
+        write(path, [{"role": "user", "content": "next"}])
+        assert read_transcript(path).messages == [*kept, {"role": "user", "content": "next"}], cut
+
+
+@pytest.mark.parametrize("nuls", [1, 100, 4096])
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_a_tail_of_nul_bytes_is_cut_off(tmp_path: Path, nuls: int, cut: int) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    last = encode(RECORDS[-1])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - len(last) + cut] + b"\0" * nuls)
+    assert read_transcript(path).messages == RECORDS[:-1]
+    write(path, RECORDS[:1])
+    assert read_transcript(path).messages == [*RECORDS[:-1], RECORDS[0]]
+    assert b"\0" not in path.read_bytes()
+
+
+def test_nul_block_with_the_end_of_the_record_behind_it_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS[:2])
+    last = encode(RECORDS[2])
+    path.write_bytes(path.read_bytes() + b"\0" * 30 + last[30:])
+    assert read_transcript(path).messages == RECORDS[:2]
+
+
+def test_damage_before_a_whole_record_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = lines[0] + b"{broken\0\n" + lines[2]
+    path.write_bytes(damaged)
+    with pytest.raises(SessionError) as caught:
+        read_transcript(path)
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+    assert path.read_bytes() == damaged
+
+
+def test_a_finished_line_that_does_not_parse_is_damage_not_a_torn_write(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    path.write_bytes(path.read_bytes() + b"not json\n")
+    with pytest.raises(SessionError):
+        read_transcript(path)
+
+
+def test_every_byte_value_and_lone_surrogates_survive(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    text = "".join(map(chr, range(256))) + "\ud800 \udfff \U0001f600 \u2028"
+    write(path, [{"role": "user", "content": text}])
+    assert read_transcript(path).messages == [{"role": "user", "content": text}]
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_clearing_starts_the_conversation_anew_and_keeps_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, [*RECORDS, CLEAR, RECORDS[0]])
+    assert read_transcript(path).messages == RECORDS[:1]
+    assert path.read_bytes().count(b"\n") == 5
+
+
+def test_appending_never_rewrites_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    before, inode = path.read_bytes(), path.stat().st_ino
+    write(path, RECORDS)
+    assert path.read_bytes().startswith(before)
+    assert path.stat().st_ino == inode
+
+
+def test_the_file_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        write(tmp_path / "transcript.jsonl", RECORDS)
+    finally:
+        os.umask(old)
+    assert (tmp_path / "transcript.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_planted_link_is_refused_and_its_target_untouched(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    link = tmp_path / "transcript.jsonl"
+    link.symlink_to(target)
+    with pytest.raises(SessionError, match="link"):
+        TranscriptWriter(link, read_transcript(tmp_path / "none"))
+    assert target.read_text() == "precious"
+
+
+def test_a_refusing_disk_is_an_error_and_leaves_the_old_records_alone(tmp_path: Path) -> None:
+    """A file size limit makes the kernel refuse the write half way, as a full disk does."""
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    before = path.read_bytes()
+    program = """
+import resource, signal, sys
+from pathlib import Path
+from amplifier_app.errors import SessionError
+from amplifier_app.sessions.transcript import TranscriptWriter, read_transcript
+path = Path(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+writer = TranscriptWriter(path, read_transcript(path))
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, -1))
+try:
+    writer.append({"role": "user", "content": "y" * 10_000})
+except SessionError as error:
+    print(error)
+else:
+    sys.exit("no error")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Cannot save" in done.stdout
+    assert path.read_bytes() == before
+
+
+def test_models_and_dataclasses_in_a_message_are_saved_as_data() -> None:
+    from amplifier_core.content_models import TextContent
+    from amplifier_core.message_models import TextBlock
+
+    line = encode({"role": "assistant", "content": [TextBlock(text="a"), TextContent(text="b")]})
+    content = json.loads(line)["content"]
+    assert content[0]["text"] == "a"
+    assert content[1]["text"] == "b"
+
+
+def test_a_replacement_is_one_record_that_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    before = path.stat().st_size
+    write(path, [replacement(RECORDS[1:]), RECORDS[0]])
+    assert read_transcript(path).messages == [*RECORDS[1:], RECORDS[0]]
+    whole = path.read_bytes()
+    for cut in range(before, before + len(encode(replacement(RECORDS[1:]))) - 1, 7):
+        path.write_bytes(whole[:cut])
+        assert read_transcript(path).messages == RECORDS, cut
+
+
+def test_a_record_of_a_later_version_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, [RECORDS[0], {"control": "rewind", "to": 1}])
+    with pytest.raises(SessionError, match="does not know: 'rewind'") as caught:
+        read_transcript(path)
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+
+
+def test_a_message_without_a_role_is_a_message_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    odd = [{"content": "no role"}, {"role": "user", "control": "clear"}]
+    write(path, odd)
+    assert read_transcript(path).messages == odd
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_append_that_a_signal_interrupted_leaves_nothing_behind_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """Handlers of signals raise between any two steps: here, after the bytes are written."""
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS[:1])
+    writer = TranscriptWriter(path, read_transcript(path))
+
+    def interrupted(descriptor: int) -> None:
+        raise interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transcript, "_sync_data", interrupted)
+        with pytest.raises(interrupt):
+            writer.append({"role": "tool", "tool_call_id": "c", "content": "x" * 1000})
+    writer.append(RECORDS[1])
+    writer.close()
+    assert read_transcript(path) == ([RECORDS[0], RECORDS[1]], path.stat().st_size, 0, True)
+
+
+@pytest.mark.parametrize("value", [{(1, 2): 3}, "circular"])
+def test_a_message_that_is_no_json_is_said_and_leaves_the_file_alone(
+    tmp_path: Path, value: object
+) -> None:
+    path = tmp_path / "transcript.jsonl"
+    write(path, RECORDS)
+    before = path.read_bytes()
+    message: dict = {"role": "user", "content": value}
+    if value == "circular":
+        message["content"] = [message]
+    with pytest.raises(SessionError, match="a message is no JSON"):
+        write(path, [message])
+    assert path.read_bytes() == before
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    os.mkfifo(path)
+    with pytest.raises(SessionError, match="Cannot open"):
+        TranscriptWriter(path, read_transcript(tmp_path / "none"))
+
+
+def test_a_transcript_that_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    path.mkdir()
+    with pytest.raises(SessionError, match="Cannot read"):
+        read_transcript(path)
+    with pytest.raises(SessionError, match="Cannot open"):
+        TranscriptWriter(path, read_transcript(tmp_path / "none"))

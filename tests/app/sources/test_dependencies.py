@@ -1,0 +1,220 @@
+"""What modules require, installed by a real uv from a folder of wheels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources import dependencies
+from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.layout import Layout, find_layout
+from tests.app.sources.conftest import Repository, write_files
+
+
+def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    """A wheel with one package that says its version."""
+    folder.mkdir(exist_ok=True)
+    package = name.replace("-", "_")
+    info = f"{package}-{version}.dist-info"
+    lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    with zipfile.ZipFile(folder / f"{package}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{package}/__init__.py", f"VERSION = {version!r}\n")
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place uv looks in."""
+    folder = tmp_path / "wheels"
+    wheel(folder, "some-lib", "1.0")
+    wheel(folder, "some-lib", "2.0")
+    wheel(folder, "kernel-user", "1.0", ("amplifier-core>=99", "some-lib<2"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> DependencyCache:
+    return DependencyCache(tmp_path / "cache")
+
+
+def project(folder: Path, *requires: str, extra: str = "", more: str = "") -> Layout:
+    listed = ", ".join(f'"{one}"' for one in requires)
+    fixed = f"dependencies = [{listed}]\n" if "dynamic" not in extra else ""
+    write_files(
+        folder,
+        {
+            "pyproject.toml": f'[project]\nname = "m"\nversion = "1"\n{fixed}{extra}\n{more}',
+            "m.py": "async def mount(coordinator, config):\n    return None\n",
+        },
+    )
+    return find_layout(folder, "m")
+
+
+def version_in(folder: Path | None) -> str:
+    assert folder is not None
+    code = "import sys; sys.path.append(sys.argv[1]); import some_lib; print(some_lib.VERSION)"
+    return subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def no_uv(*_: object, **__: object) -> None:
+    raise AssertionError("uv was called")
+
+
+@pytest.mark.parametrize(
+    "requires",
+    [
+        (),
+        ("amplifier-core",),
+        ("amplifier_core>=99.0", "Amplifier.Core @ git+https://127.0.0.1:1/core"),
+        ("pydantic>=2", "httpx"),
+        ("nothing-like-it; python_version < '3'",),
+    ],
+)
+def test_what_the_environment_has_needs_no_uv(
+    requires: tuple[str, ...],
+    cache: DependencyCache,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dependencies, "run", no_uv)
+    assert cache.folder_for(project(tmp_path / "m", *requires)) is None
+
+
+def test_a_folder_without_a_project_needs_nothing(cache: DependencyCache, tmp_path: Path) -> None:
+    write_files(tmp_path / "m", {"m.py": "def mount(): ..."})
+    assert cache.folder_for(find_layout(tmp_path / "m")) is None
+
+
+def test_requirements_are_installed_once_into_a_folder_of_their_own(
+    wheels: Path, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {dist.name for dist in metadata.distributions()}
+    folder = cache.folder_for(project(tmp_path / "one", "some-lib", "amplifier-core"))
+    assert version_in(folder) == "2.0"
+    assert {dist.name for dist in metadata.distributions()} == before
+    monkeypatch.setattr(dependencies, "run", no_uv)
+    assert cache.folder_for(project(tmp_path / "two", "some-lib")) == folder
+    assert not list((tmp_path / "cache").glob(".stage-*"))
+
+
+def test_other_requirements_have_another_folder(
+    wheels: Path, cache: DependencyCache, tmp_path: Path
+) -> None:
+    new = cache.folder_for(project(tmp_path / "one", "some-lib"))
+    old = cache.folder_for(project(tmp_path / "two", "some-lib<2"))
+    assert (version_in(new), version_in(old)) == ("2.0", "1.0")
+
+
+def test_the_kernel_is_ours_for_requirements_of_requirements_too(
+    wheels: Path, cache: DependencyCache, tmp_path: Path
+) -> None:
+    folder = cache.folder_for(project(tmp_path / "m", "kernel-user"))
+    assert version_in(folder) == "1.0"
+    assert folder is not None
+    assert not list(folder.glob("amplifier*"))
+
+
+def test_the_kernel_is_not_fetched_from_where_the_project_says(
+    wheels: Path, cache: DependencyCache, tmp_path: Path
+) -> None:
+    other = Repository(tmp_path / "lib")
+    other.commit(
+        {
+            "pyproject.toml": '[project]\nname = "some-lib"\nversion = "3.0"\n'
+            '[build-system]\nrequires = []\nbuild-backend = "back"\nbackend-path = ["."]\n',
+            "back.py": BACKEND,
+            "some_lib.py": 'VERSION = "3.0"\n',
+        }
+    )
+    layout = project(
+        tmp_path / "m",
+        "amplifier-core",
+        "some-lib",
+        more="[tool.uv.sources]\n"
+        'amplifier-core = {git = "https://127.0.0.1:1/amplifier-core"}\n'
+        f'some-lib = {{git = "file://{other.folder}"}}\n',
+    )
+    assert version_in(cache.folder_for(layout)) == "3.0"
+
+
+BACKEND = """
+import zipfile
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "some_lib-3.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{wheel_directory}/{name}", "w") as archive:
+        archive.write("some_lib.py")
+        info = "some_lib-3.0.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: some-lib\\nVersion: 3.0\\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return name
+"""
+
+
+def test_computed_requirements_are_asked_from_the_project(
+    wheels: Path, cache: DependencyCache, tmp_path: Path
+) -> None:
+    backend = (
+        BACKEND.replace("some_lib-3.0", "m-1")
+        .replace('archive.write("some_lib.py")', "pass")
+        .replace(
+            "Name: some-lib\\nVersion: 3.0\\n",
+            "Name: m\\nVersion: 1\\nRequires-Dist: some-lib<2\\n",
+        )
+    )
+    write_files(tmp_path / "m", {"back.py": backend})
+    layout = project(
+        tmp_path / "m",
+        extra='dynamic = ["dependencies"]\n',
+        more='[build-system]\nrequires = []\nbuild-backend = "back"\nbackend-path = ["."]\n',
+    )
+    assert version_in(cache.folder_for(layout)) == "1.0"
+
+
+def test_what_disagrees_with_the_environment_is_told_in_uvs_words(
+    wheels: Path, cache: DependencyCache, tmp_path: Path
+) -> None:
+    wheel(wheels, "old-user", "1.0", ("pydantic<2",))
+    with pytest.raises(SourceError, match="cannot be installed") as raised:
+        cache.folder_for(project(tmp_path / "m", "old-user"))
+    assert f"pydantic=={metadata.version('pydantic')}" in str(raised.value)
+    assert "agree with the environment" in (raised.value.hint or "")
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+
+
+def test_what_is_nowhere_is_told(wheels: Path, cache: DependencyCache, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="not-anywhere was not found"):
+        cache.folder_for(project(tmp_path / "m", "not-anywhere"))
+    with pytest.raises(SourceError, match="cannot be installed"):
+        cache.folder_for(project(tmp_path / "m", "!!"))
+
+
+def test_a_folder_that_no_longer_fits_the_environment_is_made_anew(
+    wheels: Path, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = project(tmp_path / "m", "some-lib>=1")
+    assert version_in(cache.folder_for(layout)) == "2.0"
+    # The environment gets the older version, which satisfies the requirement as well but
+    # for the part of the requirement that it cannot answer by itself.
+    write_files(tmp_path / "site" / "some_lib-1.0.dist-info", {"METADATA": "Name: x\n"})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(dependencies, "_is_there", lambda _: False)
+    assert version_in(cache.folder_for(layout)) == "1.0"

@@ -1,0 +1,307 @@
+"""Fetching real repositories."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.process import Stopped
+from amplifier_app.sources.spec import GitSource, parse_source
+from tests.app.sources.conftest import Repository, git, write_files
+
+
+def source(text: str) -> GitSource:
+    parsed = parse_source(text, Path("/"))
+    assert isinstance(parsed, GitSource)
+    return parsed
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> GitCache:
+    return GitCache(tmp_path / "cache")
+
+
+def test_tags_branches_commits_and_the_default_branch(
+    repository: Repository, cache: GitCache
+) -> None:
+    first = repository.commit({"a.py": "1"}, tag="v1", annotated=True)
+    second = repository.commit({"a.py": "2"}, tag="v2")
+    git(repository.folder, "checkout", "--quiet", "-b", "feature/x")
+    third = repository.commit({"a.py": "3"})
+    git(repository.folder, "checkout", "--quiet", "main")
+    for ref, commit, text in [
+        ("@v1", first, "1"),
+        ("@v2", second, "2"),
+        ("@feature/x", third, "3"),
+        ("", second, "2"),
+        (f"@{first}", first, "1"),
+        ("@refs/heads/main", second, "2"),
+    ]:
+        checkout = cache.fetch(source(repository.url + ref))
+        assert checkout.commit == commit, ref
+        assert (checkout.folder / "a.py").read_text() == text, ref
+
+
+def test_a_branch_that_moved_is_seen_and_the_old_commit_stays(
+    repository: Repository, cache: GitCache
+) -> None:
+    repository.commit({"a.py": "1"})
+    old = cache.fetch(source(f"{repository.url}@main"))
+    repository.commit({"a.py": "2"})
+    new = cache.fetch(source(f"{repository.url}@main"))
+    assert (new.folder / "a.py").read_text() == "2"
+    assert (old.folder / "a.py").read_text() == "1"
+
+
+def test_a_tag_is_believed_before_a_branch_of_its_name(
+    repository: Repository, cache: GitCache
+) -> None:
+    tagged = repository.commit({"a.py": "1"}, tag="same")
+    git(repository.folder, "checkout", "--quiet", "-b", "same")
+    repository.commit({"a.py": "2"})
+    assert cache.look_up(source(f"{repository.url}@same")) == tagged
+
+
+def test_a_cached_commit_needs_no_git(repository: Repository, tmp_path: Path) -> None:
+    commit = repository.commit({"a.py": "1"})
+    text = f"{repository.url}@{commit}"
+    GitCache(tmp_path / "cache").fetch(source(text))
+    offline = GitCache(tmp_path / "cache", executable="/nowhere/git")
+    assert offline.fetch(source(text)).commit == commit
+
+
+def test_the_commit_is_recorded_and_no_repository_is_left(
+    repository: Repository, tmp_path: Path
+) -> None:
+    commit = repository.commit({"a.py": "1"}, tag="v1")
+    folder = GitCache(tmp_path / "cache").fetch(source(f"{repository.url}@v1")).folder
+    record = json.loads((folder.parent / "source.json").read_text())
+    assert record["commit"] == commit
+    assert record["ref"] == "v1"
+    assert not list((tmp_path / "cache").rglob(".git"))
+    assert not list((tmp_path / "cache").rglob(".stage-*"))
+
+
+def test_a_subdirectory_is_given(repository: Repository, cache: GitCache) -> None:
+    repository.commit({"modules/one/a.py": "1", "b.py": ""})
+    folder = cache.fetch(source(f"{repository.url}#subdirectory=modules/one")).folder
+    assert [path.name for path in folder.iterdir()] == ["a.py"]
+
+
+def test_a_subdirectory_that_is_a_link_out_is_refused(
+    repository: Repository, cache: GitCache, tmp_path: Path
+) -> None:
+    (repository.folder / "out").symlink_to(tmp_path)
+    repository.commit({"a.py": ""})
+    with pytest.raises(SourceError, match="leaves the repository"):
+        cache.fetch(source(f"{repository.url}#subdirectory=out"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message", "hint"),
+    [
+        ("@v9", "has no branch or tag 'v9'", "check the part after '@'"),
+        ("@abcdef1", "has no branch or tag 'abcdef1'", "give all 40 digits"),
+        ("#subdirectory=gone", "has no folder 'gone'", "#subdirectory="),
+        ("@" + "a" * 40, "not our ref|did not send|unable to read|not a tree|a{40}", None),
+    ],
+)
+def test_what_the_repository_does_not_have_is_told(
+    suffix: str, message: str, hint: str | None, repository: Repository, cache: GitCache
+) -> None:
+    repository.commit({"a.py": ""})
+    with pytest.raises(SourceError, match=message) as raised:
+        cache.fetch(source(repository.url + suffix))
+    assert hint is None or hint in (raised.value.hint or "")
+
+
+def test_a_repository_that_is_not_there_is_told_in_gits_words(
+    cache: GitCache, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        SourceError, match=r"cannot be fetched: .*gone.* does not appear to be a git"
+    ):
+        cache.fetch(source(f"git+file://{tmp_path}/gone"))
+    with pytest.raises(SourceError, match=r"https://u:\*\*\*@127\.0\.0\.1:1/r cannot be fetched: "):
+        cache.fetch(source("git+https://u:secret@127.0.0.1:1/r"))
+
+
+def test_an_empty_repository_is_told(repository: Repository, cache: GitCache) -> None:
+    with pytest.raises(SourceError, match="is empty"):
+        cache.fetch(source(repository.url))
+
+
+def test_a_machine_without_git_is_told(repository: Repository, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="there is no git on this machine") as raised:
+        GitCache(tmp_path / "c", executable="/nowhere/git").fetch(source(repository.url))
+    assert "install git" in (raised.value.hint or "")
+
+
+def test_a_failed_fetch_leaves_nothing_that_looks_like_a_commit(
+    repository: Repository, cache: GitCache, tmp_path: Path
+) -> None:
+    repository.commit({"a.py": ""})
+    with pytest.raises(SourceError):
+        cache.fetch(source(f"{repository.url}@{'a' * 40}"))
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.name != ".lock"][1:]
+
+
+# -- nobody gets in ----------------------------------------------------------------------
+
+
+def trap(tmp_path: Path) -> tuple[Path, str]:
+    """A script that leaves a trace when it runs."""
+    trace = tmp_path / "trace"
+    script = tmp_path / "trap.sh"
+    script.write_text(f"#!/bin/sh\necho ran >> {trace}\ncat 2>/dev/null\n")
+    script.chmod(0o755)
+    return trace, str(script)
+
+
+def test_configuration_of_user_system_and_folder_runs_nothing(
+    repository: Repository, cache: GitCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, script = trap(tmp_path)
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "post-index-change"):
+        (hooks / name).symlink_to(script)
+    config = (
+        f"[core]\n hooksPath = {hooks}\n fsmonitor = {script}\n sshCommand = {script}\n"
+        f" gitProxy = {script}\n askPass = {script}\n"
+        f'[filter "evil"]\n smudge = {script}\n clean = {script}\n required = true\n'
+        f'[url "ext::{script} "]\n insteadOf = file://\n'
+        f"[credential]\n helper = {script}\n[uploadpack]\n packObjectsHook = {script}\n"
+        f"[init]\n templateDir = {tmp_path}/template\n[protocol]\n allow = always\n"
+    )
+    write_files(tmp_path / "template" / "hooks", {"post-checkout": Path(script).read_text()})
+    (tmp_path / "template" / "hooks" / "post-checkout").chmod(0o755)
+    write_files(tmp_path, {"user/.gitconfig": config, "global": config, "system": config})
+    evil = Repository(tmp_path / "work")
+    (evil.folder / ".git" / "config").write_text(config)
+    monkeypatch.chdir(evil.folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "global"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(tmp_path / "system"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "0")
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "template"))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", script)
+    monkeypatch.setenv("GIT_ASKPASS", script)
+    monkeypatch.setenv("SSH_ASKPASS", script)
+    monkeypatch.setenv("GIT_DIR", str(evil.folder / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(evil.folder))
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext:file:https")
+    commit = repository.commit({"a.py": "1", ".gitattributes": "* filter=evil\n"}, tag="v1")
+    checkout = cache.fetch(source(f"{repository.url}@v1"))
+    assert checkout.commit == commit
+    assert (checkout.folder / "a.py").read_text() == "1"
+    assert not trace.exists()
+    assert git(evil.folder, "--git-dir", ".git", "config", "core.fsmonitor") == script
+
+
+def test_submodules_are_not_fetched(
+    repository: Repository, cache: GitCache, tmp_path: Path
+) -> None:
+    other = Repository(tmp_path / "remotes" / "other")
+    other.commit({"evil.py": ""})
+    repository.commit({"a.py": ""})
+    git(
+        repository.folder,
+        *("-c", "protocol.file.allow=always", "submodule", "--quiet", "add"),
+        *(f"file://{other.folder}", "sub"),
+    )
+    repository.commit({})
+    folder = cache.fetch(source(repository.url)).folder
+    assert not list(folder.rglob("evil.py"))
+
+
+def test_ssh_is_asked_without_prompts_and_with_the_host_after_its_options(
+    cache: GitCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "ssh.log"
+    write_files(
+        tmp_path / "bin",
+        {
+            "ssh": f'#!/bin/sh\nprintf "%s\\n" "$@" > {log}\necho no host of that name >&2\nexit 255\n'
+        },
+    )
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    monkeypatch.delenv("GIT_SSH", raising=False)
+    with pytest.raises(SourceError, match="cannot be fetched: no host of that name"):
+        cache.fetch(source("git+ssh://git@host.invalid/org/repo"))
+    arguments = log.read_text().splitlines()
+    assert arguments[:2] == ["-o", "BatchMode=yes"]
+    assert "git@host.invalid" in arguments
+
+
+# -- many at once, and ended early -------------------------------------------------------
+
+
+def test_processes_that_fetch_the_same_commit_agree(repository: Repository, tmp_path: Path) -> None:
+    commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.spec import parse_source\n"
+        "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
+        "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "cache"), f"{repository.url}@v1"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = {process.communicate()[0].strip() for process in running}
+    assert answers == {f"{commit} 50"}
+    homes = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+    assert sorted(path.name for path in homes[0].iterdir()) == sorted([".lock", commit])
+
+
+def test_stopping_ends_git_and_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    slow = tmp_path / "slow-git"
+    slow.write_text(
+        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
+    )
+    slow.chmod(0o755)
+    stop = threading.Event()
+    raised: list[BaseException] = []
+
+    def fetch() -> None:
+        try:
+            GitCache(tmp_path / "cache", executable=str(slow)).fetch(
+                source("git+https://127.0.0.1:1/r"), stop=stop
+            )
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    while not pids.exists():
+        time.sleep(0.02)
+    stop.set()
+    thread.join(timeout=30)
+    assert [type(error) for error in raised] == [Stopped]
+    for pid in map(int, pids.read_text().split()):
+        assert not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process still does something; one that only waits for its parent does not."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,69 @@
+"""Modules that are there already."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources import installed
+from tests.app.sources.conftest import write_files
+
+
+def install(folder: Path, name: str, points: dict[str, str], version: str = "1.0") -> None:
+    """Put a distribution's metadata into a folder, as an installer does."""
+    table = "".join(f"{key} = {value}\n" for key, value in points.items())
+    write_files(
+        folder / f"{name.replace('-', '_')}-{version}.dist-info",
+        {
+            "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            "entry_points.txt": f"[console_scripts]\nx = y:z\n\n[amplifier.modules]\n{table}",
+        },
+    )
+
+
+def test_our_own_modules_are_those_our_metadata_names() -> None:
+    ours = metadata.distribution("amplifier")
+    points = ours.entry_points.select(group="amplifier.modules")
+    found = installed.bundled()
+    assert {one.module_id: one.entry_point for one in found.values()} == {
+        point.name: point.value for point in points
+    }
+    assert {one.version for one in found.values()} == {ours.version}
+    assert "tool-bash" in found
+
+
+def test_reading_them_imports_no_metadata_library() -> None:
+    code = (
+        "import sys; from amplifier_app.sources.installed import bundled; assert bundled();"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_distributions_of_others_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "their-modules", {"tool-x": "theirs.x:mount", "tool-y": "theirs.y:mount"})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed.installed("tool-x") == [
+        installed.Installed("tool-x", "theirs.x:mount", "their-modules", "1.0")
+    ]
+    assert [one.module_id for one in installed.installed_in("Their_Modules") or []] == [
+        "tool-x",
+        "tool-y",
+    ]
+    assert installed.installed_in("not-there") is None
+    assert "tool-bash" not in {one.module_id for one in installed.installed()}
+
+
+def test_a_package_is_found_by_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {"amplifier_module_tool_x/__init__.py": ""})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed.by_convention("tool-x") == "amplifier_module_tool_x:mount"
+    assert installed.by_convention("tool-z") is None

@@ -1,0 +1,157 @@
+"""What source texts mean, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources.spec import (
+    FolderSource,
+    GitSource,
+    PackageSource,
+    SourceSyntaxError,
+    parse_source,
+)
+
+FOLDER = Path("/plans/mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("./my-tool", "/plans/mine/my-tool"),
+        ("./a/../b", "/plans/mine/b"),
+        ("../shared", "/plans/shared"),
+        (".", "/plans/mine"),
+        ("/abs/tool", "/abs/tool"),
+        ("./with space", "/plans/mine/with space"),
+        ("./tool.py", "/plans/mine/tool.py"),
+        ("file:///abs/tool", "/abs/tool"),
+        ("file://localhost/abs/my%20tool", "/abs/my tool"),
+        ("~/x", str(Path("~/x").expanduser())),
+    ],
+)
+def test_folders(text: str, path: str) -> None:
+    assert parse_source(text, FOLDER) == FolderSource(Path(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "ref", "subdirectory"),
+    [
+        ("git+https://host/org/repo", "https://host/org/repo", None, ""),
+        ("git+https://host/org/repo.git@v1.2", "https://host/org/repo.git", "v1.2", ""),
+        ("git+https://host/r@feature/x", "https://host/r", "feature/x", ""),
+        ("git+https://host:8443/r@main#subdirectory=a/b", "https://host:8443/r", "main", "a/b"),
+        ("git+https://u:p@host/r@main", "https://u:p@host/r", "main", ""),
+        ("git+ssh://git@host/org/repo@v1", "ssh://git@host/org/repo", "v1", ""),
+        ("git+ssh://git@host:22/org/repo", "ssh://git@host:22/org/repo", None, ""),
+        ("git+file:///srv/repo@v1#egg=x&subdirectory=y", "file:///srv/repo", "v1", "y"),
+        ("git+https://host/r#subdirectory=./a/", "https://host/r", None, "a"),
+        ("git+https://host/r#subdirectory=.", "https://host/r", None, ""),
+        ("git+https://[::1]/r", "https://[::1]/r", None, ""),
+    ],
+)
+def test_git(text: str, url: str, ref: str | None, subdirectory: str) -> None:
+    assert parse_source(text, FOLDER) == GitSource(text, url, ref, subdirectory)
+
+
+@pytest.mark.parametrize("name", ["my-package", "amplifier_module_tool_x", "a.b", "x"])
+def test_packages(name: str) -> None:
+    assert parse_source(name, FOLDER) == PackageSource(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("my/tool", "write './my/tool'"),
+        ("git@host.example:org/repo.git", "write 'git+ssh://git@host.example/org/repo.git'"),
+        ("https://host/org/repo", "write 'git+https://host/org/repo'"),
+        ("https://u:secret@host/repo", "write 'git+https://u:***@host/repo'"),
+        ("ftp://host/x.zip", "allowed are file:// and git+https://"),
+        ("package>=1.0", "name an installed package without a version"),
+        ("git+http://host/r", "use git+https://"),
+        ("git+git@host:r", "use git+https://"),
+    ],
+)
+def test_a_near_miss_is_told_how_to_write_it(text: str, hint: str) -> None:
+    with pytest.raises(SourceSyntaxError) as raised:
+        parse_source(text, FOLDER)
+    assert hint in (raised.value.hint or "")
+    assert "secret" not in str(raised.value)
+
+
+HOSTILE = [
+    "git+ext::sh -c 'touch /tmp/pwned'",
+    "git+ext::sh%20-c%20id",
+    "git+ext://x",
+    "git+fd::17",
+    "git+git://host/r",
+    "git+http://host/r",
+    "git+ftp://host/r",
+    "git+GIT://host/r",
+    "git+rsync://host/r",
+    "git+transport::https://host/r",
+    "git+-uhttps://host/r",
+    "git+--upload-pack=/tmp/x",
+    "git+",
+    "git+https://",
+    "git+https:///r",
+    "git+https://host",
+    "git+https://host/",
+    "git+ssh://-oProxyCommand=id/r",
+    "git+ssh://%2DoProxyCommand=id/r",
+    "git+ssh://user@-oProxyCommand=id/r",
+    "git+ssh://-oProxyCommand=id@host/r",
+    "git+ssh://host/-oProxyCommand=id",
+    "git+ssh://ho st/r",
+    "git+ssh://host$(id)/r",
+    "git+ssh://host;id/r",
+    "git+ssh://host:22x/r",
+    "git+https://host/r@--upload-pack=id",
+    "git+https://host/r@-v",
+    "git+https://host/r@%2Dv",
+    "git+https://host/r@a..b",
+    "git+https://host/r@a@{1}",
+    "git+https://host/r@a:b",
+    "git+https://host/r@a b",
+    "git+https://host/r@a%20b",
+    "git+https://host/r@a\nb",
+    "git+https://host/r@a%0Ab",
+    "git+https://host/r@x.lock",
+    "git+https://host/r@",
+    "git+https://host/r@$(id)",
+    "git+https://host/r?upload=1",
+    "git+https://host/r#subdirectory=../x",
+    "git+https://host/r#subdirectory=a/../../x",
+    "git+https://host/r#subdirectory=%2E%2E/x",
+    "git+https://host/r#subdirectory=/etc",
+    "git+https://host/r#subdirectory=a\\b",
+    "git+https://host/r#subdirectory=-x",
+    "git+https://host/r#subdirectory=.git/hooks",
+    "git+https://host/r#run=1",
+    "git+https://host/r%00x",
+    "git+https://host/r%0Ax",
+    "git+https://ho\x00st/r",
+    "git+file://host/srv/r",
+    "git+file:///-x",
+    "git+file:////host/r",
+    "git+\\\\host\\r",
+    "file://host/path",
+    "file:///x%00y",
+    "file:relative",
+    "file:///x?y",
+    "-x",
+    "--help",
+    "./x\0y",
+    "./x\ny",
+    " ./x",
+    "$(id)",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_sources_are_refused_before_anything_runs(text: str) -> None:
+    with pytest.raises(SourceSyntaxError):
+        parse_source(text, FOLDER)

@@ -1,0 +1,108 @@
+"""The program on a real pseudo-terminal, with somebody at the keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pexpect
+
+from tests.support.cli import amplifier_command, child_environment
+
+ENTER = "\r"
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+CTRL_J = "\n"
+ALT_ENTER = "\x1b\r"
+UP = "\x1b[A"
+TAB = "\t"
+PASTE = "\x1b[200~{}\x1b[201~"
+
+_WHERE_IS_THE_CURSOR = re.escape("\x1b[6n")
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
+
+
+class Terminal:
+    """`amplifier` on a terminal of 100 × 30.
+
+    Everything it writes is kept in `raw`, as it came.
+    """
+
+    def __init__(
+        self,
+        *arguments: str | Path,
+        home: Path | None = None,
+        cwd: Path | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        command = [*amplifier_command(), *map(str, arguments)]
+        home = home or Path(os.environ["AMPLIFIER_HOME"])
+        environment = child_environment(home, {"TERM": "xterm-256color", **(env or {})})
+        self.raw = ""
+        self._seen = 0
+        self.process = pexpect.spawn(
+            command[0],
+            command[1:],
+            cwd=cwd,
+            env=environment,
+            dimensions=(30, 100),
+            encoding="utf-8",
+            codec_errors="replace",
+            timeout=timeout,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.close(force=True)
+
+    @property
+    def shown(self) -> str:
+        """What was written, without escape sequences: every state of the screen in order."""
+        return _SEQUENCES.sub("", self.raw)
+
+    def until(self, pattern: str) -> str:
+        """Read until the regular expression `pattern` shows up behind what was waited for before.
+
+        Gives what was shown up to its end.
+        """
+        while True:
+            found = re.compile(pattern, re.DOTALL).search(self.shown, self._seen)
+            if found:
+                text = self.shown[self._seen : found.end()]
+                self._seen = found.end()
+                return text
+            events = [_WHERE_IS_THE_CURSOR, ".+", pexpect.EOF, pexpect.TIMEOUT]
+            which = self.process.expect(events)
+            if which > 1:
+                self.raw += self.process.before or ""
+                how = "ended" if which == 2 else "went silent"
+                raise AssertionError(f"{how} before {pattern!r} was shown:\n{self.shown[-2000:]}")
+            self.raw += (self.process.before or "") + (self.process.after or "")
+            for _ in range((self.process.after or "").count("\x1b[6n")):
+                self.process.send("\x1b[1;1R")
+
+    def prompt(self) -> None:
+        """Wait until it reads a line."""
+        self.until("›|>")
+
+    def type(self, keys: str) -> None:
+        self.process.send(keys)
+
+    def finish(self) -> int:
+        """Wait for the end of the process; its exit code."""
+        self.process.expect(pexpect.EOF)
+        self.raw += self.process.before or ""
+        self.process.close()
+        return self.process.exitstatus if self.process.exitstatus is not None else -1

@@ -1,0 +1,132 @@
+"""The console entry: what it imports, how it answers wrong usage, how everything ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.app.schemas import RESULT
+from tests.support.cli import amplifier_command, child_environment, run_amplifier
+
+HEAVY = ("anthropic", "httpx", "prompt_toolkit", "rich", "markdown_it", "xllamacpp", "yaml")
+
+
+def modules_after(*argv: str) -> set[str]:
+    """Names of the modules loaded once the program has answered `argv`, in a fresh process."""
+    code = (
+        "import sys\n"
+        "from amplifier_app.cli import main\n"
+        f"main({list(argv)!r})\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["version"]])
+def test_version_answers_before_typer_is_imported(argv: list[str]) -> None:
+    done = run_amplifier(*argv)
+    assert done.code == 0
+    assert done.stdout.startswith("amplifier ")
+    assert not modules_after(*argv) & {"typer", "click", "pydantic", *HEAVY}
+
+
+def test_help_loads_nothing_heavy_and_no_command() -> None:
+    done = run_amplifier("--help")
+    assert done.code == 0
+    for command in ("run", "session", "module", "version"):
+        assert f"\n  {command} " in done.stdout
+    assert not modules_after("--help") & set(HEAVY)
+
+
+def test_help_of_run_names_its_options() -> None:
+    done = run_amplifier("run", "--help")
+    assert done.code == 0
+    for option in ("--profile", "--plan", "--set", "--resume", "--output", "--approve"):
+        assert option in done.stdout
+    assert "--install-completion" not in done.stdout
+
+
+def test_runs_as_a_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "amplifier_app.cli", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "amplifier")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["runn"], "Did you mean 'run'?"),
+        (["summarise this"], 'amplifier run "summarise this"'),
+        (["run", "--bogus"], "--bogus"),
+        (["run", "--output", "xml", "hi"], "xml"),
+        (["run", "two", "prompts"], "quotes"),
+        (["run", "hi", "--resume", "a", "--continue"], "exclude each other"),
+        (["run", "hi", "--no-save", "--continue"], "--no-save"),
+        (["run", "hi", "--timeout", "soon"], "90s"),
+        (["run", "   "], "empty"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_to_do(argv: list[str], said: str) -> None:
+    done = run_amplifier(*argv)
+    assert done.code == 2
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_alone_it_is_run() -> None:
+    done = run_amplifier()
+    assert done.code == 2
+    assert "the prompt is empty" in done.stderr
+
+
+def test_options_alone_are_options_of_run() -> None:
+    done = run_amplifier("-f", "no-such-plan.yaml", "hi")
+    assert done.code == 78
+    assert "no-such-plan.yaml" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["json", "stream-json"])
+def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> None:
+    done = run_amplifier("run", "--output", output, "--bogus")
+    lines = done.stdout.splitlines()
+    result = json.loads(lines[-1])
+    if output == "stream-json":
+        assert json.loads(lines[0]) == {"type": "session", "session_id": None}
+        assert result.pop("type") == "result"
+    jsonschema.validate(result, RESULT)
+    assert (done.code, result["outcome"], result["exit_code"]) == (2, "usage", 2)
+    assert "--bogus" in result["error"]["message"]
+
+
+def test_a_reader_that_closed_the_pipe_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*amplifier_command(), "--help"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=child_environment(Path(os.environ["AMPLIFIER_HOME"])),
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+
+
+def test_closed_standard_streams_are_no_traceback() -> None:
+    script = " ".join([*amplifier_command(), "--help", ">&-", "2>&-", "<&-"])
+    done = subprocess.run(
+        ["sh", "-c", script], env=child_environment(Path(os.environ["AMPLIFIER_HOME"]))
+    )
+    assert done.returncode in (0, 1)

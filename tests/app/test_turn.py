@@ -1,0 +1,127 @@
+"""What a turn did, gathered from the events of bundled and of foreign orchestrators."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from amplifier_app.turn import TurnRecorder, TurnResult, Usage
+from amplifier_core.hooks import HookRegistry
+from amplifier_core.message_models import Usage as KernelUsage
+from amplifier_core.models import HookResult, ToolResult
+
+
+class Recorded:
+    def __init__(self) -> None:
+        self.recorder = TurnRecorder()
+        self.hooks = HookRegistry()
+        for event, handler in self.recorder.handlers().items():
+            self.hooks.register(event, handler, -1000)
+
+    async def emit(self, event: str, **data: Any) -> HookResult:
+        return await self.hooks.emit(event, data)
+
+    def result(self, *args: Any) -> TurnResult:
+        return self.recorder.result("text", *args)
+
+
+def usage(cost: str | None = None, **more: int) -> KernelUsage:
+    return KernelUsage(
+        input_tokens=10,
+        output_tokens=5,
+        total_tokens=15,
+        cost_usd=None if cost is None else Decimal(cost),
+        **more,
+    )
+
+
+async def test_usage_of_model_calls_is_summed() -> None:
+    it = Recorded()
+    for cost in ("0.10", "0.05"):
+        await it.emit("provider:request")
+        await it.emit("llm:response", usage=usage(cost))
+        await it.emit("provider:response", usage=usage(cost, cache_read_tokens=4))
+    result = it.result()
+    assert result.usage == {
+        "input_tokens": 20,
+        "output_tokens": 10,
+        "total_tokens": 30,
+        "cache_read_tokens": 8,
+    }
+    assert (result.turns, result.cost) == (2, Decimal("0.15"))
+
+
+async def test_a_loop_that_reports_no_usage_is_counted_by_its_provider() -> None:
+    it = Recorded()
+    await it.emit("provider:response", usage={})
+    await it.emit("llm:response", usage={"input_tokens": 3, "output_tokens": 4})
+    assert it.result().usage == {"input_tokens": 3, "output_tokens": 4}
+
+
+async def test_one_unknown_price_makes_the_cost_unknown() -> None:
+    it = Recorded()
+    await it.emit("provider:response", usage=usage("0.10"))
+    await it.emit("provider:response", usage=usage(None))
+    await it.emit("provider:response", usage=usage("0.10"))
+    assert it.result().cost is None
+
+
+def test_sums_of_turns_add_up() -> None:
+    total, turn = Usage(), Usage()
+    turn.add(usage("0.10"))
+    total.merge(turn)
+    total.merge(turn)
+    total.merge(Usage())
+    assert (total.calls, total.cost_usd) == (2, Decimal("0.20"))
+    assert total.tokens["total_tokens"] == 30
+
+
+async def test_tool_calls_are_told_apart_by_how_they_ended() -> None:
+    it = Recorded()
+    for call_id in ("ok", "failed", "raised", "denied", "cut"):
+        await it.emit("tool:pre", tool_name="bash", tool_call_id=call_id)
+    await it.emit("tool:post", tool_call_id="ok", tool_result=ToolResult(), duration_ms=20)
+    await it.emit("tool:post", tool_call_id="failed", result=ToolResult(success=False))
+    error = {"type": "ValueError", "message": "boom"}
+    await it.emit("tool:error", tool_call_id="raised", error=error)
+    await it.emit("tool:error", tool_call_id="denied", error={"type": "Denied", "message": "no"})
+    await it.emit("tool:error", tool_call_id="cut", error={"type": "Interrupted"})
+    await it.emit("tool:error", tool_call_id="odd", tool_name="odd", error={"type": "UnknownTool"})
+    result = it.result()
+    assert {tool.id: tool.outcome for tool in result.tools} == {
+        "ok": "ok",
+        "failed": "error",
+        "raised": "error",
+        "denied": "denied",
+        "cut": "interrupted",
+        "odd": "error",
+    }
+    assert result.tools[0].duration == 0.02
+    assert [(tool.id, tool.reason) for tool in result.denied] == [("denied", "no")]
+
+
+async def test_a_call_a_foreign_loop_never_ended_was_denied() -> None:
+    it = Recorded()
+    await it.emit("tool:pre", tool_name="bash", input={"command": "x"})
+    await it.emit("provider:request")
+    await it.emit("tool:pre", tool_name="bash", input={"command": "y"})
+    await it.emit("tool:post", tool_name="bash", result=ToolResult())
+    await it.emit("tool:pre", tool_name="read", input={})
+    assert [tool.outcome for tool in it.result("cancelled").tools] == [
+        "denied",
+        "ok",
+        "interrupted",
+    ]
+
+
+async def test_the_orchestrator_says_how_it_ended() -> None:
+    it = Recorded()
+    await it.emit(
+        "orchestrator:complete", status="incomplete", reason="max_iterations", turn_count=7
+    )
+    result = it.result()
+    assert (result.status, result.reason, result.turns) == ("incomplete", "max_iterations", 7)
+    assert not result.has_answer
+    it.recorder.begin()
+    assert it.result().status == "success"
+    assert it.result().has_answer

@@ -1,0 +1,317 @@
+"""The chat on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan, module_folder
+from tests.app.terminal import (
+    ALT_ENTER,
+    CTRL_C,
+    CTRL_D,
+    CTRL_J,
+    ENTER,
+    PASTE,
+    UP,
+    Terminal,
+)
+from tests.support.cli import run_amplifier
+
+RESUME_LINE = r"amplifier run --resume (\S+)"
+
+
+def prompts(session_id: str) -> list[str]:
+    """The user messages of a saved session."""
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    messages: list[dict[str, Any]] = json.loads(shown.stdout)["messages"]
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+def leave(terminal: Terminal) -> str:
+    """Ctrl-D; gives the id in the resume line."""
+    terminal.type(CTRL_D)
+    terminal.until(RESUME_LINE + r"\r?\n")
+    assert terminal.finish() == 0
+    found = re.search(RESUME_LINE, terminal.shown)
+    assert found
+    return found[1]
+
+
+def test_several_turns_on_one_session_then_the_resume_line_works(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["first answer", "second answer", "third answer"])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("one" + ENTER)
+        terminal.until("first answer")
+        terminal.prompt()
+        terminal.type("two" + ENTER)
+        terminal.until("second answer")
+        terminal.prompt()
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["one", "two"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Terminal("run", "--resume", session_id, cwd=elsewhere) as terminal:
+        terminal.prompt()
+        terminal.type("three" + ENTER)
+        terminal.until("first answer")  # the script begins anew with the process
+        terminal.prompt()
+        leave(terminal)
+    assert prompts(session_id) == ["one", "two", "three"]
+
+
+def test_markdown_is_rendered_and_brackets_survive(tmp_path: Path) -> None:
+    answer = (
+        "# Title\n\nsome **bold** text [red]not red[/red] <b>tag</b>\n\n```python\nx = 1\n```\n"
+    )
+    with Terminal("run", "-f", mock_plan(tmp_path, [answer])) as terminal:
+        terminal.prompt()
+        terminal.type("hi" + ENTER)
+        terminal.until(re.escape("some bold text [red]not red[/red] <b>tag</b>"))
+        terminal.until("x = 1")
+        terminal.prompt()
+        leave(terminal)
+
+
+def test_no_control_of_the_model_reaches_the_terminal(tmp_path: Path) -> None:
+    answer = "safe\x1b]0;title\x07 and\x1b[2J\x9b31m sound \u202etxt\x08\x08 `\x1b[31mcode`\n\nend"
+    (tmp_path / "evil\x1b[31m.txt").write_text("x")
+    call = {"name": "list_directory", "input": {"path": ".\x1b]0;owned\x07"}}
+    plan = mock_plan(
+        tmp_path,
+        [{"thinking": "\x1b]0;title\x07hm", "tool_calls": [call]}, answer],
+        mock={"chunk_size": 1},
+        tools=[{"module": "tool-filesystem"}],
+    )
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("hi" + ENTER)
+        terminal.until("end")
+        terminal.prompt()
+        leave(terminal)
+    assert "title" not in terminal.shown
+    assert "\x1b]" not in terminal.raw
+    assert "\x1b[2J" not in terminal.raw
+    assert not re.search("[\x00-\x06\x0b\x0c\x0e-\x1a\x80-\x9f\u202e]", terminal.raw)
+
+
+@pytest.mark.parametrize("key", [CTRL_J, ALT_ENTER], ids=["Ctrl-J", "Alt-Enter"])
+def test_a_prompt_may_have_several_lines(tmp_path: Path, key: str) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"])) as terminal:
+        terminal.prompt()
+        terminal.type("line one" + key + "line two" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["line one\nline two"]
+
+
+def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"])) as terminal:
+        terminal.prompt()
+        terminal.type(PASTE.format("def f():\n    return 1\n") + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["def f():\n    return 1\n"]
+
+
+def test_slash_commands_answer_and_are_never_sent(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"], tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("/help" + ENTER)
+        terminal.until("Ctrl-D leaves")
+        terminal.prompt()
+        terminal.type("/tools" + ENTER)
+        terminal.until("read_file")
+        terminal.prompt()
+        terminal.type("/bogus" + ENTER)
+        terminal.until("no such command: /bogus")
+        terminal.prompt()
+        terminal.type("/usr/bin/env is missing" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        terminal.type("/status" + ENTER)
+        terminal.until("mock-model")
+        terminal.prompt()
+        terminal.type("/cost" + ENTER)
+        terminal.until("total tokens")
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
+        terminal.until(RESUME_LINE + r"\r?\n")
+        assert terminal.finish() == 0
+    found = re.search(RESUME_LINE, terminal.shown)
+    assert found
+    assert prompts(found[1]) == ["/usr/bin/env is missing"]
+
+
+def test_clear_forgets_and_the_instruction_stays(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["one", "two"], instruction="be brief")
+    with Terminal("run", "-f", plan, "--session", "s1") as terminal:
+        terminal.prompt()
+        terminal.type("first" + ENTER)
+        terminal.until("one")
+        terminal.prompt()
+        terminal.type("/clear" + ENTER)
+        terminal.until("anew")
+        terminal.prompt()
+        terminal.type("second" + ENTER)
+        terminal.until("two")
+        terminal.prompt()
+        leave(terminal)
+    shown = run_amplifier("session", "show", "s1", "--output", "json")
+    messages = json.loads(shown.stdout)["messages"]
+    assert [(m["role"], m["content"]) for m in messages[:2]] == [
+        ("system", "be brief"),
+        ("user", "second"),
+    ]
+
+
+def test_ctrl_c_at_the_prompt_clears_and_ctrl_d_leaves(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"])) as terminal:
+        terminal.prompt()
+        terminal.type("not this" + CTRL_C + "but this" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["but this"]
+
+
+def test_leaving_without_a_prompt_saves_nothing(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"])) as terminal:
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert "--resume" not in terminal.shown
+    assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
+
+
+def test_ctrl_c_during_a_turn_stops_it_and_the_chat_goes_on(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"text": "never shown", "delay": 3600}, "still here"])
+    with Terminal("run", "-f", plan) as terminal:
+        terminal.prompt()
+        terminal.type("hang" + ENTER)
+        terminal.until("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
+        terminal.type(CTRL_C)
+        terminal.until("again to stop at once")
+        terminal.type(CTRL_C)
+        terminal.until("stopped")
+        terminal.prompt()
+        terminal.type("and now?" + ENTER)
+        terminal.until("still here")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["hang", "and now?"]
+
+
+def test_a_turn_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model [x]"}}
+    with Terminal("run", "-f", mock_plan(tmp_path, [failing, "fine"])) as terminal:
+        terminal.prompt()
+        terminal.type("one" + ENTER)
+        terminal.until(re.escape("no such model [x]"))
+        terminal.prompt()
+        terminal.type("two" + ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        leave(terminal)
+    assert "Traceback" not in terminal.shown
+
+
+def test_history_is_kept_for_the_directory(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("remember me" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        leave(terminal)
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type(UP)
+        terminal.until("remember me")
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["remember me"]
+    (history,) = (Path(os.environ["AMPLIFIER_HOME"]) / "history").iterdir()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("".join(f"row {n}\n" for n in range(100)))
+    replies = [
+        {"tool_calls": [{"name": "read_file", "input": {"path": "long.txt"}}]},
+        {"tool_calls": [{"name": "read_file", "input": {"path": "missing.txt"}}]},
+        "done",
+    ]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("read" + ENTER)
+        terminal.until(r"✓ read_file long\.txt · \d+ ms")
+        terminal.until(r"… \d+ more lines \(amplifier session show \S+\)")
+        terminal.until(r"✗ read_file missing\.txt")
+        terminal.until("done")
+        terminal.prompt()
+        leave(terminal)
+    assert "row 99" not in terminal.shown
+
+
+def test_plain_mode_has_no_live_region_and_no_styles(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"thinking": "hm", "text": "**as written**"}])
+    with Terminal("run", "-f", plan, "--plain") as terminal:
+        terminal.prompt()
+        terminal.type("hi" + ENTER)
+        terminal.until(re.escape("**as written**"))
+        answer_ends = len(terminal.raw)
+        terminal.prompt()
+        leave(terminal)
+    turn = terminal.raw[:answer_ends].rpartition("hm")[2]
+    assert "\x1b" not in turn
+
+
+ASKING_HOOK = """
+__amplifier_module_type__ = "hook"
+
+
+async def ask(event, data):
+    return {"action": "ask_user", "approval_prompt": "Write [bold]it[/bold]?\\x1b[31m"}
+
+
+async def mount(coordinator, config=None):
+    coordinator.hooks.register("tool:pre", ask, name="ask")
+"""
+
+
+@pytest.mark.parametrize(("answer", "written"), [("1", True), ("deny", False)])
+def test_approval_is_asked_on_the_terminal(tmp_path: Path, answer: str, written: bool) -> None:
+    source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
+    call = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [call]}, "finished"],
+        tools=[{"module": "tool-filesystem"}],
+        hooks=[{"module": "hooks-ask", "source": source}],
+    )
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("write" + ENTER)
+        terminal.until(re.escape("Write [bold]it[/bold]?"))
+        terminal.until(r"\[1\] Allow  \[2\] Deny:")
+        terminal.type(answer + ENTER)
+        terminal.until("finished")
+        terminal.prompt()
+        leave(terminal)
+    assert (tmp_path / "out.txt").exists() is written
+
+
+def test_a_prompt_on_a_terminal_is_rendered_and_ends(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["**four**"]), "2+2") as terminal:
+        terminal.until("four")
+        assert terminal.finish() == 0
+    assert "**four**" not in terminal.shown
+    assert terminal.raw.count("\x1b[?25l") == terminal.raw.count("\x1b[?25h")

@@ -1,0 +1,88 @@
+"""What holds for the project as a whole."""
+
+import importlib
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = PROJECT["entry-points"]["amplifier.modules"]
+
+
+def tracked() -> list[Path]:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+
+
+def test_nothing_points_outside_the_repository_or_names_a_registry() -> None:
+    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".", "debian" + ".org"]
+    outside = ["/work" + "/", "../" + "shared/seeds", "../" + "shared/spec"]
+    for path in tracked():
+        if path.is_file():
+            text = path.read_bytes().decode("utf-8", "replace")
+            found = [word for word in (*hosts, *outside) if word in text]
+            assert found == [], path
+
+
+@pytest.mark.parametrize("module_id", sorted(MODULES))
+def test_every_bundled_module_is_what_its_entry_point_says(module_id: str) -> None:
+    package, _, function = MODULES[module_id].partition(":")
+    assert package == f"amplifier_modules.{module_id.replace('-', '_')}"
+    module = importlib.import_module(package)
+    assert callable(getattr(module, function))
+    kinds = {"loop": "orchestrator", "hooks": "hook"}
+    prefix = module_id.partition("-")[0]
+    assert module.__amplifier_module_type__ == kinds.get(prefix, prefix)
+
+
+def test_every_package_of_modules_has_an_entry_point() -> None:
+    folders = {
+        path.parent.name
+        for path in (ROOT / "src" / "amplifier_modules").glob("*/__init__.py")
+        if not path.parent.name.startswith("_")
+    }
+    assert folders == {module_id.replace("-", "_") for module_id in MODULES}
+
+
+def test_the_readme_names_every_bundled_module_and_profile_modules_exist() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for module_id in MODULES:
+        assert f"`{module_id}`" in readme
+    for profile in (ROOT / "profiles").glob("*.yaml"):
+        data = yaml.safe_load(profile.read_text())
+        named = [
+            entry["module"]
+            for section in ("providers", "tools", "hooks")
+            for entry in data.get(section, [])
+        ]
+        assert set(named) <= set(MODULES), profile
+
+
+def test_the_readme_has_the_two_lines_ci_runs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name in ("run", "test"):
+        (block,) = re.findall(rf"<!-- {name} -->\n```sh\n(.*?)\n```", readme, re.DOTALL)
+        assert "\n" not in block
+    for extra in ("dev", "local"):
+        for requirement in PROJECT["optional-dependencies"][extra]:
+            name = re.split(r"[\[>=<]", requirement)[0]
+            assert re.search(rf"^{name}==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+
+
+def test_the_changelog_has_an_unreleased_part() -> None:
+    assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_kernel_files_stay_a_sittings_read() -> None:
+    for path in (ROOT / "src" / "amplifier_core").rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path
