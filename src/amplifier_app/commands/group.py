@@ -1,9 +1,9 @@
-"""The group of all commands, which knows their names and help but imports only the one invoked."""
+"""Groups of commands that know their commands' names and help but import only the one invoked."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,7 @@ from typer.main import get_command
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "session": "List and show saved sessions.",
+    "plan": "Show and check plans.",
     "module": "List and validate modules.",
     "profile": "List and show profiles.",
     "version": "Show the version.",
@@ -21,16 +22,24 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """Loads `amplifier_app.commands.<name>` when `<name>` is asked for."""
+    """Loads `app` of `<package>.<name>` when the command `<name>` is asked for.
+
+    Attributes:
+        package: Where the commands' modules are.
+        table: Command name → help line, in the order that help shows.
+    """
+
+    package: ClassVar[str] = "amplifier_app.commands"
+    table: ClassVar[dict[str, str]] = COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            if cmd_name not in COMMANDS:
+            if cmd_name not in self.table:
                 return None
-            app = import_module(f"amplifier_app.commands.{cmd_name}").app
+            app = import_module(f"{self.package}.{cmd_name}").app
             # Usage lines name a command by this; without it a single-command app is its function.
             self.commands[cmd_name] = command = get_command(app)
             command.name = cmd_name
@@ -38,32 +47,38 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer looks for near misses among the commands it has; these are not loaded yet.
-        if args and args[0] not in COMMANDS:
-            raise _unknown(args[0])
+        if args and args[0] not in self.table:
+            raise self._unknown(args[0])
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(self.table.items()))
+
+    def _unknown(self, name: str) -> Exception:
+        from difflib import get_close_matches
+
+        from amplifier_app.errors import UsageError
+
+        near = get_close_matches(name, self.table, n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else self.advice(name)
+        return UsageError(f"no such command: {name}", hint=hint)
+
+    def advice(self, name: str) -> str:
+        """What to tell who asks for a command that is like none there is."""
+        return f"There are: {', '.join(self.table)}."
 
 
-def _unknown(name: str) -> Exception:
-    from difflib import get_close_matches
-
-    from amplifier_app.errors import UsageError
-
-    near = get_close_matches(name, COMMANDS, n=1)
-    hint = (
-        f"Did you mean '{near[0]}'?" if near else f'To send it as a prompt: amplifier run "{name}"'
-    )
-    return UsageError(f"no such command: {name}", hint=hint)
+class _AllCommands(LazyGroup):
+    def advice(self, name: str) -> str:
+        return f'To send it as a prompt: amplifier run "{name}"'
 
 
 def amplifier_command() -> Any:
     """The whole command line as a click command."""
     # Without rich_markup_mode no bracket of a help text is markup, and help needs no Rich.
     app = typer.Typer(
-        cls=LazyGroup, name="amplifier", rich_markup_mode=None, pretty_exceptions_enable=False
+        cls=_AllCommands, name="amplifier", rich_markup_mode=None, pretty_exceptions_enable=False
     )
 
     @app.callback()

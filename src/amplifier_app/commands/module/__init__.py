@@ -1,0 +1,33 @@
+"""`amplifier module`: one file a command, imported when it is the one invoked."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import typer
+
+from amplifier_app.commands.group import LazyGroup
+
+
+class ModuleCommands(LazyGroup):
+    """The commands of `amplifier module`."""
+
+    package: ClassVar[str] = "amplifier_app.commands.module"
+    table: ClassVar[dict[str, str]] = {
+        "list": "List the modules of the plan and those that are there beside it.",
+        "validate": "Check a module against the contract of its kind.",
+    }
+
+
+app = typer.Typer(
+    cls=ModuleCommands,
+    help="List and validate modules.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def module() -> None:
+    """List and validate modules."""
