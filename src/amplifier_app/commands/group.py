@@ -13,6 +13,7 @@ COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "session": "List and show saved sessions.",
     "plan": "Show and check plans.",
+    "plan": "Show and check plans.",
     "module": "List and validate modules.",
     "profile": "List and show profiles.",
     "version": "Show the version.",

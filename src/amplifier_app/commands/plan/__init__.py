@@ -1,0 +1,32 @@
+"""`amplifier plan`: one file a command, imported when it is the one invoked."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import typer
+
+from amplifier_app.commands.group import LazyGroup
+
+
+class PlanCommands(LazyGroup):
+    """The commands of `amplifier plan`."""
+
+    package: ClassVar[str] = "amplifier_app.commands.plan"
+    table: ClassVar[dict[str, str]] = {
+        "show": "Show the plan with everything it extends; secrets are masked.",
+    }
+
+
+app = typer.Typer(
+    cls=PlanCommands,
+    help="Show and check plans.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def plan() -> None:
+    """Show and check plans."""
