@@ -76,7 +76,16 @@ T = TypeVar("T")
 
 
 class HTTPProviderConfig(BaseModel):
-    """Settings every provider of an HTTP service takes."""
+    """Settings every provider of an HTTP service takes.
+
+    Attributes:
+        api_key: Key of the service; better a `${VARIABLE}` than the key itself.
+        base_url: Address of the service.
+        model: Model to ask for (also `default_model`).
+        temperature: How freely the model chooses its words; 0 is least.
+        top_p: Share of the likeliest words the model chooses from.
+        max_retries: Further attempts after a failure that may pass; 0 for none.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

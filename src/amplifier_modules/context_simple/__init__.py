@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 __amplifier_module_type__ = "context"
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules.context_simple.config import SimpleContextConfig
+
+    return config_schema_of(SimpleContextConfig)
+
+
 async def mount(
     coordinator: ModuleCoordinator, config: Mapping[str, Any] | None = None
 ) -> Callable[[], None]:

@@ -11,6 +11,14 @@ __amplifier_module_type__ = "hook"
 logger = logging.getLogger(__name__)
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules.hooks_logging.config import LoggingConfig
+
+    return config_schema_of(LoggingConfig)
+
+
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], None] | None:

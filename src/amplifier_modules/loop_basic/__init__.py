@@ -8,6 +8,14 @@ from typing import Any
 __amplifier_module_type__ = "orchestrator"
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.loop.config import LoopConfig
+
+    return config_schema_of(LoopConfig)
+
+
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
     """Mount the orchestrator; settings as in `LoopConfig`.
 

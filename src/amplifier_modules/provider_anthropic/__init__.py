@@ -11,6 +11,14 @@ __amplifier_module_type__ = "provider"
 logger = logging.getLogger(__name__)
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules.provider_anthropic.config import AnthropicConfig
+
+    return config_schema_of(AnthropicConfig)
+
+
 async def mount(
     coordinator: Any, config: dict[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]] | None:

@@ -19,6 +19,7 @@ from amplifier_modules._shared.provider_base import HTTPProviderConfig
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
+ThinkingType = Literal["adaptive", "enabled", "disabled"]
 
 
 class ThinkingConfig(BaseModel):
@@ -39,7 +40,7 @@ class ThinkingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     enabled: bool = True
-    type: Literal["adaptive", "enabled", "disabled"] | None = None
+    type: ThinkingType | None = None
     budget_tokens: int | None = Field(default=None, ge=1024)
     display: Literal["summarized", "omitted"] = "summarized"
     drop_changed: bool = True
@@ -72,11 +73,12 @@ class AnthropicConfig(HTTPProviderConfig):
     ANTHROPIC_BASE_URL where they are not set here.
 
     Attributes:
+        thinking: Whether the model thinks first: true, false, `adaptive` or details.
         auth_token: Bearer token, instead of a key.
         max_tokens: Longest answer; by default 32,000 or what the model can, whichever is less.
         effort: How much the model puts into an answer, for models that know efforts.
         prompt_caching: Off, on, or how long the cache keeps a prompt (on is 5 minutes).
-        beta: Names for the `anthropic-beta` header.
+        beta: Names for the `anthropic-beta` header, as a list or with commas between them.
         api_version: The `anthropic-version` header; by default the newest that takes the request.
         transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
             Google Vertex AI through the `anthropic` SDK (extras `bedrock` and `vertex`).
@@ -91,10 +93,18 @@ class AnthropicConfig(HTTPProviderConfig):
     # The API sends pings while the model is busy, so a long silence means a dead connection.
     idle_timeout: float = Field(default=120.0, gt=0, description="Longest silence, in seconds.")
     temperature: float | None = Field(default=None, ge=0, le=1)
-    thinking: Annotated[ThinkingConfig | None, BeforeValidator(_spelled_out)] = None
+    thinking: Annotated[
+        ThinkingConfig | None,
+        BeforeValidator(
+            _spelled_out,
+            json_schema_input_type=ThinkingConfig | bool | ThinkingType | None,
+        ),
+    ] = None
     effort: Effort | None = None
     prompt_caching: bool | Literal["5m", "1h"] = True
-    beta: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list[str])
+    beta: Annotated[
+        list[str], BeforeValidator(_as_list, json_schema_input_type=list[str] | str)
+    ] = Field(default_factory=list[str])
     api_version: str | None = None
     transport: Literal["http", "bedrock", "vertex"] = "http"
     region: str | None = None

@@ -13,9 +13,16 @@ from amplifier_modules._shared.provider_base import HTTPProviderConfig
 class LocalConfig(BaseModel):
     """What a mount plan may say to provider-local.
 
-    `model` is an id of the catalogue or the path of a GGUF file. `tool_calling` says how tools are
-    called: ``json`` by constrained output, ``native`` by the model's own chat template, ``off`` not
-    at all; ``auto`` does what is known to work with the model.
+    Attributes:
+        model: An id of the catalogue or the path of a GGUF file (also `default_model`); by
+            default the catalogue's first.
+        gpu_layers: Layers of the model that are computed on a GPU.
+        temperature: How freely the model chooses its words; 0 is least.
+        top_p: Share of the likeliest words the model chooses from.
+        tool_calling: How tools are called: ``json`` by constrained output, ``native`` by the
+            model's own chat template, ``off`` not at all; ``auto`` does what is known to work
+            with the model.
+        max_retries: Further attempts after a failure that may pass; 0 for none.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -102,6 +102,11 @@ class Reply(_Settings):
     delay: float | None = Field(default=None, ge=0)
     error: Fault | None = None
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        """The mapping, or the text alone."""
+        return {"anyOf": [handler(core), {"type": "string"}]}
+
     @model_validator(mode="before")
     @classmethod
     def _text_alone(cls, value: Any) -> Any:

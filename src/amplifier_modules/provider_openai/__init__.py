@@ -8,6 +8,14 @@ from typing import Any
 __amplifier_module_type__ = "provider"
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules.provider_openai.config import OpenAIConfig
+
+    return config_schema_of(OpenAIConfig)
+
+
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]] | None:

@@ -14,6 +14,11 @@ class OpenAIConfig(HTTPProviderConfig):
 
     `base_url` may come with or without ``/v1``. With an address that is not OpenAI's no key is
     needed, and without a `model` the first one the server lists is asked.
+
+    Attributes:
+        reasoning_effort: How much a reasoning model thinks, in the service's own words.
+        organization: Organization the calls are counted to.
+        project: Project the calls are counted to.
     """
 
     reasoning_effort: str | None = None

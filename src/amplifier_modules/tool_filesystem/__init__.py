@@ -8,6 +8,14 @@ from typing import Any
 __amplifier_module_type__ = "tool"
 
 
+def config_schema() -> dict[str, Any]:
+    """What `mount` takes as config, as JSON Schema."""
+    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules.tool_filesystem.config import FilesystemConfig
+
+    return config_schema_of(FilesystemConfig)
+
+
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
     """Mount `read_file`, `write_file`, `edit_file` and `list_directory`.
 

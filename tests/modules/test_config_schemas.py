@@ -1,0 +1,136 @@
+"""`config_schema()` of every bundled module: true to what `mount` takes, and good to read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import jsonschema
+import pytest
+
+from amplifier_core.testing import MockCoordinator
+
+BUNDLED = {
+    point.name: point.value.partition(":")[0]
+    for point in entry_points(group="amplifier.modules")
+    if point.value.startswith("amplifier_modules.")
+}
+
+
+def schema_of(module_id: str) -> dict[str, Any]:
+    return import_module(BUNDLED[module_id]).config_schema()
+
+
+async def mount(module_id: str, config: dict[str, Any]) -> None:
+    cleanup = await import_module(BUNDLED[module_id]).mount(MockCoordinator(), config)
+    if cleanup is not None and (pending := cleanup()) is not None:
+        await pending
+
+
+def objects(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from objects(item, path)
+    elif isinstance(schema, dict):
+        if "properties" in schema:
+            yield path, schema
+        for key, value in schema.items():
+            if key != "default":
+                yield from objects(value, f"{path}/{key}")
+
+
+@pytest.mark.parametrize("module_id", BUNDLED)
+def test_the_schema_is_valid_and_says_what_each_key_means(module_id: str) -> None:
+    schema = schema_of(module_id)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["type"] == "object"
+    for path, part in objects(schema, module_id):
+        assert part["additionalProperties"] is False, path
+        for key, rule in part["properties"].items():
+            assert rule.get("description"), f"{path}: {key} has no description"
+            assert "default" in rule or key in part["required"], f"{path}: {key} has no default"
+
+
+@pytest.mark.parametrize("module_id", BUNDLED)
+async def test_every_default_is_what_mount_takes(module_id: str) -> None:
+    schema = schema_of(module_id)
+    for key, rule in schema["properties"].items():
+        config = {key: rule["default"]}
+        jsonschema.validate(config, schema)
+        await mount(module_id, config)
+
+
+@pytest.mark.parametrize("module_id", BUNDLED)
+async def test_what_the_schema_does_not_know_is_refused_with_the_nearest_key(
+    module_id: str,
+) -> None:
+    key = sorted(schema_of(module_id)["properties"])[0]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({f"{key}x": 1}, schema_of(module_id))
+    with pytest.raises(ValueError, match=f"did you mean '{key}'"):
+        await mount(module_id, {f"{key}x": 1})
+
+
+SHORT_FORMS = [
+    ("provider-anthropic", {"thinking": True}),
+    ("provider-anthropic", {"thinking": "adaptive"}),
+    ("provider-anthropic", {"thinking": {"budget_tokens": 2048}}),
+    ("provider-anthropic", {"beta": "one, two"}),
+    ("provider-anthropic", {"default_model": "some-model"}),
+    ("provider-mock", {"replies": ["hello", {"text": "there"}]}),
+    ("provider-mock", {"replies": [{"tool_calls": [{"name": "t", "arguments": {}}]}]}),
+    ("context-simple", {"compact_threshold": 0.5}),
+    ("hooks-logging", {"events": {"include": ["tool:*"]}}),
+]
+
+
+@pytest.mark.parametrize(("module_id", "config"), SHORT_FORMS, ids=lambda value: str(value)[:50])
+async def test_short_forms_and_other_spellings_are_in_the_schema(
+    module_id: str, config: dict[str, Any]
+) -> None:
+    jsonschema.validate(config, schema_of(module_id))
+    await mount(module_id, config)
+
+
+WRONG = [
+    ("loop-streaming", {"max_iterations": -2}),
+    ("loop-basic", {"parallel_tools": "sometimes"}),
+    ("context-simple", {"strategy": "summarise"}),
+    ("context-simple", {"compaction_threshold": 1.5}),
+    ("provider-anthropic", {"thinking": "much"}),
+    ("provider-anthropic", {"thinking": {"budgets": 1}}),
+    ("provider-mock", {"replies": [{"txt": "hello"}]}),
+    ("tool-bash", {"timeout": 0}),
+    ("tool-filesystem", {"allowed_read_paths": "src"}),
+    ("hooks-logging", {"events": {"only": []}}),
+]
+
+
+@pytest.mark.parametrize(("module_id", "config"), WRONG, ids=lambda value: str(value)[:50])
+async def test_what_mount_refuses_the_schema_refuses(
+    module_id: str, config: dict[str, Any]
+) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, schema_of(module_id))
+    with pytest.raises(ValueError, match="config is not valid"):
+        await mount(module_id, config)
+
+
+def test_secrets_are_marked() -> None:
+    rule = schema_of("provider-anthropic")["properties"]["api_key"]
+    assert any(part.get("writeOnly") for part in rule["anyOf"])
+
+
+def test_importing_a_module_does_not_build_schemas() -> None:
+    code = (
+        "import sys, json, importlib\n"
+        f"for name in {list(BUNDLED.values())!r}: importlib.import_module(name)\n"
+        "print(json.dumps([n for n in sys.modules if 'json_schema' in n or 'config_schema' in n]))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "amplifier_modules._shared.config_schema" not in json.loads(out.stdout)
