@@ -1,0 +1,185 @@
+"""The lock of a plan: what each of its modules was, exactly, when the lock was written.
+
+    plan.yaml → plan.lock.json                     beside the plan
+    <project>/locks/NAME.lock.json                 profile of a project
+    <configuration>/locks/NAME.lock.json           any other profile
+
+The file is JSON with sorted keys, so that it reads well as a diff. Passwords are masked in it,
+and a folder stands in it as the plan names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from amplifier_app import paths
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan import ResolvedPlan
+
+FORMAT = "amplifier-lock"
+VERSION = 1
+SUFFIX = ".lock.json"
+
+_Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+_Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+
+
+class LockEntry(BaseModel):
+    """One module.
+
+    Attributes:
+        kind: How it comes: git, folder, archive, package, bundled, installed.
+        source: The source text as written, passwords masked; None if there is none.
+        commit: The full commit of a git source.
+        content: Hash of its files, for what does not come from a distribution.
+        archive: Hash of an archive's bytes.
+        distribution: The distribution it is in, for what comes from one.
+        version: The version of that distribution.
+        requirements: Name → version of what was installed for it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    kind: Literal["bundled", "installed", "folder", "git", "archive", "package"]
+    source: str | None = None
+    commit: _Commit | None = None
+    content: _Digest | None = None
+    archive: _Digest | None = None
+    distribution: str | None = None
+    version: str | None = None
+    requirements: Mapping[str, str] = Field(default_factory=dict)
+
+
+class Lock(BaseModel):
+    """What a plan's modules are locked to.
+
+    Attributes:
+        plan: The name of the plan it was made for.
+        modules: Module id → entry.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    plan: str
+    modules: Mapping[str, LockEntry] = Field(default_factory=dict)
+
+    def entry(self, module_id: str) -> LockEntry | None:
+        """What a module is locked to; None if the lock does not know it."""
+        return self.modules.get(module_id)
+
+    @classmethod
+    def read(cls, path: Path) -> Lock:
+        """
+        Raises:
+            ConfigError: The file is not there, damaged, something else, or of a newer program.
+        """
+        at = Location(str(path))
+        try:
+            data = json.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise ConfigError(
+                "there is no such lock", hint="write it with: amplifier plan lock", location=at
+            ) from error
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"cannot read the lock: {reason}", location=at) from error
+        except (ValueError, RecursionError) as error:
+            raise _damaged(_syntax(error), path, error) from error
+        return cls._of(data, path)
+
+    @classmethod
+    def _of(cls, data: Any, path: Path) -> Lock:
+        at = Location(str(path))
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ConfigError(
+                "this is not a lock of Amplifier", hint="name another file", location=at
+            )
+        version = data.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise ConfigError(
+                f"the lock has format version {version}, and this program knows {VERSION}",
+                hint="update Amplifier, or write the lock anew: remove it, then 'amplifier plan lock'",
+                location=at,
+            )
+        if version != VERSION:
+            raise _damaged(f"its format version is {version!r}", path)
+        body = {key: value for key, value in data.items() if key not in ("format", "version")}
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise _damaged(f"{where}: {first['msg'].lower()}", path, error) from error
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        data = {"format": FORMAT, "version": VERSION, **self.model_dump(exclude_none=True)}
+        return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all; its folder is made if it is not there.
+
+        Raises:
+            ConfigError: It cannot be written; what was there is still there.
+        """
+        # What a link leads to is the file that is meant.
+        target = Path(os.path.realpath(path))
+        staged = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(staged, "x", encoding="utf-8") as file:
+                if target.exists():
+                    staged.chmod(target.stat().st_mode & 0o777)
+                file.write(self.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                staged.unlink()
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(
+                f"cannot write the lock: {reason}", location=Location(str(path))
+            ) from error
+
+
+def lock_path_for(plan: ResolvedPlan) -> Path:
+    """Where the lock of a plan is, or would be."""
+    file = Path(plan.merged.chain[0]).absolute()
+    name = f"{re.sub(r'[.](ya?ml|md)$', '', file.name)}{SUFFIX}"
+    for profiles, home in _homes(plan):
+        if file.parent == profiles.absolute():
+            return home / "locks" / name
+    return file.with_name(name)
+
+
+def _homes(plan: ResolvedPlan) -> list[tuple[Path, Path]]:
+    """Folders of profiles, each with the folder that has their locks."""
+    project: Path | None = getattr(plan, "project", None)
+    homes = [
+        (paths.user_profiles_dir(), paths.config_dir()),
+        (paths.packaged_profiles_dir(), paths.config_dir()),
+    ]
+    return homes if project is None else [(project / "profiles", project), *homes]
+
+
+def _syntax(error: BaseException) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg.lower()}"
+    return "it is not JSON"
+
+
+def _damaged(what: str, path: Path, cause: BaseException | None = None) -> ConfigError:
+    return ConfigError(
+        f"the lock is damaged: {what}",
+        hint="take it from version control, or remove it and write it anew: amplifier plan lock",
+        location=Location(str(path)),
+    )
