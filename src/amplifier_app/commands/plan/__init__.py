@@ -14,6 +14,7 @@ class PlanCommands(LazyGroup):
 
     package: ClassVar[str] = "amplifier_app.commands.plan"
     table: ClassVar[dict[str, str]] = {
+        "schema": "Print the JSON Schema of plans, for editors.",
         "show": "Show the plan with everything it extends; secrets are masked.",
     }
 
