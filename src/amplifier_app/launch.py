@@ -281,7 +281,8 @@ def _tell_pick(
     facts = session.facts
     picked = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
     key = session.credential_variable()
-    why = f"{key} is set" if key else "; ".join(entry.reason for entry in plan.dropped)
+    verb = "stored" if key in session.stored_keys else "set"
+    why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
     renderer.notice(
         f"using {picked} because {why}; change with --provider, --model or --profile",
         "info",

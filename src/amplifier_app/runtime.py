@@ -9,7 +9,7 @@ import shutil
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
-from amplifier_app import paths
+from amplifier_app import keys, paths
 from amplifier_app.errors import AppError, ConfigError, ModuleError, SessionError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Level, Renderer, SessionFacts
@@ -92,6 +92,7 @@ class OpenSession:
         session: The kernel's session.
         saved: Where it is saved; None with ``save=False``.
         facts: What is worth saying about it.
+        stored_keys: The variables that are set because their keys are stored.
         usage: Tokens and cost of all turns since it was opened.
         turn: The last turn, whole or cut short.
     """
@@ -118,6 +119,7 @@ class OpenSession:
             is_resumed=resumed,
         )
         self.facts: SessionFacts
+        self.stored_keys: tuple[str, ...] = ()
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN
         self._recorder = TurnRecorder()
@@ -169,6 +171,8 @@ class OpenSession:
         resolver = AppModuleSourceResolver()
         await resolver.prefetch(self.session.config)
         await coordinator.mount("module-source-resolver", resolver)
+        # Only now: what fetched the modules has no use for keys.
+        self._use_stored_keys()
         try:
             await self.session.initialize()
         except AppError:
@@ -181,6 +185,13 @@ class OpenSession:
         await self._restore()
         self.facts = self._describe()
         self._renderer.session_opened(self.facts)
+
+    def _use_stored_keys(self) -> None:
+        filled = keys.fill_environment()
+        self.stored_keys = filled.added
+        self.session.coordinator.register_capability("secrets.variables", filled.secret)
+        for problem in filled.problems:
+            self._renderer.notice(problem, "warning", "session")
 
     def _listen(self) -> None:
         hooks = self.session.coordinator.hooks

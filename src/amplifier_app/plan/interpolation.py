@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from amplifier_app.errors import Location
+from amplifier_app.keys import Environment
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import plain_scalar
@@ -43,7 +44,8 @@ def _fill_scalar(node: Scalar, environ: Mapping[str, str], problems: Problems) -
         return Scalar(value, node.at, plain=False)
     if node.plain and filler.whole_default is not None:
         value = _typed(str(value), filler.whole_default)
-    secret = any(is_secret_name(name) for name in filler.names)
+    stored = environ.secret if isinstance(environ, Environment) else ()
+    secret = any(name in stored or is_secret_name(name) for name in filler.names)
     return Scalar(value, node.at, plain=False, expression=node.value, secret=secret)
 
 

@@ -7,12 +7,12 @@ ResolvedPlan                conditions and variables  (environment: told when fi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_app import keys
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
@@ -37,7 +37,7 @@ class ResolvedPlan:
         merged: The plan as the files say it.
         chosen: What `--provider`, `--model` and `--set` ask for.
         environ: What variables and conditions are read from; the process's own
-            environment at the time of reading by default.
+            environment and the stored keys at the time of reading by default.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ def apply_overrides(
 
 
 def _resolve(plan: ResolvedPlan) -> _Resolution:
-    environ = os.environ if plan.environ is None else plan.environ
+    environ = keys.environment() if plan.environ is None else plan.environ
     chosen = plan.chosen
     problems = Problems()
     tree = plan.merged.document

@@ -41,7 +41,12 @@ async def mount(
     if path is None:
         logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)
         return None
-    log = EventLog(path, settings, session_id=coordinator.session_id)
+    log = EventLog(
+        path,
+        settings,
+        session_id=coordinator.session_id,
+        secret_names=coordinator.get_capability("secrets.variables") or (),
+    )
     log.listen(coordinator.hooks, ALL_EVENTS)
     coordinator.register_capability(CAPABILITY, log)
     return log.close

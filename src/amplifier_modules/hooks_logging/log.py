@@ -50,13 +50,20 @@ class EventLog:
         path: The file.
         config: What to write and how.
         session_id: For events that do not carry one.
+        secret_names: Environment variables whose values are blanked, whatever they are called.
     """
 
-    def __init__(self, path: Path, config: LoggingConfig, session_id: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: LoggingConfig,
+        session_id: str = "",
+        secret_names: Iterable[str] = (),
+    ) -> None:
         self._path = path
         self._config = config
         self._session_id = session_id
-        self._secrets = secrets_in()
+        self._secrets = secrets_in(names=secret_names)
         self._file: int | None = None
         self._torn = False
         self._closed = False

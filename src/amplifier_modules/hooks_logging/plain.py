@@ -23,13 +23,16 @@ _SECRET_NAME = re.compile(
 _SHORTEST_SECRET = 8
 
 
-def secrets_in(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Values of environment variables that are named like secrets, longest first."""
+def secrets_in(
+    environment: Mapping[str, str] | None = None, names: Iterable[str] = ()
+) -> list[str]:
+    """Values of environment variables that are among `names` or named like secrets, longest first."""
     variables = os.environ if environment is None else environment
+    known = set(names)
     found = {
         value
         for name, value in variables.items()
-        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name.upper())
+        if len(value) >= _SHORTEST_SECRET and (name in known or _SECRET_NAME.search(name.upper()))
     }
     return sorted(found, key=len, reverse=True)
 

@@ -23,20 +23,29 @@ _SHORTEST_SECRET = 8
 
 
 def command_environment(
-    own: Mapping[str, str], *, secrets: Iterable[str], passthrough: Iterable[str]
+    own: Mapping[str, str],
+    *,
+    secrets: Iterable[str],
+    passthrough: Iterable[str],
+    secret_names: Iterable[str] = (),
 ) -> dict[str, str]:
     """The variables of `own` a command gets.
 
-    Left out are those whose name says secret (`*_API_KEY`, `*_TOKEN`, `*_SECRET` and the like) and
-    those with one of `secrets` in their value, unless `passthrough` names them.
+    Left out are those whose name says secret (`*_API_KEY`, `*_TOKEN`, `*_SECRET` and the like),
+    those of `secret_names`, and those with one of `secrets` or the value of one of `secret_names`
+    in their value, unless `passthrough` names them.
     """
     kept = list(passthrough)
-    values = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+    named = set(secret_names)
+    known = [*secrets, *(own[name] for name in named if name in own)]
+    values = [secret for secret in known if len(secret) >= _SHORTEST_SECRET]
     return {
         name: value
         for name, value in own.items()
         if any(fnmatchcase(name, pattern) for pattern in kept)
-        or not (_SECRET_NAME.search(name) or any(secret in value for secret in values))
+        or not (
+            name in named or _SECRET_NAME.search(name) or any(secret in value for secret in values)
+        )
     }
 
 

@@ -147,6 +147,7 @@ class BashTool:
         environment = command_environment(
             os.environ,
             secrets=configured_secrets(self._coordinator.config),
+            secret_names=self._coordinator.get_capability("secrets.variables") or (),
             passthrough=self._config.env_passthrough,
         )
         for name in _NOT_PASSED_ON:
