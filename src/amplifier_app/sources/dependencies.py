@@ -57,7 +57,7 @@ class DependencyCache:
             return None
         settings = _uv_settings(layout.project_file)
         home = self._root / _key(required, settings, layout)
-        present = _distributions(sys.path)
+        present = distributions(sys.path)
         if not _fits(home, present):
             with locked(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
@@ -164,7 +164,7 @@ def _is_there(requirement: str) -> bool:
     return wanted.specifier.contains(version, prereleases=True)
 
 
-def _distributions(folders: Iterable[str]) -> dict[str, str]:
+def distributions(folders: Iterable[str]) -> dict[str, str]:
     """Name → version of what is installed in these folders, by the names of its metadata."""
     found: dict[str, str] = {}
     for folder in folders:
@@ -184,5 +184,5 @@ def _fits(home: Path, present: dict[str, str]) -> bool:
     """Whether a folder is there and has nothing in another version than the environment."""
     if not home.is_dir():
         return False
-    inside = _distributions([str(home)])
+    inside = distributions([str(home)])
     return all(present.get(name, version) == version for name, version in inside.items())

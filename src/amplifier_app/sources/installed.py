@@ -108,8 +108,13 @@ def by_convention(module_id: str) -> str | None:
     """The entry point of `amplifier_module_<id>`, if such a package can be imported."""
     from importlib.util import find_spec
 
-    name = f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
+    name = conventional_name(module_id)
     return f"{name}:mount" if find_spec(name) is not None else None
+
+
+def conventional_name(module_id: str) -> str:
+    """The package of a module that nothing declares."""
+    return f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
 
 
 def normalised(name: str) -> str:

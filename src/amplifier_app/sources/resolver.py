@@ -1,76 +1,30 @@
-"""Where each module of a plan comes from: the kernel's resolver (Module Source Protocol).
+"""The kernel's resolver (Module Source Protocol): where each module of a session comes from.
 
-a source in the plan    folder · git · installed package
-else                    bundled · installed entry point · package `amplifier_module_<id>`
+places.py      which source it is: the first place that has one
+fetching.py    that source → files on this machine
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from amplifier_app import paths
+from amplifier_app.errors import Location
 from amplifier_app.sources import installed
-from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.layout import find_layout
-from amplifier_app.sources.spec import (
-    FolderSource,
-    GitSource,
-    PackageSource,
-    SourceSyntaxError,
-    parse_source,
-)
-from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+from amplifier_app.sources.places import Candidate, Override, Places, variable_of
+from amplifier_app.sources.resolved import Considered, ResolvedSource
+from amplifier_core.module_sources import ModuleNotFoundError
 
-Kind = Literal["bundled", "installed", "folder", "git", "package"]
+if TYPE_CHECKING:
+    from amplifier_app.sources.fetching import Fetcher
 
-
-class ResolvedSource(ModuleSource):
-    """A module that is there and can be imported.
-
-    Args:
-        kind: How it was found.
-        text: What it was found as, for a person: a path, a URL, a distribution.
-        folder: What goes on `sys.path`, or the package itself if there is no entry point.
-        entry_point: `"package:mount"`, if it is known.
-        import_paths: Further folders, for the end of `sys.path`.
-        commit: The full commit of a git source.
-    """
-
-    def __init__(
-        self,
-        kind: Kind,
-        text: str,
-        *,
-        folder: Path | None = None,
-        entry_point: str | None = None,
-        import_paths: tuple[Path, ...] = (),
-        commit: str | None = None,
-    ) -> None:
-        self.kind: Kind = kind
-        self.text = text
-        self.entry_point = entry_point
-        self.import_paths = import_paths
-        self.commit = commit
-        self.installed = folder is None
-        self._folder = folder
-
-    def resolve(self) -> Path:
-        """
-        Raises:
-            ModuleNotFoundError: The package of an installed module cannot be found.
-        """
-        if self._folder is not None:
-            return self._folder
-        return _package_folder(self.entry_point or "")
-
-    def __repr__(self) -> str:
-        return f"ResolvedSource({self.kind!r}, {self.text!r}, entry_point={self.entry_point!r})"
+__all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
 
 
 class AppModuleSourceResolver:
@@ -79,20 +33,38 @@ class AppModuleSourceResolver:
     Args:
         folder: Where relative paths start; those of a plan are absolute already.
         cache: The folder of what was fetched, `paths.cache_dir()` by default.
+        environ: Where `AMPLIFIER_MODULE_<ID>` is looked for, by default our own environment.
+        workspace: The `modules` folder of a trusted project.
+        overrides: Module id → the source that settings name.
+        origin: Where a module with this source stands in the plan, for messages.
+        offline: Whether nothing but the cache may be used.
+
+    Attributes:
+        offline: As given.
     """
 
-    def __init__(self, folder: Path | None = None, cache: Path | None = None) -> None:
-        self._folder = folder
-        self._cache = cache
+    def __init__(
+        self,
+        folder: Path | None = None,
+        cache: Path | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        workspace: Path | None = None,
+        overrides: Mapping[str, Override] | None = None,
+        origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
+        offline: bool = False,
+    ) -> None:
+        self._places = Places(
+            os.environ if environ is None else environ, workspace, overrides, origin
+        )
+        self.offline = offline
+        self._fetching = (folder, cache)
         self._resolved: dict[tuple[str, str | None], ResolvedSource] = {}
-        self._commits: dict[tuple[str, str | None], str] = {}
-        self._lock = threading.Lock()
-        self._repositories: dict[str, threading.Lock] = {}
 
     def resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:
-        """The source of a module; git sources are fetched before this returns.
+        """The source of a module; what is not on this machine is fetched before this returns.
 
         Args:
             module_id: What the plan calls the module.
@@ -101,20 +73,26 @@ class AppModuleSourceResolver:
 
         Raises:
             ModuleNotFoundError: The plan names no source, and nothing here is called so.
-            SourceError: The source the plan names cannot be had.
+            SourceError: The source that was named cannot be had; it says where it was named.
         """
-        return self._resolve(module_id, _hint(module_id, source_hint, profile_hint), None)
+        hint = _hint(module_id, source_hint, profile_hint)
+        known = self._resolved.get((module_id, hint))
+        return known or self._resolve(module_id, hint, self._choose(module_id, hint), None)
 
     async def async_resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:
         """`resolve` without blocking the event loop; cancelling it ends what fetches."""
         hint = _hint(module_id, source_hint, profile_hint)
-        if hint is None or (module_id, hint) in self._resolved:
-            return self._resolve(module_id, hint, None)
+        known = self._resolved.get((module_id, hint))
+        if known is not None:
+            return known
+        chosen = self._choose(module_id, hint)
+        if chosen.source is None:
+            return self._resolve(module_id, hint, chosen, None)
         stop = threading.Event()
         try:
-            return await asyncio.to_thread(self._resolve, module_id, hint, stop)
+            return await asyncio.to_thread(self._resolve, module_id, hint, chosen, stop)
         except asyncio.CancelledError:
             stop.set()
             raise
@@ -130,132 +108,73 @@ class AppModuleSourceResolver:
             *(self.async_resolve(module_id, source) for module_id, source in wanted),
             return_exceptions=True,
         )
-        failures: list[tuple[str, BaseException]] = []
-        for (module_id, _), result in zip(wanted, results, strict=True):
+        failures: list[SourceError] = []
+        for (module_id, hint), result in zip(wanted, results, strict=True):
             if isinstance(result, (SourceError, ModuleNotFoundError)):
-                failures.append((module_id, result))
+                failures.append(self._of_module(module_id, hint, result))
             elif isinstance(result, BaseException):
                 raise result
         if len(failures) == 1:
-            module_id, failure = failures[0]
-            hint = failure.hint if isinstance(failure, SourceError) else None
-            raise SourceError(f"{module_id}: {_message(failure)}", hint=hint)
+            raise failures[0]
         if failures:
-            listed = "\n".join(f"{module_id}: {failure}" for module_id, failure in failures)
+            listed = "\n".join(map(str, failures))
             raise SourceError(f"{len(failures)} modules cannot be had:\n{listed}")
 
-    # -- the order -------------------------------------------------------------------
+    def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
+        """The failure with the module's name and the place that has to be mended."""
+        if not isinstance(failure, SourceError):
+            return SourceError(
+                f"{module_id}: {failure}", location=self._places.origin(module_id, hint)
+            )
+        location = failure.location or self._places.origin(module_id, hint)
+        return SourceError(f"{module_id}: {failure.message}", hint=failure.hint, location=location)
+
+    @cached_property
+    def _fetcher(self) -> Fetcher:
+        # A session of nothing but bundled modules does without git, uv and what they need.
+        from amplifier_app.sources.fetching import Fetcher
+
+        return Fetcher(*self._fetching, offline=self.offline)
+
+    def _choose(self, module_id: str, hint: str | None) -> Candidate:
+        chosen = next(self._places.candidates(module_id, hint), None)
+        if chosen is None:
+            raise ModuleNotFoundError(_not_found(module_id))
+        if chosen.source is not None:
+            _ = self._fetcher  # made here, as threads that fetch share the one there is
+        return chosen
 
     def _resolve(
-        self, module_id: str, hint: str | None, stop: threading.Event | None
+        self, module_id: str, hint: str | None, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:
-        key = (module_id, hint)
-        known = self._resolved.get(key)
-        if known is None:
-            known = self._find(module_id) if hint is None else self._fetch(module_id, hint, stop)
-            self._resolved[key] = known
-        return known
+        def look_around() -> tuple[Considered, ...]:
+            return self._places.considered(module_id, hint)
 
-    def _find(self, module_id: str) -> ResolvedSource:
-        own = installed.bundled().get(module_id)
-        if own is not None:
-            return ResolvedSource("bundled", own.distribution, entry_point=own.entry_point)
-        for found in installed.installed(module_id):
-            text = f"{found.distribution} {found.version}"
-            return ResolvedSource("installed", text, entry_point=found.entry_point)
-        conventional = installed.by_convention(module_id)
-        if conventional is not None:
-            text = conventional.partition(":")[0]
-            return ResolvedSource("installed", text, entry_point=conventional)
-        raise ModuleNotFoundError(_not_found(module_id))
-
-    def _fetch(self, module_id: str, hint: str, stop: threading.Event | None) -> ResolvedSource:
-        try:
-            source = parse_source(hint, self._folder or Path.cwd())
-        except SourceSyntaxError as error:
-            raise SourceError(error.message, hint=error.hint) from error
-        if isinstance(source, PackageSource):
-            return _from_package(module_id, source)
-        if isinstance(source, FolderSource):
-            return self._from_folder(module_id, source.path, "folder", source.text, None, stop)
-        return self._from_git(module_id, source, stop)
-
-    # -- kinds of sources ------------------------------------------------------------
-
-    def _from_git(
-        self, module_id: str, source: GitSource, stop: threading.Event | None
-    ) -> ResolvedSource:
-        cache = GitCache((self._cache or paths.cache_dir()) / "git")
-        with self._lock:
-            one_at_a_time = self._repositories.setdefault(source.url, threading.Lock())
-        # Modules of one repository share the look-up and the fetch.
-        with one_at_a_time:
-            key = (source.url, source.ref)
-            if key not in self._commits:
-                self._commits[key] = cache.look_up(source, stop=stop)
-            checkout = cache.fetch(source, commit=self._commits[key], stop=stop)
-        return self._from_folder(
-            module_id, checkout.folder, "git", source.shown, checkout.commit, stop
-        )
-
-    def _from_folder(
-        self,
-        module_id: str,
-        path: Path,
-        kind: Kind,
-        text: str,
-        commit: str | None,
-        stop: threading.Event | None,
-    ) -> ResolvedSource:
-        layout = find_layout(path, module_id)
-        cache = DependencyCache((self._cache or paths.cache_dir()) / "dependencies")
-        required = cache.folder_for(layout, stop=stop)
-        return ResolvedSource(
-            kind,
-            text,
-            folder=layout.folder,
-            entry_point=layout.entry_point,
-            import_paths=() if required is None else (required,),
-            commit=commit,
-        )
+        if chosen.source is None:
+            found = ResolvedSource(
+                "bundled" if chosen.place == "bundled" else "installed",
+                chosen.text,
+                entry_point=chosen.entry_point,
+                version=chosen.version,
+                place=chosen.place,
+                look_around=look_around,
+            )
+        else:
+            try:
+                found = self._fetcher.fetch(module_id, chosen.source, stop)
+            except SourceError as error:
+                raise _told_where(error, module_id, chosen) from error
+            found.place, found.look_around = chosen.place, look_around
+        self._resolved[module_id, hint] = found
+        return found
 
 
-def _from_package(module_id: str, source: PackageSource) -> ResolvedSource:
-    points = installed.installed_in(source.name)
-    if points is None:
-        name = source.name.replace("-", "_")
-        if _is_importable(name):
-            return ResolvedSource("package", name, entry_point=f"{name}:mount")
-        raise SourceError(
-            f"the package {source.name!r} is not installed",
-            hint=f"install it beside Amplifier, or for a folder write './{source.name}'",
-        )
-    by_id = {point.module_id: point for point in points}
-    chosen = by_id.get(module_id) or (points[0] if len(points) == 1 else None)
-    if chosen is not None:
-        text = f"{chosen.distribution} {chosen.version}"
-        return ResolvedSource("package", text, entry_point=chosen.entry_point)
-    conventional = installed.by_convention(module_id)
-    if not points and conventional is not None:
-        return ResolvedSource("package", source.name, entry_point=conventional)
-    offers = f"only {', '.join(sorted(by_id))}" if by_id else "no modules at all"
-    raise SourceError(f"the package {source.name!r} offers {offers}, and not {module_id!r}")
-
-
-def _is_importable(name: str) -> bool:
-    from importlib.util import find_spec
-
-    return name.isidentifier() and find_spec(name) is not None
-
-
-def _package_folder(entry_point: str) -> Path:
-    from importlib.util import find_spec
-
-    name = entry_point.partition(":")[0]
-    spec = find_spec(name)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"the package {name!r} is not installed")
-    return Path(spec.origin).parent
+def _told_where(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:
+    """The error with where the source was named, if that is not the plan."""
+    if chosen.place == "environment":
+        message = f"{variable_of(module_id)}: {error.message}"
+        return SourceError(message, hint=error.hint)
+    return SourceError(error.message, hint=error.hint, location=chosen.at)
 
 
 def _hint(module_id: str, source_hint: Any, profile_hint: Any) -> str | None:
@@ -275,10 +194,6 @@ def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
             yield entry, None
         else:
             yield entry["module"], entry.get("source")
-
-
-def _message(failure: BaseException) -> str:
-    return failure.message if isinstance(failure, SourceError) else str(failure)
 
 
 def _not_found(module_id: str) -> str:

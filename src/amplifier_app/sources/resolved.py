@@ -1,0 +1,122 @@
+"""A module that was found: where it comes from, and what else was looked at on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+
+Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
+
+Place = Literal[
+    "environment", "workspace", "settings", "plan", "bundled", "installed", "convention"
+]
+"""Where a module is looked for, in this order; see `amplifier_app.sources.places`."""
+
+
+class Considered(NamedTuple):
+    """One place a module was looked for in.
+
+    Attributes:
+        place: Which.
+        found: What is there; None if nothing is.
+        reason: Why it was chosen or not, a few words.
+        chosen: Whether the module comes from here.
+    """
+
+    place: Place
+    found: str | None
+    reason: str
+    chosen: bool = False
+
+
+class ResolvedSource(ModuleSource):
+    """A module that is there and can be imported.
+
+    Args:
+        kind: How it came.
+        text: What it came as, for a person: a path, a URL, a distribution.
+        folder: What goes on `sys.path`, or the package itself if there is no entry point.
+        root: What the source consists of, for its content hash; by default the package.
+        entry_point: `"package:mount"`, if it is known.
+        import_paths: Further folders, for the end of `sys.path`.
+        commit: The full commit of a git source.
+        version: The version of a distribution.
+        place: Where it was found.
+        look_around: Gives `considered`; called when somebody asks.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        text: str,
+        *,
+        folder: Path | None = None,
+        root: Path | None = None,
+        entry_point: str | None = None,
+        import_paths: tuple[Path, ...] = (),
+        commit: str | None = None,
+        version: str | None = None,
+        place: Place = "plan",
+        look_around: Callable[[], tuple[Considered, ...]] = tuple,
+    ) -> None:
+        self.kind: Kind = kind
+        self.text = text
+        self.entry_point = entry_point
+        self.import_paths = import_paths
+        self.commit = commit
+        self.version = version
+        self.place: Place = place
+        self.installed = folder is None
+        self._folder = folder
+        self._root = root or folder
+        self.look_around = look_around
+
+    def resolve(self) -> Path:
+        """
+        Raises:
+            ModuleNotFoundError: The package of an installed module cannot be found.
+        """
+        if self._folder is not None:
+            return self._folder
+        return _package_folder(self.entry_point or "")
+
+    @cached_property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every place in the order they are looked in, the chosen one among them."""
+        return self.look_around()
+
+    @cached_property
+    def content_hash(self) -> str:
+        """`"sha256:…"` of its files; see `amplifier_app.sources.hashing`.
+
+        Raises:
+            ModuleNotFoundError: The package of an installed module cannot be found.
+            OSError: A file cannot be read.
+        """
+        from amplifier_app.sources.hashing import content_hash
+
+        return content_hash(self._root or self.resolve())
+
+    @property
+    def requirements(self) -> Mapping[str, str]:
+        """Name → version of every distribution that was installed for it."""
+        from amplifier_app.sources.dependencies import distributions
+
+        return distributions(map(str, self.import_paths))
+
+    def __repr__(self) -> str:
+        return f"ResolvedSource({self.kind!r}, {self.text!r}, entry_point={self.entry_point!r})"
+
+
+def _package_folder(entry_point: str) -> Path:
+    from importlib.util import find_spec
+
+    name = entry_point.partition(":")[0]
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"the package {name!r} is not installed")
+    return Path(spec.origin).parent

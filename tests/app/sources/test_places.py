@@ -1,0 +1,191 @@
+"""The one order in which a module is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from amplifier_app.errors import Location
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from tests.app.sources.conftest import SEED_TOOL, write_files
+from tests.app.sources.test_installed import install
+
+TOOL = "amplifier_module_tool_bash/__init__.py"
+
+
+class Override(NamedTuple):
+    source: str
+    at: Location
+
+
+class World:
+    """A module `tool-bash` in every place at once; `take` removes the place that comes first."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        for name in ("environment", "workspace/tool-bash", "settings", "plan"):
+            write_files(folder / name, SEED_TOOL)
+        write_files(folder / "site", {TOOL: "def mount(): ..."})
+        install(folder / "site", "their-modules", {"tool-bash": "theirs.x:mount"})
+        monkeypatch.syspath_prepend(folder / "site")
+        self.environ = {"AMPLIFIER_MODULE_TOOL_BASH": str(folder / "environment")}
+        self.workspace: Path | None = folder / "workspace"
+        at = Location("settings.yaml", 3, 5)
+        self.overrides = {"tool-bash": Override(str(folder / "settings"), at)}
+        self.hint: str | None = str(folder / "plan")
+
+    def resolver(self) -> AppModuleSourceResolver:
+        return AppModuleSourceResolver(
+            environ=self.environ, workspace=self.workspace, overrides=self.overrides
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def without_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from amplifier_app.sources import installed
+
+    monkeypatch.setattr(installed, "bundled", dict)
+
+
+def without_installed(world: World) -> None:
+    for file in (world.folder / "site").glob("*.dist-info/*"):
+        file.unlink()
+
+
+def test_the_first_place_that_has_it_decides(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("environment", lambda: world.environ.clear()),
+        ("workspace", lambda: setattr(world, "workspace", None)),
+        ("settings", lambda: world.overrides.clear()),
+        ("plan", lambda: setattr(world, "hint", None)),
+        ("bundled", lambda: without_bundled(monkeypatch)),
+        ("installed", lambda: without_installed(world)),
+        ("convention", lambda: None),
+    ]
+    expected = {
+        "environment": str(world.folder / "environment"),
+        "workspace": str(world.folder / "workspace" / "tool-bash"),
+        "settings": str(world.folder / "settings"),
+        "plan": str(world.folder / "plan"),
+        "bundled": "amplifier",
+        "installed": "their-modules 1.0",
+        "convention": "amplifier_module_tool_bash",
+    }
+    for place, take in steps:
+        source = world.resolver().resolve("tool-bash", world.hint)
+        assert source.place == place
+        assert source.text.startswith(expected[place])
+        take()
+
+
+def test_every_place_is_told_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.environ.clear()
+    world.workspace = None
+    rows = world.resolver().resolve("tool-bash", world.hint).considered
+    assert [(row.place, row.found is not None, row.chosen) for row in rows] == [
+        ("environment", False, False),
+        ("workspace", False, False),
+        ("settings", True, True),
+        ("plan", True, False),
+        ("bundled", True, False),
+        ("installed", True, False),
+        ("convention", True, False),
+    ]
+    reasons = {row.place: row.reason for row in rows}
+    assert reasons["environment"] == "AMPLIFIER_MODULE_TOOL_BASH is not set"
+    assert reasons["workspace"] == "there is no trusted project"
+    assert reasons["settings"] == "the first that has it"
+    assert reasons["plan"] == "settings comes before it"
+
+
+def test_two_distributions_with_one_id_are_both_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        install(tmp_path / name, f"{name}-modules", {"tool-x": "x:mount"})
+    monkeypatch.syspath_prepend(tmp_path / "second")
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    rows = AppModuleSourceResolver().resolve("tool-x").considered
+    found = [(row.found, row.chosen) for row in rows if row.found]
+    assert found == [("first-modules 1.0", True), ("second-modules 1.0", False)]
+    assert rows[-2].reason == "another distribution comes before it on the path"
+
+
+@pytest.mark.parametrize(
+    ("module_id", "variable"),
+    [
+        ("tool-bash", "AMPLIFIER_MODULE_TOOL_BASH"),
+        ("my.tool_2", "AMPLIFIER_MODULE_MY_TOOL_2"),
+    ],
+)
+def test_the_variable_of_an_id(module_id: str, variable: str, seed_tool: Path) -> None:
+    resolver = AppModuleSourceResolver(environ={variable: str(seed_tool)})
+    assert resolver.resolve(module_id).place == "environment"
+    assert AppModuleSourceResolver(environ={variable: ""}).resolve("tool-bash").place == "bundled"
+
+
+def test_the_variable_of_the_process_counts(
+    seed_tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_MODULE_TOOL_BASH", "./my-tool")
+    monkeypatch.chdir(seed_tool.parent)
+    assert AppModuleSourceResolver().resolve("tool-bash").resolve() == seed_tool
+
+
+def test_what_cannot_be_had_is_told_with_where_it_was_named_and_never_passed_over(
+    world: World, tmp_path: Path
+) -> None:
+    world.environ = {"AMPLIFIER_MODULE_TOOL_BASH": str(tmp_path / "gone")}
+    with pytest.raises(SourceError, match="AMPLIFIER_MODULE_TOOL_BASH: there is no folder"):
+        world.resolver().resolve("tool-bash", world.hint)
+    world.environ = {}
+    for file in (tmp_path / "workspace" / "tool-bash").rglob("*.*"):
+        file.unlink()
+    with pytest.raises(SourceError, match=r"workspace/tool-bash holds no module"):
+        world.resolver().resolve("tool-bash", world.hint)
+    world.workspace = None
+    world.overrides = {"tool-bash": Override(str(tmp_path / "gone"), Location("s.yaml", 3, 5))}
+    with pytest.raises(SourceError) as raised:
+        world.resolver().resolve("tool-bash", world.hint)
+    assert str(raised.value.location) == "s.yaml:3:5"
+
+
+def test_a_link_out_of_the_project_is_no_workspace(seed_tool: Path, tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "my-tool").symlink_to(seed_tool)
+    resolver = AppModuleSourceResolver(workspace=tmp_path / "modules")
+    with pytest.raises(SourceError, match="is a link out of the project"):
+        resolver.resolve("my-tool")
+
+
+async def test_failures_name_the_line_of_the_plan_or_of_what_stands_in_for_it(
+    tmp_path: Path,
+) -> None:
+    lines = {"a": 7, "b": 9, "c": 11}
+    plan = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "tools": [{"module": name, "source": str(tmp_path / name)} for name in lines],
+    }
+    resolver = AppModuleSourceResolver(
+        overrides={"b": Override(str(tmp_path / "other"), Location("settings.yaml", 2))},
+        origin=lambda module_id, source: Location("plan.yaml", lines[module_id]),
+    )
+    with pytest.raises(SourceError, match="3 modules cannot be had") as raised:
+        await resolver.prefetch(plan)
+    text = str(raised.value)
+    assert f"plan.yaml:7: a: there is no folder {tmp_path}/a" in text
+    assert f"settings.yaml:2: b: there is no folder {tmp_path}/other" in text
+    assert f"plan.yaml:11: c: there is no folder {tmp_path}/c" in text
+    plan["tools"] = plan["tools"][:1]  # type: ignore[index]
+    with pytest.raises(SourceError) as raised:
+        await resolver.prefetch(plan)
+    assert str(raised.value.location) == "plan.yaml:7"
+    assert raised.value.message.startswith("a: there is no folder")
