@@ -16,6 +16,7 @@ from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Level, Rendere
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted
 from amplifier_app.sessions.store import SavedSession, SessionStore
+from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_core.session import AmplifierSession
@@ -33,6 +34,7 @@ async def open_session(
     save: bool = True,
     approval_system: Any = None,
     renderer: Renderer | None = None,
+    sources: AppModuleSourceResolver | None = None,
 ) -> AsyncGenerator[OpenSession]:
     """A session of `plan`, its modules mounted, ready for prompts.
 
@@ -43,6 +45,7 @@ async def open_session(
         save: Whether a new session is saved at all.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
         renderer: What shows the session; nothing does when missing.
+        sources: Where modules come from; by default what the plan and its settings say.
 
     Raises:
         SessionError: The saved session is unknown, taken, locked or damaged.
@@ -58,6 +61,7 @@ async def open_session(
             resumed=resume is not None,
             approval_system=approval_system,
             renderer=renderer,
+            sources=sources or resolver_for(plan),
         )
         try:
             await opened.start()
@@ -106,8 +110,10 @@ class OpenSession:
         resumed: bool,
         approval_system: Any,
         renderer: Renderer,
+        sources: AppModuleSourceResolver,
     ) -> None:
         self._plan = plan
+        self._sources = sources
         self.saved = saved
         self._resumed = resumed
         self._renderer = renderer
@@ -165,12 +171,11 @@ class OpenSession:
         self._listen()
         coordinator.register_capability("session.working_dir", os.getcwd())
         coordinator.register_capability("cache.dir", str(paths.cache_dir()))
-        coordinator.register_capability("offline", False)
+        coordinator.register_capability("offline", self._sources.offline)
         if self.saved is not None:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
-        resolver = AppModuleSourceResolver()
-        await resolver.prefetch(self.session.config)
-        await coordinator.mount("module-source-resolver", resolver)
+        await self._sources.prefetch(self.session.config)
+        await coordinator.mount("module-source-resolver", self._sources)
         # Only now: what fetched the modules has no use for keys.
         self._use_stored_keys()
         try:
