@@ -9,9 +9,9 @@ import typer
 
 from amplifier_app.commands.listing import Format, OutputOption, table
 from amplifier_app.errors import ConfigError
-from amplifier_app.plan.documents import ProfileFile, profile_files, read_profile
 from amplifier_app.plan.model import load_profile
 from amplifier_app.plan.nodes import text_of
+from amplifier_app.plan.places import ProfileFile, profile_files
 from amplifier_app.render.sanitize import for_terminal
 from amplifier_app.stdio import to_stderr
 
@@ -39,7 +39,7 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
 def _facts(profile: ProfileFile) -> dict[str, Any]:
     facts = {"name": profile.name, "scope": profile.scope, "path": str(profile.path)}
     try:
-        document = read_profile(profile.name).document
+        document = load_profile(profile.name).merged.document
     except ConfigError as error:
         # One broken file must not hide the others; `profile show` tells all about it.
         return {**facts, "description": "", "problem": f"broken: {str(error).splitlines()[0]}"}

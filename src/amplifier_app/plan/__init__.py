@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         load_profile,
     )
     from amplifier_app.plan.problems import PlanError, Problem
+    from amplifier_app.plan.scopes import Override
 
 __all__ = [
+    "Override",
     "PlanError",
     "Problem",
     "ResolvedPlan",
@@ -34,6 +36,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("PlanError", "Problem"):
         from amplifier_app.plan import problems as home
+    elif name == "Override":
+        from amplifier_app.plan import scopes as home
     else:
         from amplifier_app.plan import model as home
     return getattr(home, name)

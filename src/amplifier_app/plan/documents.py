@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.merge import merge_documents
-from amplifier_app.plan.nodes import MapNode, text_of
+from amplifier_app.plan.merge import merge_documents, overlay_settings
+from amplifier_app.plan.nodes import MapNode, Scalar, text_of
+from amplifier_app.plan.places import PROFILE_SUFFIXES, find_profile, profile_names
 from amplifier_app.plan.problems import Problems, suggest
+from amplifier_app.plan.scopes import Settings, SettingsFile
 from amplifier_app.plan.structure import check_complete, normalise
-from amplifier_app.plan.yaml_reader import MAX_BYTES, read_yaml
+from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_SUFFIXES = (".yaml", ".yml")
-
-
-class ProfileFile(NamedTuple):
-    """A profile that can be named.
-
-    Attributes:
-        name: The name it goes by.
-        path: Its file.
-        scope: `"user"` or `"packaged"`.
-    """
-
-    name: str
-    path: Path
-    scope: str
 
 
 class MergedPlan(NamedTuple):
@@ -41,12 +28,22 @@ class MergedPlan(NamedTuple):
         document: The merged tree in normalised form.
         folders: For every file as origins call it, the absolute folder it lies in.
         chain: The files in the order they were extended, the plan itself first.
+        overlays: The settings files that lie on top, the widest scope first.
+        sources: Where settings say modules come from, by module id, as it is written.
+        project: The folder of the trusted project that counted.
+        files: Every file that was read, absolute.
+        notes: Sentences on what has no effect, for a person.
     """
 
     name: str
     document: MapNode
     folders: dict[str, Path]
     chain: tuple[str, ...]
+    overlays: tuple[str, ...] = ()
+    sources: Mapping[str, Scalar] = MappingProxyType({})
+    project: Path | None = None
+    files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class _Document(NamedTuple):
@@ -55,119 +52,119 @@ class _Document(NamedTuple):
     tree: MapNode
 
 
-def profile_files() -> Iterator[ProfileFile]:
-    """Every profile, the user's own first; a name may come twice, the first one wins."""
-    for scope, folder in (
-        ("user", paths.user_profiles_dir()),
-        ("packaged", paths.packaged_profiles_dir()),
-    ):
-        if folder.is_dir():
-            for path in sorted(folder.iterdir()):
-                if path.suffix in _SUFFIXES and path.is_file():
-                    yield ProfileFile(path.stem, path, scope)
-
-
-def find_profile(name: str, *, not_in: Path | None = None) -> Path | None:
-    """The file of a profile.
+def read_profile(name: str, settings: Settings, at: Location | None = None) -> MergedPlan:
+    """A profile with everything it extends and the settings on top.
 
     Args:
-        name: The profile's name, without folder and ending.
-        not_in: A file that is not meant, so that a user's `default` can extend the
-            packaged `default`.
-    """
-    for folder in (paths.user_profiles_dir(), paths.packaged_profiles_dir()):
-        for suffix in _SUFFIXES:
-            path = folder / f"{name}{suffix}"
-            if path.is_file() and path != not_in:
-                return path
-    return None
+        name: The profile's name.
+        settings: What lies on top; profiles of its project are found as well.
+        at: Where the name is written, if it is in a file.
 
-
-def read_profile(name: str) -> MergedPlan:
-    """
     Raises:
         ConfigError: There is no such profile.
         PlanError: It or something it extends is wrong.
     """
-    path = find_profile(name) if re.fullmatch(_NAME, name) else None
-    if path is None:
-        known = sorted({profile.name for profile in profile_files()})
-        hint = suggest(name, known)
-        if "/" in name or name.endswith(_SUFFIXES):
-            hint = f"a file is given with '--plan {name}'"
-        raise ConfigError(f"there is no profile {name!r}", hint=hint)
-    return _read_chain(str(path), path.absolute(), name)
+    path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
+    if path is not None:
+        chain = _Chain(settings)
+        chain.read(str(path), path.absolute())
+        return chain.merged(name, overlays=settings.files)
+    hint = suggest(name, profile_names(settings.project))
+    if "/" in name or name.endswith(PROFILE_SUFFIXES):
+        hint = f"a file is given with '--plan {name}'"
+    message = f"there is no profile {name!r}"
+    if at is not None:
+        settings.problems.add(message, at, hint)
+        settings.problems.raise_if_any()
+    raise ConfigError(message, hint=hint)
 
 
-def read_plan(path: Path | str) -> MergedPlan:
-    """
+def read_plan(path: Path | str, settings: Settings) -> MergedPlan:
+    """A plan file with everything it extends; of the settings only `sources` count.
+
     Raises:
         ConfigError: There is no such file.
         PlanError: It or something it extends is wrong.
     """
     given = Path(path).expanduser()
-    return _read_chain(str(given), given.absolute(), given.stem)
+    chain = _Chain(settings)
+    chain.read(str(given), given.absolute())
+    return chain.merged(given.stem)
 
 
-def _read_chain(file: str, path: Path, name: str) -> MergedPlan:
-    problems = Problems()
-    documents = [_read(file, path, problems)]
-    while (base := _extended(documents, problems)) is not None:
-        documents.append(_read(*base, problems))
-    problems.raise_if_any()
-    tree = documents[-1].tree
-    for document in reversed(documents[:-1]):
-        tree = merge_documents(tree, document.tree, problems)
-    check_complete(tree, problems)
-    problems.raise_if_any()
-    return MergedPlan(
-        name=text_of(documents[0].tree.items.get("name")) or name,
-        document=tree,
-        folders={document.file: document.path.parent for document in documents},
-        chain=tuple(document.file for document in documents),
-    )
+class _Chain:
+    """A document and what it extends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._problems = Problems()
+        self._documents: list[_Document] = []
+
+    def read(self, file: str, path: Path) -> None:
+        found: tuple[str, Path] | None = (file, path)
+        while found is not None:
+            self._documents.append(self._read(*found))
+            found = self._extended()
+        self._problems.raise_if_any()
+
+    def merged(self, name: str, overlays: Sequence[SettingsFile] = ()) -> MergedPlan:
+        tree = MapNode({}, self._documents[-1].tree.at)
+        for document in reversed(self._documents):
+            tree = merge_documents(tree, document.tree, self._problems)
+        self._problems.raise_if_any()
+        notes: list[str] = []
+        for settings in overlays:
+            tree, found = overlay_settings(tree, settings.tree)
+            notes += found
+        check_complete(tree, self._problems)
+        self._problems.raise_if_any()
+        own = text_of(self._documents[0].tree.items.get("name"))
+        read = [*self._documents, *self._settings.files]
+        return MergedPlan(
+            name=own or name,
+            document=tree,
+            folders={one.file: one.path.parent for one in read},
+            chain=tuple(document.file for document in self._documents),
+            overlays=tuple(settings.file for settings in overlays),
+            sources=self._settings.sources,
+            project=self._settings.project,
+            files=tuple(dict.fromkeys(one.path for one in read)),
+            notes=tuple(notes),
+        )
+
+    def _read(self, file: str, path: Path) -> _Document:
+        root = read_yaml(read_bytes(path, file, "the plan"), file, self._problems)
+        return _Document(file, path, normalise(root, file, self._problems))
+
+    def _extended(self) -> tuple[str, Path] | None:
+        """What the last document extends, if it does."""
+        document = self._documents[-1]
+        node = document.tree.items.get("extends")
+        target = text_of(node)
+        if node is None or target is None:
+            return None
+        found = _locate(target, document, self._settings.project)
+        if found is None:
+            if re.fullmatch(_NAME, target):
+                hint = suggest(target, profile_names(self._settings.project))
+            else:
+                hint = "write './FILE' for a file beside this one"
+            message = f"'extends' names {target!r}, which does not exist"
+            self._problems.add(message, node.at, hint)
+            return None
+        seen = [one.path for one in self._documents]
+        if found[1] in seen:
+            names = [one.file for one in self._documents[seen.index(found[1]) :]]
+            cycle = " → ".join([*names, names[0]])
+            message = f"'extends' goes in a circle: {cycle}"
+            self._problems.add(message, node.at, "remove one of them")
+            return None
+        return found
 
 
-def _read(file: str, path: Path, problems: Problems) -> _Document:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot read the plan: {reason}", location=Location(file)) from error
-    root = read_yaml(data, file, problems)
-    return _Document(file, path, normalise(root, file, problems))
-
-
-def _extended(documents: list[_Document], problems: Problems) -> tuple[str, Path] | None:
-    """What the last document extends, if it does."""
-    document = documents[-1]
-    node = document.tree.items.get("extends")
-    target = text_of(node)
-    if node is None or target is None:
-        return None
-    found = _locate(target, document)
-    if found is None:
-        known = sorted({profile.name for profile in profile_files()})
-        if re.fullmatch(_NAME, target):
-            hint = suggest(target, known)
-        else:
-            hint = "write './FILE' for a file beside this one"
-        problems.add(f"'extends' names {target!r}, which does not exist", node.at, hint)
-        return None
-    file, path = found
-    seen = [one.path for one in documents]
-    if path in seen:
-        names = [one.file for one in documents[seen.index(path) :]]
-        cycle = " → ".join([*names, names[0]])
-        problems.add(f"'extends' goes in a circle: {cycle}", node.at, "remove one of them")
-        return None
-    return file, path
-
-
-def _locate(target: str, document: _Document) -> tuple[str, Path] | None:
-    if re.fullmatch(_NAME, target) and not target.endswith(_SUFFIXES):
-        path = find_profile(target, not_in=document.path)
+def _locate(target: str, document: _Document, project: Path | None) -> tuple[str, Path] | None:
+    if re.fullmatch(_NAME, target) and not target.endswith(PROFILE_SUFFIXES):
+        path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
     if target.startswith(("./", "../", "/", "~")):
         # Shown as the user named the first file: relative stays relative.

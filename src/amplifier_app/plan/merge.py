@@ -7,21 +7,49 @@ another module takes nothing over.
 
 from __future__ import annotations
 
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
+from typing import NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of, with_items
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
+_SETTINGS_ONLY = ("profile", "sources")
 
 
 def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
     """`child` on top of `base`.
 
     `name` and `description` belong to each document itself and are not inherited;
-    `exclude` of the child takes entries of the base away before anything is added.
+    `exclude` of the child takes entries of the base away before anything is added. One that
+    takes nothing away is a problem.
     """
-    inherited = _without_excluded(base, child, problems)
+    inherited, missed = _without_excluded(base, child)
+    for one in missed:
+        message = f"{one.name!r} is not inherited, so it cannot be excluded"
+        problems.add(message, one.at, suggest(one.name, one.known))
     items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
+    return _stacked(inherited, items, child)
+
+
+def overlay_settings(base: MapNode, settings: MapNode) -> tuple[MapNode, list[str]]:
+    """Settings on top of a plan, and a sentence for each `exclude` that takes nothing away.
+
+    The plan keeps its `name` and `description`. Settings meet plans of all kinds, so one that
+    does not have what they exclude is fine; but it could be misspelt.
+    """
+    below, missed = _without_excluded(base, settings)
+    notes = [
+        f"{one.at} excludes {one.name!r}, which is not there; {suggest(one.name, one.known)}"
+        for one in missed
+    ]
+    overlay = {key: settings.items[key] for key in settings.items if key not in _SETTINGS_ONLY}
+    merged = _stacked(below, dict(below.items), with_items(settings, overlay))
+    return merged._replace(at=base.at), notes
+
+
+def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
     for key, value in child.items.items():
         below = items.get(key)
         if key == "extends" or key == "exclude":
@@ -81,26 +109,29 @@ def _merge_entries(base: ListNode, child: ListNode) -> ListNode:
     return ListNode(list(merged.values()), child.at)
 
 
-def _without_excluded(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
+class _Missed(NamedTuple):
+    """Something that is to be excluded and not there; `known` is what is."""
+
+    name: str
+    at: Location
+    known: list[str]
+
+
+def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Missed]]:
     exclude = child.items.get("exclude")
     if not isinstance(exclude, ListNode):
-        return base
-    wanted = {text: node for node in exclude.items if (text := text_of(node))}
+        return base, []
+    wanted = {text: node.at for node in exclude.items if (text := text_of(node))}
     present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
-    for name, node in wanted.items():
-        if name not in present:
-            problems.add(
-                f"{name!r} is not inherited, so it cannot be excluded",
-                node.at,
-                suggest(name, sorted(present)),
-            )
+    known = sorted(present)
+    missed = [_Missed(name, at, known) for name, at in wanted.items() if name not in present]
     items = dict(base.items)
     for section in ENTRY_SECTIONS:
         node = items.get(section)
         if isinstance(node, ListNode):
             kept = [entry for entry in node.items if entry_key(entry) not in wanted]
             items[section] = ListNode(kept, node.at)
-    return MapNode(items, base.at, base.keys)
+    return MapNode(items, base.at, base.keys), missed
 
 
 def entry_keys(document: MapNode, section: str) -> list[str]:

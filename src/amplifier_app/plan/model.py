@@ -17,9 +17,19 @@ from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
 from amplifier_app.plan.interpolation import interpolate
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.nodes import (
+    NOWHERE,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    plain_data,
+    text_of,
+    with_items,
+)
 from amplifier_app.plan.paths import find, with_value
 from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.scopes import Override, read_settings
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, check_complete, entry_key, normalise
 from amplifier_app.sources.spec import SourceSyntaxError, parse_source
 
@@ -84,8 +94,24 @@ class ResolvedPlan:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what was left out, for a person."""
-        return [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
+        """Sentences on what was left out or has no effect, for a person."""
+        left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
+        return [*left_out, *self.merged.notes]
+
+    @property
+    def sources(self) -> Mapping[str, Override]:
+        """Where settings say that modules come from, by module id, whatever the plan says."""
+        return self._resolution.sources
+
+    @property
+    def project(self) -> Path | None:
+        """The folder of the trusted project that counted, if one did."""
+        return self.merged.project
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that was read for it, absolute: settings, plans, what they extend."""
+        return self.merged.files
 
     @property
     def instruction(self) -> str | None:
@@ -101,10 +127,16 @@ class ResolvedPlan:
     def origin(self, path: str | Sequence[str | int]) -> Location:
         """Where a value was written, such as that of `tools.tool-bash.config.timeout`.
 
+        `sources.tool-bash` is the place where settings override the module's source.
+
         Raises:
             ConfigError: The plan has no such value.
         """
-        return overrides.look_up(self.tree, path).at
+        tree = self.tree
+        if self.merged.sources:
+            sources = MapNode(self.merged.sources, NOWHERE)
+            tree = with_items(tree, {"sources": sources, **tree.items})
+        return overrides.look_up(tree, path).at
 
     def mount_plan(self) -> dict[str, Any]:
         """The plan for `AmplifierSession`, freshly built: `session`, lists of modules, `agents`."""
@@ -136,26 +168,52 @@ class ResolvedPlan:
 class _Resolution(NamedTuple):
     tree: MapNode
     dropped: tuple[Dropped, ...]
+    sources: Mapping[str, Override]
 
 
-def load_plan(path: Path | str, *, environ: Mapping[str, str] | None = None) -> ResolvedPlan:
-    """A plan file with everything it extends.
+def load_plan(
+    path: Path | str, *, environ: Mapping[str, str] | None = None, project: Path | None = None
+) -> ResolvedPlan:
+    """A plan file with everything it extends. It stands alone: of the settings, only their
+    `sources` count.
+
+    Args:
+        path: The file.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project, whose profiles it can extend.
 
     Raises:
         ConfigError: The file cannot be read.
         PlanError: Its structure is wrong; all problems at once.
     """
-    return ResolvedPlan(documents.read_plan(path), environ=environ)
+    return ResolvedPlan(documents.read_plan(path, read_settings(project)), environ=environ)
 
 
-def load_profile(name: str, *, environ: Mapping[str, str] | None = None) -> ResolvedPlan:
-    """A profile by name: the user's own, else the packaged one.
+def load_profile(
+    name: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
+) -> ResolvedPlan:
+    """A profile by name with the settings on top: the project's, else the user's own, else the
+    packaged one.
+
+    Args:
+        name: The profile; by default the one that the nearest settings name.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project. Without it nothing of any project counts.
 
     Raises:
         ConfigError: There is none.
-        PlanError: Its structure is wrong; all problems at once.
+        PlanError: Its structure or that of the settings is wrong; all problems at once.
     """
-    return ResolvedPlan(documents.read_profile(name), environ=environ)
+    settings = read_settings(project)
+    at = None
+    if name is None:
+        named = settings.profile
+        name = text_of(named) or DEFAULT_PROFILE
+        at = named.at if named is not None else None
+    return ResolvedPlan(documents.read_profile(name, settings, at), environ=environ)
 
 
 def load(
@@ -166,8 +224,18 @@ def load(
     model: str | None = None,
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
+
+    Args:
+        plan: A plan file, which stands alone.
+        profile: A profile, which settings lie on.
+        provider: See `apply_overrides`.
+        model: See `apply_overrides`.
+        sets: See `apply_overrides`.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project. Without it nothing of any project counts.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -176,9 +244,9 @@ def load(
     if plan is not None and profile is not None:
         raise ConfigError("a plan and a profile are both named", hint="give one of them")
     if plan is not None:
-        loaded = load_plan(plan, environ=environ)
+        loaded = load_plan(plan, environ=environ, project=project)
     else:
-        loaded = load_profile(profile or DEFAULT_PROFILE, environ=environ)
+        loaded = load_profile(profile, environ=environ, project=project)
     return apply_overrides(loaded, provider=provider, model=model, sets=sets).resolve()
 
 
@@ -234,8 +302,9 @@ def _resolve(plan: ResolvedPlan) -> _Resolution:
     resolved = interpolate(tree, environ, problems)
     assert isinstance(resolved, MapNode)
     resolved = _with_absolute_sources(plan, resolved, problems)
+    sources = _source_overrides(plan, environ, problems)
     problems.raise_if_any()
-    return _Resolution(resolved, tuple(dropped))
+    return _Resolution(resolved, tuple(dropped), sources)
 
 
 def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems) -> MapNode:
@@ -245,15 +314,34 @@ def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems
         source = module.items.get("source") if isinstance(module, MapNode) else None
         if not isinstance(source, Scalar):
             continue
-        folder = plan.merged.folders.get(source.at.file) or Path.cwd()
-        try:
-            parsed = parse_source(str(source.value), folder)
-        except SourceSyntaxError as error:
-            problems.add(error.message, source.at, error.hint)
-            continue
-        if parsed.text != source.value:
-            tree = with_value(tree, (*path, "source"), source._replace(value=parsed.text))
+        text = _absolute(plan, source, problems)
+        if text is not None and text != source.value:
+            tree = with_value(tree, (*path, "source"), source._replace(value=text))
     return tree
+
+
+def _source_overrides(
+    plan: ResolvedPlan, environ: Mapping[str, str], problems: Problems
+) -> dict[str, Override]:
+    found: dict[str, Override] = {}
+    for module, written in plan.merged.sources.items():
+        source = interpolate(written, environ, problems)
+        if isinstance(source, Scalar):
+            text = _absolute(plan, source, problems)
+            found[module] = Override(text or "", source.at)
+    return found
+
+
+def _absolute(plan: ResolvedPlan, source: Scalar, problems: Problems) -> str | None:
+    """The source with its path starting from the file that names it; None if it is wrong."""
+    if problems.any_at(source.at):
+        return None
+    folder = plan.merged.folders.get(source.at.file) or Path.cwd()
+    try:
+        return parse_source(str(source.value), folder).text
+    except SourceSyntaxError as error:
+        problems.add(error.message, source.at, error.hint)
+        return None
 
 
 def _module_paths(tree: MapNode) -> list[tuple[str, ...]]:

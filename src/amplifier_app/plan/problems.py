@@ -87,6 +87,10 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self._found)
 
+    def any_at(self, at: Location) -> bool:
+        """Whether something is wrong at this place already."""
+        return any(problem.at == at for problem in self._found)
+
     def raise_if_any(self) -> None:
         """
         Raises:

@@ -9,7 +9,9 @@ every entry of `providers`, `tools` and `hooks` is a mapping with `module`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
@@ -36,6 +38,49 @@ _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
+_MODULE_SECTIONS = ("exclude", "instruction", "session", *PARTS, *ENTRY_SECTIONS, "agents")
+
+
+class Shape(NamedTuple):
+    """What one kind of document may hold.
+
+    Attributes:
+        what: What it is called in problems.
+        keys: Its sections.
+        start: What an empty one could start with; None if it may be empty.
+        elsewhere: What to do about sections of other documents that have no place in it.
+    """
+
+    what: str
+    keys: tuple[str, ...]
+    start: str | None = None
+    elsewhere: Mapping[str, str] = MappingProxyType({})
+
+
+PLAN = Shape(
+    "the plan",
+    ("name", "description", "extends", *_MODULE_SECTIONS),
+    "start with 'session:' or 'extends: default'",
+    MappingProxyType(
+        {
+            "profile": "that belongs into settings; a plan says 'extends: NAME'",
+            "sources": "that belongs into settings; in a plan a module has its own 'source:'",
+        }
+    ),
+)
+SETTINGS = Shape(
+    "the settings",
+    ("profile", "sources", *_MODULE_SECTIONS),
+    elsewhere=MappingProxyType(
+        {
+            "extends": "settings lie on top of every profile; 'profile: NAME' chooses one",
+            "name": "only plans and profiles have a name",
+            "description": "only plans and profiles have a description",
+        }
+    ),
+)
+
+
 def entry_key(entry: Node) -> str | None:
     """What an entry of a list is merged and found by: its instance id, else its module id."""
     if not isinstance(entry, MapNode):
@@ -43,25 +88,35 @@ def entry_key(entry: Node) -> str | None:
     return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
 
 
-def normalise(root: Node | None, file: str, problems: Problems) -> MapNode:
+def normalise(root: Node | None, file: str, problems: Problems, shape: Shape = PLAN) -> MapNode:
     """Check one document and bring it into the one form.
 
     Args:
         root: The document, or None for an empty file.
         file: The file, for a problem that has no place in it.
         problems: Gets everything that is wrong.
+        shape: What it may hold.
 
     Returns:
         The document without `x-…` keys; only good for use if nothing was added to
         `problems`.
     """
     if not isinstance(root, MapNode):
-        if root is not None or not problems:
-            found = "is empty" if root is None else f"is {_kind(root)}, not a mapping"
-            at = root.at if root is not None else Location(file, 1, 1)
-            problems.add(f"the plan {found}", at, "start with 'session:' or 'extends: default'")
+        _tell_no_mapping(root, file, problems, shape)
         return MapNode({}, Location(file, 1, 1))
-    return _Normaliser(problems).document(root)
+    return _Normaliser(problems, shape).document(root)
+
+
+def _tell_no_mapping(root: Node | None, file: str, problems: Problems, shape: Shape) -> None:
+    empty = root is None or _is_null(root)
+    if empty and shape.start is None:
+        return
+    if root is None and problems:
+        # It could not be read at all, which has been told.
+        return
+    found = "is empty" if root is None or empty else f"is {_kind(root)}, not a mapping"
+    at = root.at if root is not None else Location(file, 1, 1)
+    problems.add(f"{shape.what} {found}", at, shape.start)
 
 
 def _kind(node: Node) -> str:
@@ -77,9 +132,10 @@ def _kind(node: Node) -> str:
 
 
 class _Normaliser:
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, shape: Shape) -> None:
         self._problems = problems
-        self._sections: dict[str, Callable[[Node, str], Node]] = {
+        self._shape = shape
+        self._checks: dict[str, Callable[[Node, str], Node]] = {
             "name": self._text,
             "description": self._text,
             "extends": self._text,
@@ -92,17 +148,21 @@ class _Normaliser:
             "tools": self._entries,
             "hooks": self._entries,
             "agents": self._container,
+            "profile": self._text,
+            "sources": self._sources,
         }
 
     def document(self, root: MapNode) -> MapNode:
         items: dict[str, Node] = {}
         for key, value in root.items.items():
-            check = self._sections.get(key)
-            if check is not None:
+            if key in self._shape.keys:
                 if not _is_null(value):
-                    items[key] = check(value, key)
+                    items[key] = self._checks[key](value, key)
+            elif key in self._shape.elsewhere:
+                message = f"{key!r} has no place in {self._shape.what}"
+                self._problems.add(message, root.key_at(key), self._shape.elsewhere[key])
             elif not key.startswith("x-"):
-                self._unknown(key, root, self._sections, "the plan")
+                self._unknown(key, root, self._shape.keys, self._shape.what)
         return with_items(root, self._join_parts(items))
 
     def _join_parts(self, items: dict[str, Node]) -> dict[str, Node]:
@@ -248,6 +308,15 @@ class _Normaliser:
                         )
             elif not isinstance(value, Scalar) or not isinstance(value.value, bool):
                 self._wrong(value, f"{where}.no_other", "true or false")
+        return node
+
+    def _sources(self, node: Node, where: str) -> Node:
+        if not isinstance(node, MapNode):
+            return self._wrong(node, where, "a mapping 'MODULE: SOURCE'")
+        for module, source in node.items.items():
+            self._id(Scalar(module, node.key_at(module)), where)
+            if not _is_null(source):
+                self._text(source, f"{where}.{module}")
         return node
 
     # -- single values ---------------------------------------------------------------

@@ -10,9 +10,10 @@ text it was written as, because a plan holds what JSON can hold.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from amplifier_app.errors import Location
+from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
 from amplifier_app.plan.problems import Problems
 
@@ -44,6 +45,25 @@ class _Open:
 
 class _Stop(Exception):
     """Reading cannot go on; the reason has been added to the problems."""
+
+
+def read_bytes(path: Path, file: str, what: str) -> bytes:
+    """What a file holds, no more of it than is needed to see that it is too large.
+
+    Args:
+        path: The file.
+        file: How it is called in problems and origins.
+        what: What it is for, for the message.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read {what}: {reason}", location=Location(file)) from error
 
 
 def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_app.plan import load
-from amplifier_app.plan.documents import profile_files
+from amplifier_app.plan.places import profile_files
 from amplifier_core.validation import MountPlanValidator
 
 

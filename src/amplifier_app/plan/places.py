@@ -1,0 +1,76 @@
+"""Where what goes by a name is found: profiles in the project, the user's own, those that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app import paths
+
+PROFILE_SUFFIXES = (".yaml", ".yml")
+
+
+class ProfileFile(NamedTuple):
+    """A profile that can be named.
+
+    Attributes:
+        name: The name it goes by.
+        path: Its file.
+        scope: `"project"`, `"user"` or `"packaged"`.
+    """
+
+    name: str
+    path: Path
+    scope: str
+
+
+def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
+    """The scopes with their folders of profiles, the nearest first.
+
+    Args:
+        project: The folder of a trusted project.
+    """
+    folders = [("user", paths.user_profiles_dir()), ("packaged", paths.packaged_profiles_dir())]
+    return folders if project is None else [("project", project / "profiles"), *folders]
+
+
+def profile_files(project: Path | None = None) -> Iterator[ProfileFile]:
+    """Every profile, the nearest scope first; a name may come twice, the first one wins."""
+    for scope, folder in profile_folders(project):
+        if folder.is_dir():
+            for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
+                if path.suffix in PROFILE_SUFFIXES and path.is_file():
+                    yield ProfileFile(path.stem, path, scope)
+
+
+def _by_name_and_suffix(path: Path) -> tuple[str, int]:
+    known = path.suffix in PROFILE_SUFFIXES
+    return path.stem, PROFILE_SUFFIXES.index(path.suffix) if known else -1
+
+
+def find_profile(
+    name: str, project: Path | None = None, *, extended_by: Path | None = None
+) -> Path | None:
+    """The file of a profile.
+
+    Args:
+        name: The profile's name, without folder and ending.
+        project: The folder of a trusted project.
+        extended_by: The file that extends it. One of the same name means the profile that it
+            stands in front of: a user's `default` extends the packaged `default`.
+    """
+    folders = [folder for _, folder in profile_folders(project)]
+    if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:
+        folders = folders[folders.index(extended_by.parent) + 1 :]
+    for folder in folders:
+        for suffix in PROFILE_SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            if path.is_file() and path != extended_by:
+                return path
+    return None
+
+
+def profile_names(project: Path | None = None) -> list[str]:
+    """The names of all profiles, each once."""
+    return sorted({profile.name for profile in profile_files(project)})

@@ -1,0 +1,132 @@
+"""Settings files: what a user and a project lay over every profile.
+
+    config_dir()/settings.yaml        user
+    <project>/settings.yaml           project
+    <project>/settings.local.yaml     local: this person in this project
+
+Each is a part of a plan, with `profile:` for the profile that runs when none is named and
+`sources:` for where modules come from whatever a plan says. The nearer scope wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app import paths
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import MapNode, Node, Scalar
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.structure import SETTINGS, normalise
+from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+
+USER, PROJECT, LOCAL = "user", "project", "local"
+SCOPES = (USER, PROJECT, LOCAL)
+
+
+class Override(NamedTuple):
+    """Where a module comes from, whatever the plan says.
+
+    Attributes:
+        source: The source; a folder is absolute.
+        at: Where it is written.
+    """
+
+    source: str
+    at: Location
+
+
+class SettingsFile(NamedTuple):
+    """One settings file that is there.
+
+    Attributes:
+        scope: `"user"`, `"project"` or `"local"`.
+        path: The file.
+        tree: What it holds, in normalised form.
+    """
+
+    scope: str
+    path: Path
+    tree: MapNode
+
+    @property
+    def file(self) -> str:
+        """The file as origins call it."""
+        return str(self.path)
+
+
+class Settings(NamedTuple):
+    """The settings files that count, the widest scope first.
+
+    Attributes:
+        project: The folder of the trusted project whose settings they include.
+        files: The files that are there.
+        problems: Knows their texts, so that a problem found later can show its line.
+    """
+
+    project: Path | None
+    files: tuple[SettingsFile, ...]
+    problems: Problems
+
+    @property
+    def profile(self) -> Scalar | None:
+        """The name of the profile to run when none is named."""
+        for settings in reversed(self.files):
+            node = settings.tree.items.get("profile")
+            if isinstance(node, Scalar):
+                return node
+        return None
+
+    @property
+    def sources(self) -> Mapping[str, Scalar]:
+        """What `sources` say, by module id; an empty one takes back that of a wider scope."""
+        found: dict[str, Node] = {}
+        for settings in self.files:
+            node = settings.tree.items.get("sources")
+            found |= node.items if isinstance(node, MapNode) else {}
+        return {
+            module: source
+            for module, source in found.items()
+            if isinstance(source, Scalar) and source.value is not None
+        }
+
+
+def settings_path(scope: str, project: Path | None = None) -> Path | None:
+    """The settings file of a scope, whether or not it is there.
+
+    Returns:
+        None for a scope of a project where there is none.
+    """
+    if scope == USER:
+        return paths.config_dir() / "settings.yaml"
+    if project is None:
+        return None
+    return project / ("settings.local.yaml" if scope == LOCAL else "settings.yaml")
+
+
+def read_settings(project: Path | None = None) -> Settings:
+    """The settings of the user and of a project.
+
+    Args:
+        project: The folder of a trusted project.
+
+    Raises:
+        ConfigError: A file cannot be read.
+        PlanError: A file is wrong; all problems of all files at once.
+    """
+    problems = Problems()
+    found: list[SettingsFile] = []
+    for scope in SCOPES:
+        path = settings_path(scope, project)
+        if path is not None and os.path.lexists(path):
+            found.append(SettingsFile(scope, path, _read(path, problems)))
+    problems.raise_if_any()
+    return Settings(project, tuple(found), problems)
+
+
+def _read(path: Path, problems: Problems) -> MapNode:
+    file = str(path)
+    root = read_yaml(read_bytes(path, file, "the settings"), file, problems)
+    return normalise(root, file, problems, SETTINGS)

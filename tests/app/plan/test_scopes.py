@@ -1,0 +1,233 @@
+"""Settings of a user and of a project on top of profiles, and who comes before whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.errors import ConfigError
+from amplifier_app.plan import Override, PlanError, ResolvedPlan, load, load_plan, load_profile
+from tests.app.plan.conftest import Write
+
+BASE = """\
+name: base
+description: what there is
+session: {orchestrator: loop-basic, context: context-simple}
+tools:
+  - module: tool-bash
+    config: {timeout: 1, shell: sh}
+  - module: tool-filesystem
+"""
+USER = "home/settings.yaml"
+PROJECT = "repo/.amplifier/settings.yaml"
+LOCAL = "repo/.amplifier/settings.local.yaml"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo" / ".amplifier"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def base(write: Write) -> Path:
+    return write(BASE, "home/profiles/base.yaml")
+
+
+def bash(config: str) -> str:
+    return f"tools: [{{module: tool-bash, config: {{{config}}}}}]\n"
+
+
+def bash_config(plan: ResolvedPlan) -> dict[str, Any]:
+    tools = plan.mount_plan()["tools"]
+    return next(tool["config"] for tool in tools if tool["module"] == "tool-bash")
+
+
+def test_each_scope_lies_on_the_wider_ones(write: Write, base: Path, project: Path) -> None:
+    user = write(bash("timeout: 2, user: 1"), USER)
+    shared = write(bash("timeout: 3, user: 2, project: 1"), PROJECT)
+    local = write(bash("timeout: 4, project: 2, local: 1"), LOCAL)
+    plan = load(profile="base", project=project, sets=["tools.tool-bash.config.local=2"])
+    config = bash_config(plan)
+    assert config == {"timeout": 4, "shell": "sh", "user": 2, "project": 2, "local": 2}
+    assert {key: plan.origin(f"tools.tool-bash.config.{key}").file for key in config} == {
+        "timeout": str(local),
+        "shell": str(base),
+        "user": str(shared),
+        "project": str(local),
+        "local": "--set tools.tool-bash.config.local",
+    }
+    assert plan.merged.overlays == (str(user), str(shared), str(local))
+    assert plan.files == (base, user, shared, local)
+    assert plan.project == project
+
+
+def test_settings_keep_the_profiles_name_and_description(write: Write, base: Path) -> None:
+    write("tools: [tool-web]\n", USER)
+    plan = load(profile="base")
+    assert (plan.name, plan.data["description"]) == ("base", "what there is")
+    assert [tool["module"] for tool in plan.data["tools"]] == [
+        "tool-bash", "tool-filesystem", "tool-web",
+    ]  # fmt: skip
+
+
+def test_without_a_project_nothing_of_any_project_counts(
+    write: Write, base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (PROJECT, LOCAL, "repo/.amplifier/profiles/base.yaml"):
+        write("tools: [5]\n", name)
+    monkeypatch.chdir(project.parent)
+    plan = load(profile="base")
+    assert (plan.project, plan.merged.overlays) == (None, ())
+
+
+def test_a_plan_file_stands_alone_but_for_sources_and_set(
+    write: Write, project: Path, tmp_path: Path
+) -> None:
+    write(bash("timeout: 2") + "profile: gone\nsources: {tool-bash: ./fork}\n", USER)
+    write(BASE)
+    plan = load(plan="plan.yaml", project=project, sets=["tools.tool-bash.config.shell=zsh"])
+    assert bash_config(plan) == {"timeout": 1, "shell": "zsh"}
+    assert plan.merged.overlays == ()
+    assert plan.sources["tool-bash"].source == str(tmp_path / "home" / "fork")
+    assert plan.files == (tmp_path / "plan.yaml", tmp_path / USER)
+
+
+# -- which profile -----------------------------------------------------------------------
+
+
+def test_the_nearest_scope_names_the_profile(write: Write, project: Path) -> None:
+    for name in ("one", "two", "three"):
+        write(BASE.replace("base", name), f"home/profiles/{name}.yaml")
+    assert load(environ={}, project=project).name == "default"
+    write("profile: one\n", USER)
+    assert load(project=project).name == "one"
+    write("profile: two\n", PROJECT)
+    assert load(project=project).name == "two"
+    write("profile: three\n", LOCAL)
+    assert load(project=project).name == "three"
+    assert load().name == "one"
+    assert load(profile="two", project=project).name == "two"
+
+
+def test_a_profile_that_settings_name_in_vain_is_told_with_their_line(write: Write) -> None:
+    path = write("# mine\nprofile: defualt\n", USER)
+    with pytest.raises(PlanError) as raised:
+        load()
+    assert str(raised.value) == (
+        f"{path}:2:10: there is no profile 'defualt'; did you mean 'default'?\n"
+        "  2 | profile: defualt\n"
+        "    |          ^"
+    )
+
+
+def test_a_profile_of_the_project_comes_before_the_users(write: Write, project: Path) -> None:
+    write(BASE.replace("what there is", "the user's"), "home/profiles/base.yaml")
+    write(BASE.replace("what there is", "the project's"), "repo/.amplifier/profiles/base.yaml")
+    assert load(profile="base", project=project).data["description"] == "the project's"
+    assert load(profile="base").data["description"] == "the user's"
+
+
+def test_a_profile_extends_the_one_of_its_name_behind_it(write: Write, project: Path) -> None:
+    write("extends: default\n" + bash("a: 1"), "home/profiles/default.yaml")
+    write("extends: default\n" + bash("b: 1"), "repo/.amplifier/profiles/default.yaml")
+    plan = load(environ={}, project=project)
+    assert bash_config(plan) == {"a": 1, "b": 1}
+    assert len(plan.merged.chain) == 3
+
+
+def test_a_plan_file_can_extend_a_profile_of_the_project(write: Write, project: Path) -> None:
+    write(BASE, "repo/.amplifier/profiles/team.yaml")
+    write("extends: team\n")
+    assert bash_config(load_plan("plan.yaml", project=project))["timeout"] == 1
+    with pytest.raises(PlanError, match="'team', which does not exist"):
+        load_plan("plan.yaml")
+
+
+# -- exclude -----------------------------------------------------------------------------
+
+
+def test_settings_take_entries_away(write: Write, base: Path, project: Path) -> None:
+    write("exclude: tool-bash\n", USER)
+    write("tools: [{module: tool-bash, config: {fresh: 1}}]\n", PROJECT)
+    plan = load(profile="base", project=project)
+    assert bash_config(plan) == {"fresh": 1}
+    assert plan.notes == []
+
+
+def test_settings_that_exclude_what_is_not_there_are_noted(write: Write, base: Path) -> None:
+    path = write("exclude: [tool-bahs]\n", USER)
+    plan = load(profile="base")
+    assert plan.notes == [
+        f"{path}:1:11 excludes 'tool-bahs', which is not there; did you mean 'tool-bash'?"
+    ]
+
+
+# -- sources -----------------------------------------------------------------------------
+
+
+def test_sources_are_absolute_and_know_their_line(
+    write: Write, base: Path, project: Path, tmp_path: Path
+) -> None:
+    user = write("sources:\n  a: ./mine\n  b: git+https://h/r@v1\n  c: ${C:-../c}\n", USER)
+    local = write("sources: {a: ../fork, b: null}\n", LOCAL)
+    plan = load(profile="base", project=project, environ={})
+    assert {module: override.source for module, override in plan.sources.items()} == {
+        "a": str(tmp_path / "repo" / "fork"),
+        "c": str(tmp_path / "c"),
+    }
+    assert str(plan.sources["a"].at) == f"{local}:1:14"
+    assert str(plan.origin("sources.a")) == f"{local}:1:14"
+    assert str(plan.origin("sources.c")) == f"{user}:4:6"
+    assert load(profile="base").sources["b"] == Override(
+        "git+https://h/r@v1", load(profile="base").origin("sources.b")
+    )
+    assert "sources" not in plan.data
+    with pytest.raises(ConfigError, match="no 'd' in sources"):
+        plan.origin("sources.d")
+
+
+def test_a_source_that_cannot_be_is_told_with_its_line(write: Write, base: Path) -> None:
+    path = write("sources: {a: 'git+ext::sh', b: '${NOT_SET}'}\n", USER)
+    with pytest.raises(PlanError) as raised:
+        load(profile="base", environ={})
+    assert [str(problem.at) for problem in raised.value.problems] == [
+        f"{path}:1:14", f"{path}:1:32",
+    ]  # fmt: skip
+
+
+# -- files that are wrong ----------------------------------------------------------------
+
+
+def test_problems_of_all_settings_are_told_at_once(write: Write, project: Path) -> None:
+    user = write("profil: x\nextends: default\n", USER)
+    shared = write("sources: [a]\n", PROJECT)
+    local = write("tools: 3\n", LOCAL)
+    with pytest.raises(PlanError) as raised:
+        load_profile(project=project)
+    assert [(str(p.at), p.message, p.hint) for p in raised.value.problems] == [
+        (f"{user}:1:1", "unknown key 'profil' in the settings", "did you mean 'profile'?"),
+        (
+            f"{user}:2:1",
+            "'extends' has no place in the settings",
+            "settings lie on top of every profile; 'profile: NAME' chooses one",
+        ),
+        (f"{shared}:1:1", "'sources' is a list", "it has to be a mapping 'MODULE: SOURCE'"),
+        (f"{local}:1:8", "'tools' is a number", "it has to be a list of modules, each starting"
+         " with '- module:'"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "null\n", "x-mine: {a: 1}\n"])
+def test_settings_may_be_empty(text: str, write: Write, base: Path) -> None:
+    write(text, USER)
+    assert bash_config(load(profile="base")) == {"timeout": 1, "shell": "sh"}
+
+
+def test_settings_that_lead_nowhere_are_told(home: Path, base: Path) -> None:
+    (home / "settings.yaml").symlink_to("gone.yaml")
+    with pytest.raises(ConfigError, match=r"settings\.yaml: cannot read the settings: no such"):
+        load(profile="base")
