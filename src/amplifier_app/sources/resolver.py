@@ -77,7 +77,7 @@ class AppModuleSourceResolver:
         """
         hint = _hint(module_id, source_hint, profile_hint)
         known = self._resolved.get((module_id, hint))
-        return known or self._resolve(module_id, hint, self._choose(module_id, hint), None)
+        return known or self._resolve(module_id, hint, self.choose(module_id, hint), None)
 
     async def async_resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
@@ -87,7 +87,7 @@ class AppModuleSourceResolver:
         known = self._resolved.get((module_id, hint))
         if known is not None:
             return known
-        chosen = self._choose(module_id, hint)
+        chosen = self.choose(module_id, hint)
         if chosen.source is None:
             return self._resolve(module_id, hint, chosen, None)
         stop = threading.Event()
@@ -103,7 +103,15 @@ class AppModuleSourceResolver:
         Raises:
             SourceError: One or more modules cannot be had.
         """
-        wanted = list(dict.fromkeys(_modules(mount_plan)))
+        await self.prefetch_modules(_modules(mount_plan))
+
+    async def prefetch_modules(self, modules: Iterable[tuple[str, str | None]]) -> None:
+        """`prefetch` for modules given by id and source.
+
+        Raises:
+            SourceError: One or more of them cannot be had.
+        """
+        wanted = list(dict.fromkeys(modules))
         results = await asyncio.gather(
             *(self.async_resolve(module_id, source) for module_id, source in wanted),
             return_exceptions=True,
@@ -136,7 +144,13 @@ class AppModuleSourceResolver:
 
         return Fetcher(*self._fetching, offline=self.offline)
 
-    def _choose(self, module_id: str, hint: str | None) -> Candidate:
+    def choose(self, module_id: str, hint: str | None) -> Candidate:
+        """What decides where a module comes from; nothing is fetched for it.
+
+        Raises:
+            ModuleNotFoundError: No place has anything.
+            SourceError: The workspace's folder for it is a link out of the workspace.
+        """
         chosen = next(self._places.candidates(module_id, hint), None)
         if chosen is None:
             raise ModuleNotFoundError(_not_found(module_id))
