@@ -20,6 +20,18 @@ from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
+class Stage(NamedTuple):
+    """What a plan has come to with one more file on top of those below it.
+
+    Attributes:
+        file: The file, as origins call it.
+        tree: The merged tree up to and with it.
+    """
+
+    file: str
+    tree: MapNode
+
+
 class MergedPlan(NamedTuple):
     """A plan with everything it extends, before overrides, conditions and variables.
 
@@ -33,6 +45,7 @@ class MergedPlan(NamedTuple):
         project: The folder of the trusted project that counted.
         files: Every file that was read, absolute.
         notes: Sentences on what has no effect, for a person.
+        stages: How it came to be, file by file, the lowest first.
     """
 
     name: str
@@ -44,6 +57,7 @@ class MergedPlan(NamedTuple):
     project: Path | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
 
 
 class _Document(NamedTuple):
@@ -109,13 +123,16 @@ class _Chain:
 
     def merged(self, name: str, overlays: Sequence[SettingsFile] = ()) -> MergedPlan:
         tree = MapNode({}, self._documents[-1].tree.at)
+        stages: list[Stage] = []
         for document in reversed(self._documents):
             tree = merge_documents(tree, document.tree, self._problems)
+            stages.append(Stage(document.file, tree))
         self._problems.raise_if_any()
         notes: list[str] = []
         for settings in overlays:
             tree, found = overlay_settings(tree, settings.tree)
             notes += found
+            stages.append(Stage(settings.file, tree))
         check_complete(tree, self._problems)
         self._problems.raise_if_any()
         own = text_of(self._documents[0].tree.items.get("name"))
@@ -130,6 +147,7 @@ class _Chain:
             project=self._settings.project,
             files=tuple(dict.fromkeys(one.path for one in read)),
             notes=tuple(notes),
+            stages=tuple(stages),
         )
 
     def _read(self, file: str, path: Path) -> _Document:

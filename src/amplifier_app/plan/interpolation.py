@@ -25,20 +25,36 @@ def is_secret_name(name: str) -> bool:
     return bool(re.search(_SECRET_NAME, name))
 
 
-def interpolate(node: Node, environ: Mapping[str, str], problems: Problems) -> Node:
-    """The tree with every variable filled in; each one that is unset is a problem."""
+def interpolate(
+    node: Node, environ: Mapping[str, str], problems: Problems, *, keep_unset: bool = False
+) -> Node:
+    """The tree with every variable filled in.
+
+    Args:
+        node: The tree.
+        environ: The variables.
+        problems: Gets what is wrong.
+        keep_unset: Leave a text that names a variable which is not set as it is, and mark it;
+            otherwise that is a problem.
+    """
     if isinstance(node, Scalar):
-        return _fill_scalar(node, environ, problems)
+        return _fill_scalar(node, environ, problems, keep_unset)
     if isinstance(node, MapNode):
-        items = {k: interpolate(v, environ, problems) for k, v in node.items.items()}
+        items = {
+            key: interpolate(value, environ, problems, keep_unset=keep_unset)
+            for key, value in node.items.items()
+        }
         return with_items(node, items)
-    return ListNode([interpolate(value, environ, problems) for value in node.items], node.at)
+    values = [interpolate(one, environ, problems, keep_unset=keep_unset) for one in node.items]
+    return ListNode(values, node.at)
 
 
-def _fill_scalar(node: Scalar, environ: Mapping[str, str], problems: Problems) -> Scalar:
+def _fill_scalar(
+    node: Scalar, environ: Mapping[str, str], problems: Problems, keep_unset: bool
+) -> Scalar:
     if node.literal or not isinstance(node.value, str) or "$" not in node.value:
         return node
-    filler = _Filler(environ, problems, node.at)
+    filler = _Filler(environ, problems, node.at, keep_unset)
     value: ScalarValue = filler.fill(node.value)
     if not filler.names:
         return Scalar(value, node.at, plain=False)
@@ -46,6 +62,9 @@ def _fill_scalar(node: Scalar, environ: Mapping[str, str], problems: Problems) -
         value = _typed(str(value), filler.whole_default)
     stored = environ.secret if isinstance(environ, Environment) else ()
     secret = any(name in stored or is_secret_name(name) for name in filler.names)
+    if filler.unset:
+        unset = tuple(dict.fromkeys(filler.unset))
+        return node._replace(expression=node.value, secret=secret, unset=unset)
     return Scalar(value, node.at, plain=False, expression=node.value, secret=secret)
 
 
@@ -61,11 +80,15 @@ def _typed(value: str, default: str) -> ScalarValue:
 class _Filler:
     """Fills in one text, and remembers which variables it named."""
 
-    def __init__(self, environ: Mapping[str, str], problems: Problems, at: Location) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], problems: Problems, at: Location, keep_unset: bool
+    ) -> None:
         self.environ = environ
         self.problems = problems
         self.at = at
+        self.keep_unset = keep_unset
         self.names: list[str] = []
+        self.unset: list[str] = []
         self.whole_default: str | None = None
 
     def fill(self, text: str) -> str:
@@ -112,7 +135,9 @@ class _Filler:
         value = self.environ.get(name)
         if default is not None:
             return value if value else self.fill(default)
-        if value is None:
+        if value is None and self.keep_unset:
+            self.unset.append(name)
+        elif value is None:
             self.problems.add(
                 f"the variable {name} is not set",
                 self.at,

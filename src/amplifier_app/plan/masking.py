@@ -6,28 +6,51 @@ import re
 from typing import Any
 
 from amplifier_app.plan.interpolation import is_secret_name, names_in
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
+from amplifier_app.plan.nodes import (
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    ScalarValue,
+    plain_data,
+    with_items,
+)
 
 MASK = "[REDACTED]"
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
 
 
-def masked_data(node: Node, key: str = "") -> Any:
-    """The tree as plain data.
+def masked_data(node: Node) -> Any:
+    """`masked_tree` as plain data."""
+    return plain_data(masked_tree(node))
+
+
+def masked_tree(node: Node, key: str = "", *, written: bool = False) -> Node:
+    """The tree with secrets masked; every value keeps its place.
 
     A value that came from a variable with a secret's name is shown as the `${NAME}` it
     came from, one that stands in the plan itself under a key with a secret's name as
     `[REDACTED]`. A `$` that is meant as such is doubled, so what this gives can be read
     as a plan again.
+
+    Args:
+        node: The tree.
+        key: The key it stands under.
+        written: Whether the tree is as the files say it, no variable filled in yet.
     """
+    escape = True
+    if isinstance(node, Scalar):
+        escape = node.literal if written else not node.unset
+        node = _as_unfilled(node) if written else node
     if is_secret_key(key):
-        return _masked_secret(node)
+        return Scalar(_masked_secret(node), node.at)
     if isinstance(node, MapNode):
-        return {name: masked_data(value, name) for name, value in node.items.items()}
+        items = {k: masked_tree(v, k, written=written) for k, v in node.items.items()}
+        return with_items(node, items)
     if isinstance(node, ListNode):
-        return [masked_data(value) for value in node.items]
-    return _masked_scalar(node)
+        return ListNode([masked_tree(one, written=written) for one in node.items], node.at)
+    return node._replace(value=_masked_scalar(node, escape))
 
 
 def open_data(node: Node) -> Any:
@@ -47,6 +70,15 @@ def is_secret_key(key: str) -> bool:
     return key.lower() in SENSITIVE_KEYS or is_secret_name(key)
 
 
+def _as_unfilled(node: Scalar) -> Scalar:
+    """The text as `interpolate` marks one: which secrets it is filled from."""
+    if node.literal or not isinstance(node.value, str):
+        return node
+    names = tuple(names_in(node.value))
+    secret = any(is_secret_name(name) for name in names)
+    return node._replace(expression=node.value if names else None, secret=secret)
+
+
 def _masked_secret(node: Node) -> ScalarValue:
     if isinstance(node, Scalar) and node.expression is not None:
         return _references(node.expression)
@@ -55,11 +87,12 @@ def _masked_secret(node: Node) -> ScalarValue:
     return MASK
 
 
-def _masked_scalar(node: Scalar) -> ScalarValue:
+def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
     if node.secret and node.expression is not None:
         return _references(node.expression)
     if isinstance(node.value, str):
-        return _escaped(re.sub(_USERINFO, "***", node.value))
+        shown = re.sub(_USERINFO, "***", node.value)
+        return _escaped(shown) if escape else shown
     return node.value
 
 

@@ -48,6 +48,8 @@ class ResolvedPlan:
         chosen: What `--provider`, `--model` and `--set` ask for.
         environ: What variables and conditions are read from; the process's own
             environment and the stored keys at the time of reading by default.
+        keep_unset: Whether texts that name variables which are not set stay as they are
+            written; see `unset`. Otherwise that is a problem.
     """
 
     def __init__(
@@ -55,10 +57,13 @@ class ResolvedPlan:
         merged: documents.MergedPlan,
         chosen: overrides.Overrides = overrides.NONE,
         environ: Mapping[str, str] | None = None,
+        *,
+        keep_unset: bool = False,
     ) -> None:
         self.merged = merged
         self.chosen = chosen
         self.environ = environ
+        self.keep_unset = keep_unset
 
     @property
     def name(self) -> str:
@@ -97,6 +102,11 @@ class ResolvedPlan:
         """Sentences on what was left out or has no effect, for a person."""
         left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
         return [*left_out, *self.merged.notes]
+
+    @property
+    def unset(self) -> list[Unset]:
+        """The variables that are not set, where the plan was loaded with `keep_unset`."""
+        return list(self._resolution.unset)
 
     @property
     def sources(self) -> Mapping[str, Override]:
@@ -165,10 +175,23 @@ class ResolvedPlan:
         return _resolve(self)
 
 
+class Unset(NamedTuple):
+    """A variable that a plan names and that is not set.
+
+    Attributes:
+        name: Its name.
+        at: Where it is named.
+    """
+
+    name: str
+    at: Location
+
+
 class _Resolution(NamedTuple):
     tree: MapNode
     dropped: tuple[Dropped, ...]
     sources: Mapping[str, Override]
+    unset: tuple[Unset, ...]
 
 
 def load_plan(
@@ -225,6 +248,7 @@ def load(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
+    keep_unset: bool = False,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
 
@@ -236,6 +260,7 @@ def load(
         sets: See `apply_overrides`.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project. Without it nothing of any project counts.
+        keep_unset: See `ResolvedPlan`.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -247,7 +272,9 @@ def load(
         loaded = load_plan(plan, environ=environ, project=project)
     else:
         loaded = load_profile(profile, environ=environ, project=project)
-    return apply_overrides(loaded, provider=provider, model=model, sets=sets).resolve()
+    changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
+    changed.keep_unset = keep_unset
+    return changed.resolve()
 
 
 def apply_overrides(
@@ -276,7 +303,7 @@ def apply_overrides(
         model=model or before.model,
         sets=(*before.sets, *overrides.parse_sets(sets)),
     )
-    return ResolvedPlan(plan.merged, chosen, plan.environ)
+    return ResolvedPlan(plan.merged, chosen, plan.environ, keep_unset=plan.keep_unset)
 
 
 def _resolve(plan: ResolvedPlan) -> _Resolution:
@@ -299,12 +326,16 @@ def _resolve(plan: ResolvedPlan) -> _Resolution:
     section = tree.items.get("providers")
     if section is not None:
         tree = MapNode({**tree.items, "providers": ListNode(kept, section.at)}, tree.at, tree.keys)
-    resolved = interpolate(tree, environ, problems)
+    resolved = interpolate(tree, environ, problems, keep_unset=plan.keep_unset)
     assert isinstance(resolved, MapNode)
     resolved = _with_absolute_sources(plan, resolved, problems)
-    sources = _source_overrides(plan, environ, problems)
+    written = interpolate(
+        MapNode(plan.merged.sources, NOWHERE), environ, problems, keep_unset=plan.keep_unset
+    )
+    sources = _source_overrides(plan, written, problems)
     problems.raise_if_any()
-    return _Resolution(resolved, tuple(dropped), sources)
+    unset = (*_unset_in(resolved), *_unset_in(written)) if plan.keep_unset else ()
+    return _Resolution(resolved, tuple(dropped), sources, unset)
 
 
 def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems) -> MapNode:
@@ -320,21 +351,18 @@ def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems
     return tree
 
 
-def _source_overrides(
-    plan: ResolvedPlan, environ: Mapping[str, str], problems: Problems
-) -> dict[str, Override]:
+def _source_overrides(plan: ResolvedPlan, sources: Node, problems: Problems) -> dict[str, Override]:
     found: dict[str, Override] = {}
-    for module, written in plan.merged.sources.items():
-        source = interpolate(written, environ, problems)
-        if isinstance(source, Scalar):
-            text = _absolute(plan, source, problems)
-            found[module] = Override(text or "", source.at)
+    for module, source in sources.items.items() if isinstance(sources, MapNode) else ():
+        text = _absolute(plan, source, problems) if isinstance(source, Scalar) else None
+        if text is not None:
+            found[module] = Override(text, source.at)
     return found
 
 
 def _absolute(plan: ResolvedPlan, source: Scalar, problems: Problems) -> str | None:
     """The source with its path starting from the file that names it; None if it is wrong."""
-    if problems.any_at(source.at):
+    if source.unset or problems.any_at(source.at):
         return None
     folder = plan.merged.folders.get(source.at.file) or Path.cwd()
     try:
@@ -342,6 +370,15 @@ def _absolute(plan: ResolvedPlan, source: Scalar, problems: Problems) -> str | N
     except SourceSyntaxError as error:
         problems.add(error.message, source.at, error.hint)
         return None
+
+
+def _unset_in(node: Node) -> Iterator[Unset]:
+    if isinstance(node, Scalar):
+        for name in node.unset:
+            yield Unset(name, node.at)
+        return
+    for value in node.items.values() if isinstance(node, MapNode) else node.items:
+        yield from _unset_in(value)
 
 
 def _module_paths(tree: MapNode) -> list[tuple[str, ...]]:

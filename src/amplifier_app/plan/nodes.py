@@ -26,6 +26,8 @@ class Scalar(NamedTuple):
         literal: Taken as it is: `${…}` inside it means nothing.
         expression: The text before variables were filled in, if it named any.
         secret: Filled in from a variable whose name says that it is a secret.
+        unset: The variables it names that are not set, where that is no error; `value` then is
+            the text with nothing filled in.
     """
 
     value: ScalarValue
@@ -34,6 +36,7 @@ class Scalar(NamedTuple):
     literal: bool = False
     expression: str | None = None
     secret: bool = False
+    unset: tuple[str, ...] = ()
 
 
 class MapNode(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.errors import Location
-from amplifier_app.plan import PlanError, load_plan
+from amplifier_app.plan import PlanError, load, load_plan
 from amplifier_app.plan.interpolation import interpolate, is_secret_name
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
@@ -157,3 +158,24 @@ def test_no_text_breaks_it(text: str) -> None:
 )
 def test_names_of_secrets(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret
+
+
+def test_texts_with_unset_variables_can_be_kept_as_they_are_written(write: Write) -> None:
+    text = (
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "instruction: Ask ${WHO} about ${WHAT:-it} for $$5\n"
+        "tools:\n  - module: t\n    source: ${PLACE}\n    config: {api_key: 'x${KEY}', n: 1}\n"
+    )
+    plan = load(plan=write(text), environ={}, keep_unset=True)
+    assert [(one.name, one.at.line) for one in plan.unset] == [
+        ("WHO", 2),
+        ("PLACE", 5),
+        ("KEY", 6),
+    ]
+    assert plan.data["instruction"] == "Ask ${WHO} about ${WHAT:-it} for $$5"
+    assert plan.data["tools"][0]["source"] == "${PLACE}"
+    again = yaml.safe_load(plan.to_yaml())
+    assert again["instruction"] == "Ask ${WHO} about ${WHAT:-it} for $$5"
+    assert again["tools"][0]["config"] == {"api_key": "${KEY}", "n": 1}
+    whole = load(plan=write(text), environ={"WHO": "me", "PLACE": "./t", "KEY": "k"}).data
+    assert whole["instruction"] == "Ask me about it for $5"

@@ -1,0 +1,71 @@
+"""A plan as YAML for a person: long texts as blocks, and beside each value where it was written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, plain_data
+
+
+def yaml_text(tree: Node, *, origins: bool = False) -> str:
+    """The tree as YAML.
+
+    Args:
+        tree: What to write; secrets have to be masked already.
+        origins: Whether each value has the file and line it was written on as a comment.
+    """
+    import yaml
+
+    representer = yaml.representer.SafeRepresenter(default_flow_style=False, sort_keys=False)
+    written = representer.represent_data(plain_data(tree))
+    _use_blocks(written)
+    # Wide enough that no text is folded: each value begins on the line it is told on.
+    text: str = yaml.serialize(
+        written, Dumper=yaml.SafeDumper, allow_unicode=True, width=float("inf")
+    )
+    if not origins:
+        return text
+    lines = text.splitlines()
+    _annotate(yaml.compose(text, Loader=yaml.SafeLoader), tree, lines)
+    return "\n".join(lines) + "\n"
+
+
+def origins_of(tree: Node) -> Any:
+    """The tree with each value replaced by where it was written, as `file:line`."""
+    if isinstance(tree, MapNode) and tree.items:
+        return {key: origins_of(value) for key, value in tree.items.items()}
+    if isinstance(tree, ListNode) and tree.items:
+        return [origins_of(value) for value in tree.items]
+    return place_of(tree)
+
+
+def place_of(node: Node) -> str:
+    """Where a value was written, as `file:line`."""
+    return str(node.at._replace(column=None))
+
+
+def _use_blocks(written: Any) -> None:
+    """Have texts of several lines written as they are, instead of quoted with blank lines."""
+    import yaml
+
+    if isinstance(written, yaml.ScalarNode):
+        if "\n" in written.value:
+            written.style = "|"
+        return
+    for item in written.value:
+        for part in item if isinstance(item, tuple) else (item,):
+            _use_blocks(part)
+
+
+def _annotate(written: Any, tree: Node, lines: list[str]) -> None:
+    if isinstance(tree, MapNode) and tree.items:
+        for (_, below), value in zip(written.value, tree.items.values(), strict=True):
+            _annotate(below, value, lines)
+    elif isinstance(tree, ListNode) and tree.items:
+        for below, value in zip(written.value, tree.items, strict=True):
+            _annotate(below, value, lines)
+    else:
+        # Of a block this is the line with its '|', where a comment may stand.
+        place = re.sub(r"[^ -~\w]", "?", place_of(tree))
+        lines[written.start_mark.line] += f"  # {place}"
