@@ -16,6 +16,22 @@ def config_schema() -> dict[str, Any]:
     return config_schema_of(LocalConfig)
 
 
+def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
+    """What a session with this config would fetch and is not on this machine, a phrase each.
+
+    Args:
+        config: As for `mount`.
+        cache: The app's folder for what can be fetched again.
+
+    Raises:
+        ValueError: The config is not valid.
+        ConfigurationError: There is no model of the config's name.
+    """
+    from .provider import missing_weights
+
+    return missing_weights(config, cache)
+
+
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]]:

@@ -42,6 +42,33 @@ async def mount_provider(
     return provider.aclose
 
 
+def models_dir(config: LocalConfig, cache: str | None) -> Path:
+    """The folder of fetched weights.
+
+    Args:
+        config: The provider's settings.
+        cache: The app's folder for what can be fetched again, if it tells one.
+    """
+    if given := config.cache_dir or cache:
+        return Path(given).expanduser() / "models"
+    if home := os.environ.get("AMPLIFIER_HOME"):
+        return Path(home).expanduser() / "cache" / "models"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("amplifier", appauthor=False)) / "models"
+
+
+def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
+    """The whole of `missing_offline`."""
+    from .store import WeightStore
+
+    settings = parse_config(LocalConfig, config, MODULE_ID)
+    weights = find_model(settings.model or default_model()).weights
+    if weights is None or WeightStore(models_dir(settings, cache)).find(weights):
+        return []
+    return [f"the weights of {weights.id} ({weights.size / 1e6:.0f} MB)"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Running:
     engine: Engine
@@ -222,20 +249,11 @@ class LocalProvider(ChatCompletionsProvider):
         from .notices import FetchNotices
         from .store import WeightStore
 
-        store = WeightStore(self._cache_dir() / "models")
+        store = WeightStore(models_dir(self._config, self._capability("cache.dir")))
         offline = bool(self._capability("offline"))
         return await store.obtain(
             model.weights, offline=offline, report=FetchNotices(self._coordinator)
         )
-
-    def _cache_dir(self) -> Path:
-        if given := self._config.cache_dir or self._capability("cache.dir"):
-            return Path(given).expanduser()
-        if home := os.environ.get("AMPLIFIER_HOME"):
-            return Path(home).expanduser() / "cache"
-        import platformdirs
-
-        return Path(platformdirs.user_cache_dir("amplifier", appauthor=False))
 
     def _capability(self, name: str) -> Any:
         get = getattr(self._coordinator, "get_capability", None)

@@ -18,9 +18,11 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ProviderValidator
 from amplifier_modules._shared.http import Endpoint
-from amplifier_modules.provider_local import mount
+from amplifier_modules.provider_local import missing_offline, mount
+from amplifier_modules.provider_local.catalogue import catalogue
+from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.notices import FetchNotices
-from amplifier_modules.provider_local.provider import LocalProvider, _Running
+from amplifier_modules.provider_local.provider import LocalProvider, _Running, models_dir
 from amplifier_modules.provider_local.store import Progress
 from tests.modules.provider_local.packages import build_weights
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
@@ -153,6 +155,23 @@ async def test_offline_missing_weights_are_a_clear_error(coordinator):
         await coordinator.get("providers", "local").complete(ask())
 
 
+def test_what_a_session_would_fetch_is_told_without_mounting(tmp_path):
+    cache = str(tmp_path / "cache")
+    assert missing_offline(None, cache) == ["the weights of smollm2-135m (98 MB)"]
+    assert missing_offline({"model": QWEN}, cache) == [f"the weights of {QWEN} (1117 MB)"]
+    assert missing_offline({"model": "./own.gguf"}, cache) == []
+    weights = catalogue()[QWEN].weights
+    there = tmp_path / "cache" / "models" / weights.file
+    there.parent.mkdir(parents=True)
+    with there.open("wb") as file:
+        file.truncate(weights.size)
+    assert missing_offline({"model": QWEN}, cache) == []
+    other = {"model": QWEN, "cache_dir": str(tmp_path / "other")}
+    assert missing_offline(other, cache) == [f"the weights of {QWEN} (1117 MB)"]
+    with pytest.raises(ConfigurationError, match="did you mean"):
+        missing_offline({"model": "smollm"}, cache)
+
+
 @pytest.mark.parametrize("content", [None, b"no model"])
 async def test_a_file_that_is_no_model_is_a_clear_error(coordinator, tmp_path, content):
     path = tmp_path / "own.gguf"
@@ -173,29 +192,21 @@ async def test_a_damaged_model_is_a_clear_error_and_prints_nothing(coordinator, 
 
 
 class TestWhereWeightsAre:
-    def folder(self, coordinator: MockCoordinator) -> Path:
-        return coordinator.get("providers", "local")._cache_dir()
+    def test_config_counts_most(self):
+        config = LocalConfig(cache_dir="/from/config")
+        assert models_dir(config, "/from/app") == Path("/from/config/models")
 
-    async def test_config_counts_most(self, coordinator, monkeypatch):
-        coordinator.register_capability("cache.dir", "/from/app")
-        await mount(coordinator, {"cache_dir": "/from/config"})
-        assert self.folder(coordinator) == Path("/from/config")
+    def test_then_the_app(self):
+        assert models_dir(LocalConfig(), "/from/app") == Path("/from/app/models")
 
-    async def test_then_the_app(self, coordinator, monkeypatch):
-        coordinator.register_capability("cache.dir", "/from/app")
-        await mount(coordinator, {})
-        assert self.folder(coordinator) == Path("/from/app")
-
-    async def test_then_the_home_of_the_program(self, coordinator, monkeypatch):
+    def test_then_the_home_of_the_program(self, monkeypatch):
         monkeypatch.setenv("AMPLIFIER_HOME", "/home/of/it")
-        await mount(coordinator, {})
-        assert self.folder(coordinator) == Path("/home/of/it/cache")
+        assert models_dir(LocalConfig(), None) == Path("/home/of/it/cache/models")
 
-    async def test_else_the_platforms_own(self, coordinator, monkeypatch):
+    def test_else_the_platforms_own(self, monkeypatch):
         monkeypatch.delenv("AMPLIFIER_HOME")
         monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-        await mount(coordinator, {})
-        assert self.folder(coordinator).name == "amplifier"
+        assert models_dir(LocalConfig(), None).parent.name == "amplifier"
 
 
 class TestRequests:
