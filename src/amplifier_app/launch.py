@@ -221,7 +221,7 @@ async def _run(
         # Off since the start of the process; nothing that exists by now will ever be garbage.
         gc.freeze()
         gc.enable()
-        logs.release(session.not_mounted)
+        logs.show_held(session.not_mounted)
         invocation.report.session_id = session.id
         _tell_pick(request, plan, session, renderer)
         if prompt is None:

@@ -13,7 +13,7 @@ _OWN = ("amplifier_core", "amplifier_modules", "amplifier_app")
 class LogNotices(logging.Handler):
     """Shows warnings and errors through a renderer.
 
-    What is logged while modules mount is held back until `release`: the reason why a module
+    What is logged while modules mount is held back until `show_held`: the reason why a module
     mounted nothing is told by the session, once.
 
     Args:
@@ -37,7 +37,7 @@ class LogNotices(logging.Handler):
         except Exception:
             self.handleError(record)
 
-    def release(self, told: Iterable[str] = ()) -> None:
+    def show_held(self, told: Iterable[str] = ()) -> None:
         """Show what was held back, but for messages that stand in `told` already."""
         held, self._held = self._held or [], None
         told = list(told)

@@ -1,0 +1,67 @@
+"""What modules log becomes notices: held back while they mount, then each told once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from amplifier_app.logs import LogNotices, show_logs
+from amplifier_app.render.base import Level, Renderer
+
+
+class Notices(Renderer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[tuple[str, Level]] = []
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        self.shown.append((message, level))
+
+
+@pytest.fixture(autouse=True)
+def _root_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield
+    root.handlers[:], root.level = before
+
+
+@pytest.fixture
+def notices() -> Notices:
+    return Notices()
+
+
+@pytest.fixture
+def handler(notices: Notices) -> LogNotices:
+    return show_logs(notices, verbose=False)
+
+
+def test_what_is_logged_while_modules_mount_is_held_back(
+    notices: Notices, handler: LogNotices
+) -> None:
+    logging.getLogger("a.module").warning("no key")
+    logging.getLogger("a.module").error("broken")
+    assert notices.shown == []
+    handler.show_held(told=["provider-x: no key"])
+    assert notices.shown == [("broken", "error")]
+    logging.getLogger("a.module").warning("later")
+    assert notices.shown[1:] == [("later", "warning")]
+
+
+def test_other_threads_can_log_as_well(notices: Notices, handler: LogNotices) -> None:
+    handler.show_held()
+    logging.getLogger("a.module").warning("from here")
+    other = threading.Thread(target=logging.getLogger("b").warning, args=("from there",))
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
+    assert notices.shown == [("from here", "warning"), ("from there", "warning")]
+
+
+def test_verbose_holds_nothing_back_and_names_the_logger(notices: Notices) -> None:
+    show_logs(notices, verbose=True)
+    logging.getLogger("a.module").info("hello")
+    assert notices.shown == [("a.module: hello", "info")]
