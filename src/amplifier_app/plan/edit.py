@@ -1,0 +1,243 @@
+"""Changing one value of a YAML file and nothing else: comments, order, quotes, line ends stay.
+
+A file that cannot be read is never touched. What would be written is read again first and has
+to hold the change and all else that was there before; it reaches the disk whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_app import paths
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan import edit_text
+from amplifier_app.plan.nodes import Node, plain_data
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+from amplifier_app.sessions.files import sync_directory
+
+_MARK = "\ufeff"
+
+
+def set_value(file: Path, keys: Sequence[str], value: Any) -> bool:
+    """Put a value at an address: `("tools", "tool-bash", "config", "timeout")`.
+
+    Mappings on the way are made as needed, and so is the file. An entry of a list is found by
+    its instance id, its module id or its position.
+
+    Args:
+        file: The file; a link is followed. A new one below the user's own folder is 0600.
+        keys: The address.
+        value: Plain data: text, number, truth value, None, lists and mappings of these.
+
+    Returns:
+        Whether anything changed.
+
+    Raises:
+        PlanError: The file is no YAML that could be used.
+        ConfigError: The address leads nowhere, or the file cannot be read, changed in place or
+            written.
+    """
+    return _change(
+        file,
+        keys,
+        lambda text, name: edit_text.with_set(text, name, keys, value),
+        lambda data: _set(data, keys, value),
+    )
+
+
+def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
+    """Add a value to the list at an address; it is made if there is none.
+
+    Raises:
+        PlanError: See `set_value`.
+        ConfigError: See `set_value`; also if there is something else than a list.
+    """
+    return _change(
+        file,
+        keys,
+        lambda text, name: edit_text.with_appended(text, name, keys, value),
+        lambda data: _append(data, keys, value),
+    )
+
+
+def remove_value(file: Path, keys: Sequence[str]) -> bool:
+    """Take away what is at an address, and the collections that would be left empty by that.
+
+    Returns:
+        Whether there was anything.
+
+    Raises:
+        PlanError: See `set_value`.
+        ConfigError: See `set_value`.
+    """
+    emptied = _emptied(_data(_read(file), file), keys)
+    if emptied is None:
+        return False
+    return _change(
+        file,
+        emptied,
+        lambda text, name: edit_text.with_removed(text, name, emptied),
+        lambda data: _remove(data, emptied),
+    )
+
+
+def _change(
+    file: Path,
+    keys: Sequence[str],
+    edit: Callable[[str, str], str],
+    apply: Callable[[Any], None],
+) -> bool:
+    text = _read(file)
+    before = _data(text, file)
+    mark = _MARK if text.startswith(_MARK) else ""
+    address = ".".join(keys)
+    by_hand = "change the file by hand"
+    try:
+        changed = mark + edit(text.removeprefix(_MARK), str(file))
+    except edit_text.NotEditable as error:
+        message = f"cannot change {address!r}: {error.reason}"
+        raise ConfigError(message, location=error.at, hint=by_hand) from None
+    wanted = copy.deepcopy(before)
+    apply(wanted)
+    if _same(before, wanted):
+        return False
+    problems = Problems()
+    root = read_yaml(changed.encode(), str(file), problems)
+    if problems or not _same(_plain(root), wanted):
+        message = f"cannot change {address!r} without changing something else"
+        raise ConfigError(message, location=Location(str(file)), hint=by_hand)
+    _write(file, changed)
+    return True
+
+
+# -- data --------------------------------------------------------------------------------
+
+
+def _data(text: str, file: Path) -> dict[str, Any]:
+    problems = Problems()
+    root = read_yaml(text.encode(), str(file), problems)
+    data = _plain(root)
+    if root is not None and not isinstance(data, dict):
+        problems.add("the file is not a mapping", root.at)
+    problems.raise_if_any()
+    return data
+
+
+def _plain(root: Node | None) -> Any:
+    data = plain_data(root) if root is not None else None
+    return {} if data is None else data
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether the data are equal; 1, 1.0 and true are not."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _place(data: Any, key: str) -> Any:
+    """What `key` means as an index of `data`; None if it is not there."""
+    if isinstance(data, dict):
+        return key if key in data else None
+    if not isinstance(data, list):
+        return None
+    names = [
+        (entry.get("instance_id"), entry.get("module"))
+        if isinstance(entry, dict)
+        else (None, entry)
+        for entry in data
+    ]
+    return edit_text.entry_index(names, key)
+
+
+def _set(data: Any, keys: Sequence[str], value: Any) -> None:
+    key, *rest = keys
+    place = _place(data, key)
+    if rest:
+        below = None if place is None else data[place]
+        if isinstance(data, list) and isinstance(below, str):
+            below = {"module": below}
+        below = {} if below is None else below
+        _set(below, rest, value)
+        value = below
+    index: Any = key if place is None else place
+    data[index] = value
+
+
+def _append(data: Any, keys: Sequence[str], value: Any) -> None:
+    there: Any = data
+    for key in keys:
+        place = _place(there, key)
+        there = None if place is None else there[place]
+    _set(data, keys, [*(there or ()), value])
+
+
+def _remove(data: Any, keys: Sequence[str]) -> None:
+    for key in keys[:-1]:
+        data = data[_place(data, key)]
+    del data[_place(data, keys[-1])]
+
+
+def _emptied(data: Any, keys: Sequence[str]) -> Sequence[str] | None:
+    """The address of the outermost value that holds nothing but what is at `keys`."""
+    outermost = 0
+    for depth, key in enumerate(keys):
+        place = _place(data, key)
+        if place is None:
+            return None
+        outermost = outermost if len(data) == 1 else depth
+        data = data[place]
+    return keys[: outermost + 1]
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+def _read(file: Path) -> str:
+    if not os.path.lexists(file):
+        return ""
+    data = read_bytes(file, str(file), "the file")
+    problems = Problems()
+    read_yaml(data, str(file), problems)
+    problems.raise_if_any()
+    return data.decode()
+
+
+def _write(file: Path, text: str) -> None:
+    target = Path(os.path.realpath(file))
+    unfinished = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
+    private = target.is_relative_to(os.path.realpath(paths.config_dir()))
+    try:
+        target.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(unfinished, flags, 0o600 if private else 0o666)
+        with open(descriptor, "wb") as stream:
+            stream.write(text.encode())
+            _keep_owner_and_mode(stream.fileno(), target)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, target)
+        sync_directory(target.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot write: {reason}", location=Location(str(file))) from error
+
+
+def _keep_owner_and_mode(descriptor: int, target: Path) -> None:
+    try:
+        before = target.stat()
+    except FileNotFoundError:
+        return
+    if not hasattr(os, "fchmod"):
+        return
+    with contextlib.suppress(PermissionError):
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
