@@ -15,6 +15,9 @@ class ModuleCommands(LazyGroup):
     package: ClassVar[str] = "amplifier_app.commands.module"
     table: ClassVar[dict[str, str]] = {
         "list": "List the modules of the plan and those that are there beside it.",
+        "add": "Have every profile use a module.",
+        "remove": "Have no profile use a module.",
+        "override": "Have a module come from another source, in every plan.",
         "validate": "Check a module against the contract of its kind.",
     }
 

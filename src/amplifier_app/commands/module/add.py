@@ -1,0 +1,66 @@
+"""`amplifier module add`: a module for every profile."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from amplifier_app.commands.scoping import ScopeOption, chosen_target, tell
+from amplifier_app.errors import UsageError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
+    """The kinds of modules of which a plan has any number."""
+
+    TOOL = "tool"
+    HOOK = "hook"
+    PROVIDER = "provider"
+
+
+@app.command()
+def add(
+    module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--source", "-s", metavar="SOURCE", help="Where it comes from."),
+    ] = None,
+    kind: Annotated[
+        Kind | None, typer.Option("--type", "-t", help="What it is; by default what its id says.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Configuration; repeatable."),
+    ] = None,
+    scope: ScopeOption = None,
+) -> None:
+    """Have every profile use a module: an entry in settings.
+
+    Without --scope the settings are settings.yaml of the project, else the user's own.
+    """
+    from amplifier_app import module_settings as settings
+
+    tell(
+        settings.add_module(
+            module,
+            kind.value if kind is not None else _kind(module),
+            chosen_target(scope, in_project="project"),
+            source=source,
+            config=settings.config_of(config or []),
+        )
+    )
+
+
+def _kind(module: str) -> str:
+    from amplifier_core.discovery import kind_of
+
+    kind = kind_of(module)
+    if kind not in set(Kind):
+        raise UsageError(
+            f"by its name {module} is of the kind {kind!r}, of which a plan has one",
+            hint=f"Name it under 'session: {{{kind}: …}}', or say what it is with --type.",
+        )
+    return kind

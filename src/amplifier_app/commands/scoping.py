@@ -1,0 +1,44 @@
+"""What commands that change settings have in common: which file, and what is told."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amplifier_app.render.sanitize import one_line
+from amplifier_app.stdio import to_stderr
+
+if TYPE_CHECKING:
+    from amplifier_app.module_settings import Changed, Target
+
+
+class Scope(str, Enum):  # noqa: UP042 - Typer shows the members' values
+    """Whose settings."""
+
+    USER = "user"
+    PROJECT = "project"
+    LOCAL = "local"
+
+
+ScopeOption = Annotated[
+    Scope | None,
+    typer.Option(
+        "--scope", help="Whose settings: your own, the project's, or yours in the project."
+    ),
+]
+
+
+def chosen_target(scope: Scope | None, *, in_project: str) -> Target:
+    """The settings file that the option names."""
+    from amplifier_app.module_settings import target
+
+    return target(scope.value if scope is not None else None, in_project=in_project)
+
+
+def tell(changed: Changed) -> None:
+    """Say what was changed."""
+    to_stderr(one_line(f"amplifier: {changed.what} ({changed.file})", 1000))
+    if changed.warning:
+        to_stderr(one_line(f"amplifier: {changed.warning}", 1000))
