@@ -34,6 +34,23 @@ def chosen_plan(
     provider: str | None = None,
     model: str | None = None,
     sets: Sequence[str] | None = None,
+    *,
+    keep_unset: bool = False,
 ) -> ResolvedPlan:
-    """The plan that the options name, the same one that `run` with these options uses."""
-    return load(plan=plan, profile=profile, provider=provider, model=model, sets=tuple(sets or ()))
+    """The plan that the options name, the same one that `run` with these options uses.
+
+    Args:
+        keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
+
+    Raises:
+        ConfigError: It cannot be found.
+        PlanError: Something about it is wrong.
+    """
+    return load(
+        plan=plan,
+        profile=profile,
+        provider=provider,
+        model=model,
+        sets=tuple(sets or ()),
+        keep_unset=keep_unset,
+    )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.errors import ModuleError
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.installed import Installed
 
 Schema = dict[str, Any]
 
@@ -70,14 +74,80 @@ def bundled_schemas() -> list[ModuleSchema]:
 
     found: list[ModuleSchema] = []
     for module_id, module in sorted(bundled().items()):
-        name = module.entry_point.partition(":")[0]
-        try:
-            package = import_module(name)
-        except ImportError as error:
-            raise ModuleError(f"{module_id} cannot be imported: {error}") from error
+        package = _package(module)
         first = (package.__doc__ or "").strip().partition("\n")[0]
         summary = first.removeprefix(f"{module_id}: ")
         found.append(
             ModuleSchema(module_id, kind_of(module_id, package), summary, config_schema(package))
         )
     return found
+
+
+def _package(module: Installed) -> Any:
+    try:
+        return import_module(module.entry_point.partition(":")[0])
+    # A module's code may fail in any way; what for is told.
+    except Exception as error:
+        raise ModuleError(f"{module.module_id} cannot be imported: {error}") from error
+
+
+def schema_of_installed(module_id: str) -> Schema | None:
+    """The config schema of a module that is bundled or installed; None if it is neither, or does
+    not tell. Imports its package.
+
+    Raises:
+        ModuleError: It cannot be imported, or its schema cannot be used.
+    """
+    from amplifier_app.sources import installed
+
+    own = installed.bundled().get(module_id)
+    points = [own] if own is not None else installed.installed(module_id)
+    return config_schema(_package(points[0])) if points else None
+
+
+def rule_at(schema: Schema, keys: Sequence[str]) -> Schema | None:
+    """What a schema says about the value at an address below its root; None if it has none."""
+    rules = [schema]
+    for key in keys:
+        rules = [one for rule in _alternatives(schema, rules) if (one := _below(rule, key))]
+    found = rules[0] if rules else None
+    if found is None or "description" in found or "default" in found:
+        return found
+    return next(_alternatives(schema, [found]), None)
+
+
+def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
+    """The keys that may stand at an address."""
+    rule = rule_at(schema, keys)
+    known: dict[str, None] = {}
+    for one in _alternatives(schema, [rule] if rule else []):
+        known |= dict.fromkeys(one.get("properties", {}))
+    return list(known)
+
+
+def _below(rule: Schema, key: str) -> Schema | None:
+    found = rule.get("properties", {}).get(key)
+    if found is None:
+        found = rule.get("items" if key.isdecimal() else "additionalProperties")
+    return cast("Schema", found) if isinstance(found, dict) else None
+
+
+def _alternatives(
+    schema: Schema, rules: Iterable[Schema], seen: tuple[int, ...] = ()
+) -> Iterator[Schema]:
+    """The rules with references followed, and every alternative of its own."""
+    for rule in rules:
+        if id(rule) in seen:
+            # A rule may come back to itself through references.
+            continue
+        inner: list[Schema] = []
+        target = rule.get("$ref")
+        if isinstance(target, str) and target.startswith("#/"):
+            found: Any = schema
+            for step in target.removeprefix("#/").split("/"):
+                found = found.get(step, {})
+            inner.append(found)
+        for word in ("anyOf", "oneOf", "allOf"):
+            inner += rule.get(word, ())
+        yield from _alternatives(schema, inner, (*seen, id(rule)))
+        yield rule

@@ -14,6 +14,8 @@ class PlanCommands(LazyGroup):
 
     package: ClassVar[str] = "amplifier_app.commands.plan"
     table: ClassVar[dict[str, str]] = {
+        "diff": "Show how two plans differ.",
+        "explain": "Show where a value of the plan is from, and what it replaced.",
         "schema": "Print the JSON Schema of plans, for editors.",
         "show": "Show the plan with everything it extends; secrets are masked.",
     }

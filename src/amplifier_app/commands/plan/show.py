@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from enum import Enum
+from typing import Annotated
+
 import typer
 
 from amplifier_app.commands.choosing import (
@@ -12,10 +16,21 @@ from amplifier_app.commands.choosing import (
     SetOption,
     chosen_plan,
 )
-from amplifier_app.render.sanitize import for_terminal
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.nodes import plain_data
+from amplifier_app.plan.writing import origins_of, yaml_text
+from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.stdio import to_stderr
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+class PlanFormat(str, Enum):  # noqa: UP042 - Typer shows the members' values
+    """How a plan is written."""
+
+    YAML = "yaml"
+    JSON = "json"
 
 
 @app.command()
@@ -25,9 +40,43 @@ def show(
     provider: ProviderOption = None,
     model: ModelOption = None,
     sets: SetOption = None,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="Show the file and line of each value.")
+    ] = False,
+    output: Annotated[PlanFormat, typer.Option("--output", help="yaml or json.")] = PlanFormat.YAML,
 ) -> None:
-    """Show the plan with everything it extends; secrets are masked."""
-    chosen = chosen_plan(plan, profile, provider, model, sets)
-    for note in chosen.notes:
-        to_stderr(f"amplifier: {for_terminal(note)}")
-    print(for_terminal(chosen.to_yaml()), end="")
+    """Show the plan that `run` would use here and now, merged from all its files.
+
+    Secrets are masked. Variables that are not set stay as they are written and are listed.
+    """
+    chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
+    print_plan(chosen, as_json=output is PlanFormat.JSON, origins=origins)
+
+
+def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> None:
+    """Print a plan that was loaded with `keep_unset`, and what a person should know about it."""
+    tree = masked_tree(plan.tree)
+    if not as_json:
+        for note in plan.notes:
+            to_stderr(f"amplifier: {one_line(note)}")
+        for one in plan.unset:
+            to_stderr(f"amplifier: {one.name} is not set ({one_line(str(one.at))})")
+        print(for_terminal(yaml_text(tree, origins=origins)), end="")
+        return
+    merged = plan.merged
+    facts = {
+        "name": plan.name,
+        "files": list(merged.chain),
+        "settings": list(merged.overlays),
+        "project": None if plan.project is None else str(plan.project),
+        "left_out": [
+            {"key": left.key, "module": left.module, "reason": left.reason, "at": str(left.at)}
+            for left in plan.dropped
+        ],
+        "notes": plan.notes,
+        "unset": [{"name": one.name, "at": str(one.at)} for one in plan.unset],
+        "plan": plain_data(tree),
+    }
+    if origins:
+        facts["origins"] = origins_of(tree)
+    print(json.dumps(facts, indent=2))

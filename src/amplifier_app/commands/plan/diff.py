@@ -1,0 +1,74 @@
+"""`amplifier plan diff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.commands.listing import Format, OutputOption
+from amplifier_app.outcome import Ending
+from amplifier_app.plan import load_plan, load_profile
+from amplifier_app.plan.diff import Change, differences
+from amplifier_app.plan.documents import MergedPlan
+from amplifier_app.plan.history import dotted
+from amplifier_app.plan.nodes import Node, plain_data
+from amplifier_app.plan.writing import place_of
+from amplifier_app.render.sanitize import for_terminal, one_line
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="A", help="A profile, or the file of a plan.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="The one to compare it with.")],
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 9 if there are differences.")
+    ] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show how two plans differ, with everything they extend.
+
+    They are compared as they are written: variables are not filled in, and providers are there
+    whether or not this machine has credentials for them.
+    """
+    changes = differences(_merged(old), _merged(new))
+    if output is Format.JSON:
+        print(json.dumps([_facts(change) for change in changes], indent=2))
+    else:
+        for change in changes:
+            print(for_terminal(_line(change)))
+    if changes and exit_code:
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+
+
+def _merged(name: str) -> MergedPlan:
+    """A profile by its name, or a plan: what has a folder or an ending is a file."""
+    path = Path(name)
+    is_file = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".md") or path.is_absolute()
+    return (load_plan(name) if is_file else load_profile(name)).merged
+
+
+def _facts(change: Change) -> dict[str, Any]:
+    sides = {"old": change.old, "new": change.new}
+    told = {
+        side: None if node is None else {"value": plain_data(node), "at": str(node.at)}
+        for side, node in sides.items()
+    }
+    return {"path": dotted(change.path), "change": change.kind, **told}
+
+
+def _line(change: Change) -> str:
+    sides = [node for node in (change.old, change.new) if node is not None]
+    values = " → ".join(_short(node) for node in sides)
+    places = " → ".join(one_line(place_of(node)) for node in sides)
+    return f"{_SIGNS[change.kind]} {one_line(dotted(change.path))}: {values}  ({places})"
+
+
+def _short(node: Node) -> str:
+    return one_line(json.dumps(plain_data(node), ensure_ascii=False), 60)

@@ -1,0 +1,89 @@
+"""`amplifier plan explain`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.commands.choosing import (
+    ModelOption,
+    PlanOption,
+    ProfileOption,
+    ProviderOption,
+    SetOption,
+    chosen_plan,
+)
+from amplifier_app.commands.listing import Format, OutputOption
+from amplifier_app.plan.explain import Explained, explain
+from amplifier_app.plan.history import as_json, dotted
+from amplifier_app.plan.nodes import MapNode, Node, plain_data
+from amplifier_app.plan.writing import place_of, yaml_text
+from amplifier_app.render.sanitize import for_terminal, one_line
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("explain")
+def explain_command(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH.TO.KEY", help="Such as tools.tool-bash.config.timeout.")
+    ],
+    profile: ProfileOption = None,
+    plan: PlanOption = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    sets: SetOption = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show a value of the plan, where it was written, and what it replaced, file by file.
+
+    For a key of a module's config that nobody set: its default and what it means.
+    """
+    chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
+    found = explain(chosen, path)
+    if output is Format.JSON:
+        print(json.dumps([_facts(one) for one in found], indent=2))
+        return
+    for index, one in enumerate(found):
+        if index:
+            print()
+        for line in _lines(one):
+            print(for_terminal(line))
+
+
+def _facts(one: Explained) -> dict[str, Any]:
+    value: dict[str, Any] = {"path": dotted(one.path), "value": None, "at": None, "replaced": []}
+    if one.value is not None:
+        value = as_json(one.value)
+    rule = one.rule or {}
+    known = {key: rule[key] for key in ("default", "description") if key in rule}
+    return {**value, "set": one.value is not None, **known}
+
+
+def _lines(one: Explained) -> list[str]:
+    name = dotted(one.path)
+    rows: list[tuple[str, str]] = []
+    if one.value is None:
+        text = f"{name} is not set"
+    else:
+        text = yaml_text(MapNode({name: one.value.node}, one.value.node.at)).rstrip()
+        rows.append(("written", place_of(one.value.node)))
+        if one.value.written is not None:
+            rows.append(("filled in", one.value.written))
+        if one.value.gone is not None:
+            rows.append(("but", one.value.gone))
+        rows += [("replaces", f"{_short(old)}  ({place_of(old)})") for old in one.value.replaced]
+    rule = one.rule or {}
+    if "default" in rule:
+        rows.append(("default", json.dumps(rule["default"], ensure_ascii=False)))
+    if "description" in rule:
+        rows.append(("meaning", str(rule["description"])))
+    width = max((len(label) for label, _ in rows), default=0)
+    details = [f"  {label.ljust(width)}  {one_line(said, 400)}" for label, said in rows]
+    return [*text.splitlines(), *details]
+
+
+def _short(node: Node) -> str:
+    return one_line(json.dumps(plain_data(node), ensure_ascii=False), 80)

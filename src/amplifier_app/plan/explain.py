@@ -1,0 +1,129 @@
+"""What there is to say about an address of a plan: values, history, and what a key means."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from amplifier_app.errors import ConfigError, ModuleError
+from amplifier_app.plan.history import Value, dotted, values_at
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.module_schemas import Schema, keys_at, rule_at, schema_of_installed
+from amplifier_app.plan.nodes import MapNode, text_of
+from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path
+from amplifier_app.plan.problems import suggest
+
+_CONFIG = 3
+"""How many segments the address of a module's config has: `tools.tool-bash.config`."""
+
+
+class Explained(NamedTuple):
+    """One value, or a key of a module's config that nobody set.
+
+    Attributes:
+        path: Its address.
+        value: The value with its history; None if nobody set it.
+        rule: What the module's schema says about it: `description`, `default`; None where there
+            is no schema that knows it.
+    """
+
+    path: Path
+    value: Value | None
+    rule: Schema | None
+
+
+def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
+    """What there is to say about an address and what is below it.
+
+    Args:
+        plan: The plan, loaded with `keep_unset`.
+        address: Such as `tools.tool-bash.config.timeout`. For a module's config the keys that
+            nobody set are told as well.
+
+    Raises:
+        ConfigError: Neither the plan nor a module's schema knows it; with a suggestion.
+    """
+    try:
+        path = parse_path(address)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    schemas = _Schemas(plan)
+    try:
+        values, missing = values_at(plan, path), None
+    except NoSuchPath as error:
+        values, missing = [], error
+    found = [Explained(one.path, one, schemas.rule(one.path)) for one in values]
+    found += _unset(path, values, schemas)
+    if missing is not None and not found:
+        raise _unknown(path, missing, schemas)
+    return found
+
+
+def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained]:
+    """The keys at an address of a config that nobody set."""
+    schema = schemas.of(path)
+    if schema is None:
+        return []
+    if len(path) == _CONFIG:
+        named = {one.path[_CONFIG] for one in values if len(one.path) > _CONFIG}
+        paths = [(*path, key) for key in keys_at(schema, ()) if key not in named]
+    else:
+        paths = [] if values else [path]
+    return [Explained(one, None, rule) for one in paths if (rule := schemas.rule(one)) is not None]
+
+
+def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
+    """That nothing is at an address, with what could be meant."""
+    schema = schemas.of(path)
+    at, segment, known = missing.at, missing.segment, list(missing.known)
+    for depth in range(_CONFIG, len(path)) if schema is not None else ():
+        if schemas.rule(path[: depth + 1]) is None:
+            at, segment = dotted(path[:depth]), path[depth]
+            known = keys_at(schema, path[_CONFIG:depth]) if schema is not None else []
+            break
+    hint = suggest(segment, known) if known else None
+    return ConfigError(str(NoSuchPath(at, segment, known)), hint=hint)
+
+
+class _Schemas:
+    """The config schemas of a plan's modules that are there without being fetched."""
+
+    def __init__(self, plan: ResolvedPlan) -> None:
+        self._plan = plan
+        self._known: dict[Path, Schema | None] = {}
+
+    def rule(self, path: Path) -> Schema | None:
+        """What a schema says about one key of a config."""
+        schema = self.of(path)
+        return rule_at(schema, path[_CONFIG:]) if schema is not None else None
+
+    def of(self, path: Path) -> Schema | None:
+        """The schema of the config that an address is in."""
+        if path[_CONFIG - 1 : _CONFIG] != ("config",):
+            return None
+        module = path[: _CONFIG - 1]
+        if module not in self._known:
+            self._known[module] = self._read(module)
+        return self._known[module]
+
+    def _read(self, path: Path) -> Schema | None:
+        entry = self._entry(path)
+        module = text_of(entry.items.get("module")) if entry is not None else None
+        if entry is None or module is None:
+            return None
+        if "source" in entry.items or module in self._plan.sources:
+            return None
+        try:
+            return schema_of_installed(module)
+        except ModuleError:
+            # What is asked for is the plan; that a module is broken `plan check` tells.
+            return None
+
+    def _entry(self, path: Path) -> MapNode | None:
+        for tree in (self._plan.tree, self._plan.merged.document):
+            try:
+                node = find(tree, path)
+            except NoSuchPath:
+                continue
+            if isinstance(node, MapNode):
+                return node
+        return None
