@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from amplifier_app.approvals import Approvals, Policy
 from amplifier_app.ending import Invocation
@@ -55,6 +55,8 @@ class Request(NamedTuple):
     approve: Policy | None = None
 
 
+_Result = TypeVar("_Result")
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -90,7 +92,7 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     return run_loop(_run(request, invocation, plan, resume, prompt))
 
 
-def run_loop(main: Coroutine[Any, Any, Outcome]) -> Outcome:
+def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run `main` in an event loop of its own, and leave without waiting for stuck threads.
 
     `asyncio.run` joins the threads of its executor: a tool that blocks in one would keep an

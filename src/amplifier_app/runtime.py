@@ -12,7 +12,8 @@ from typing import Any
 from amplifier_app import keys, paths
 from amplifier_app.errors import AppError, ConfigError, ModuleError, SessionError
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Level, Renderer, SessionFacts
+from amplifier_app.providers import model_of
+from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Display, Renderer, SessionFacts
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted
 from amplifier_app.sessions.store import SavedSession, SessionStore
@@ -121,7 +122,7 @@ class OpenSession:
             plan.mount_plan(),
             session_id=saved.id if saved else session_id,
             approval_system=approval_system,
-            display_system=_Display(renderer),
+            display_system=Display(renderer),
             is_resumed=resumed,
         )
         self.facts: SessionFacts
@@ -270,7 +271,7 @@ class OpenSession:
             working_dir=os.getcwd(),
             profile=self._plan.name,
             provider=name,
-            model=_model_of(provider),
+            model=model_of(provider),
             tools=tuple(coordinator.get("tools")),
         )
 
@@ -382,16 +383,6 @@ class OpenSession:
                 shutil.rmtree(self.saved.path, ignore_errors=True)
 
 
-class _Display:
-    """The session's `amplifier_core.display.DisplaySystem`: messages go to the renderer."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-
-    def show_message(self, message: str, level: Level, source: str = "hook") -> None:
-        self._renderer.notice(message, level, source)
-
-
 def _key(failure: dict[str, Any]) -> str:
     return str(failure.get("instance_id") or failure["module_id"])
 
@@ -402,14 +393,6 @@ def _priority_of(provider: Any) -> float:
         config = getattr(provider, "config", None)
         priority = config.get("priority") if isinstance(config, dict) else None
     return priority if isinstance(priority, (int, float)) else 100
-
-
-def _model_of(provider: Any) -> str | None:
-    for name in ("model", "default_model"):
-        model = getattr(provider, name, None)
-        if isinstance(model, str) and model:
-            return model
-    return None
 
 
 __all__ = ["OpenSession", "SessionError", "open_session"]

@@ -13,9 +13,9 @@ COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "session": "List and show saved sessions.",
     "plan": "Show and check plans.",
-    "plan": "Show and check plans.",
     "module": "List and validate modules.",
     "profile": "List and show profiles.",
+    "provider": "List and test providers, their models and their keys.",
     "version": "Show the version.",
 }
 """Command name → help line. Each is `app`, a Typer with `add_completion=False`, in

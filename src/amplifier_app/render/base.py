@@ -66,3 +66,13 @@ class Renderer:
 
     def close(self) -> None:
         """Nothing more will come; leave the terminal as it was found."""
+
+
+class Display:
+    """An `amplifier_core.display.DisplaySystem`: the modules' messages go to a renderer."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    def show_message(self, message: str, level: Level, source: str = "hook") -> None:
+        self._renderer.notice(message, level, source)

@@ -1,0 +1,50 @@
+"""`amplifier provider forget`: remove a stored key."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from amplifier_app.commands.choosing import chosen_plan
+from amplifier_app.errors import ConfigError
+from amplifier_app.stdio import to_stderr
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def forget(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Provider, or the variable a key stands in for.")
+    ],
+) -> None:
+    """Remove the stored keys of a provider from the keyring or the file.
+
+    Variables that are set in the environment, and what settings and plans say, stay.
+    """
+    from amplifier_app.keys import KeyStore
+
+    store = KeyStore()
+    stored = store.names()
+    # Variables are written in capitals, providers are not.
+    variables = [name] if name in stored or name.isupper() else _variables(name)
+    gone = [variable for variable in variables if variable in stored and store.forget(variable)]
+    if not gone:
+        listed = ", ".join(stored) or "none"
+        raise ConfigError(f"no key of {name} is stored", hint=f"Stored are: {listed}")
+    for variable in gone:
+        to_stderr(f"amplifier: {variable} is not stored any more")
+
+
+def _variables(name: str) -> list[str]:
+    from amplifier_app.launch import run_loop
+    from amplifier_app.providers import describe, find_provider
+    from amplifier_app.sources.for_plan import resolver_for
+
+    logging.getLogger().addHandler(logging.NullHandler())
+    plan = chosen_plan(None, None)
+    provider = find_provider(plan, name)
+    described = run_loop(describe(provider, resolver_for(plan, offline=True)))
+    return list(described.info.credential_env_vars)

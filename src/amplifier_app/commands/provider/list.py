@@ -1,0 +1,112 @@
+"""`amplifier provider list`: which providers there are, and where each has its key from."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.listing import Format, OutputOption, table
+from amplifier_app.ending import Invocation
+from amplifier_app.stdio import claimed_stdout
+
+if TYPE_CHECKING:
+    from amplifier_app.keys import Where
+    from amplifier_app.providers import Provider
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+HEAD = ("PROVIDER", "PLAN", "KEY", "MODEL", "FROM")
+
+
+@app.command()
+def list_providers(
+    context: typer.Context,
+    profile: ProfileOption = None,
+    plan: PlanOption = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """List the providers of the plan, then those that are bundled or installed beside it.
+
+    KEY tells where a provider has its key from, never the key: a variable that is set, the
+    keyring, the file of stored keys, or the plan. Nobody is asked anything over the network.
+    """
+    from amplifier_app.keys import KeyStore
+    from amplifier_app.launch import run_loop
+    from amplifier_app.providers import all_providers
+    from amplifier_app.sources.for_plan import resolver_for
+
+    invocation: Invocation = context.obj
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    # What modules without a key log is in the table.
+    logging.getLogger().addHandler(logging.NullHandler())
+    chosen = chosen_plan(plan, profile)
+    rows = run_loop(
+        _rows(all_providers(chosen), resolver_for(chosen, offline=True), KeyStore().names())
+    )
+    if output is Format.JSON:
+        invocation.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    lines = table(HEAD, [_shown(row) for row in rows])
+    invocation.stdout.write("\n".join([*lines, ""]))
+
+
+async def _rows(
+    providers: list[Provider], sources: AppModuleSourceResolver, stored: dict[str, Where]
+) -> list[dict[str, Any]]:
+    return [await _row(provider, sources, stored) for provider in providers]
+
+
+async def _row(
+    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
+) -> dict[str, Any]:
+    from amplifier_app.providers import credentials_of, describe
+
+    row: dict[str, Any] = {
+        "name": provider.name,
+        "module": provider.module,
+        "in_plan": provider.in_plan,
+        "left_out": provider.left_out,
+        "source": provider.source or provider.offered_by,
+        "origin": provider.origin,
+        "display_name": None,
+        "credentials": [],
+        "variables": [],
+        "needs_key": None,
+        "default_model": None,
+        "problem": None,
+    }
+    try:
+        info, ready = await describe(provider, sources)
+    # A provider may be anybody's code; one that fails must not hide the others.
+    except Exception as error:
+        return {**row, "problem": str(error).splitlines()[0] if str(error) else repr(error)}
+    found = credentials_of(info, provider, stored)
+    model = info.defaults.get("model")
+    return {
+        **row,
+        "display_name": info.display_name,
+        "credentials": [one._asdict() for one in found],
+        "variables": list(info.credential_env_vars),
+        "needs_key": bool(info.credential_env_vars) and not ready,
+        "default_model": model if isinstance(model, str) else None,
+    }
+
+
+def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+    from amplifier_app.providers import Credential
+
+    if row["problem"]:
+        key = f"? {row['problem']}"
+    elif row["credentials"]:
+        key = str(Credential(**row["credentials"][0]))
+    elif row["needs_key"]:
+        key = f"none: {' or '.join(row['variables'])}"
+    else:
+        key = "needs none"
+    use = "yes" if row["in_plan"] else f"no: {row['left_out']}" if row["left_out"] else ""
+    return row["name"], use, key, row["default_model"] or "", row["source"] or "?"
