@@ -16,6 +16,7 @@ from amplifier_app.ending import Invocation
 from amplifier_app.errors import ConfigError, UsageError
 from amplifier_app.logs import show_logs
 from amplifier_app.outcome import OK, Ending, Outcome
+from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
 from amplifier_app.render.base import Renderer
 from amplifier_app.render.result import RunReport
@@ -26,6 +27,7 @@ from amplifier_app.turn import TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
+    from amplifier_app.trust import TrustedProject
 
 
 class Request(NamedTuple):
@@ -53,6 +55,8 @@ class Request(NamedTuple):
     max_turns: int | None = None
     timeout: float | None = None
     approve: Policy | None = None
+    trust: bool = False
+    no_project: bool = False
 
 
 _Result = TypeVar("_Result")
@@ -87,9 +91,10 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
     resume = _session_to_resume(request)
-    plan = _plan(request, resume)
+    project = _project(request, resume, invocation.stdout)
+    plan = _plan(request, resume, project)
     prompt = None if chat else _prompt(request)
-    return run_loop(_run(request, invocation, plan, resume, prompt))
+    return run_loop(_run(request, invocation, plan, project, resume, prompt))
 
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -137,12 +142,33 @@ def _session_to_resume(request: Request) -> str | None:
     return request.session if store.exists(request.session) else None
 
 
-def _plan(request: Request, resume: str | None) -> ResolvedPlan:
+def _project(request: Request, resume: str | None, stdout: Output) -> TrustedProject | None:
+    """The project whose settings, profiles and modules count."""
+    of_session = _as_saved(request, resume)
+    if not of_session and (request.no_project or project_dir() is None):
+        return None
+    from amplifier_app.trust.for_run import choose_project
+
+    return choose_project(
+        session=resume if of_session else None,
+        trust=request.trust,
+        ignore=request.no_project,
+        stands_alone=request.plan is not None,
+        terminal=_terminal(stdout),
+    )
+
+
+def _as_saved(request: Request, resume: str | None) -> bool:
+    """Whether a session goes on with the plan it began with."""
+    return resume is not None and request.plan is None and request.profile is None
+
+
+def _plan(request: Request, resume: str | None, project: TrustedProject | None) -> ResolvedPlan:
     sets = request.sets
     if request.max_turns is not None:
         sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
     plan = request.plan
-    saved = plan is None and request.profile is None and resume is not None
+    saved = _as_saved(request, resume)
     if saved:
         plan = _saved_plan(resume)
     loaded = load(
@@ -151,7 +177,10 @@ def _plan(request: Request, resume: str | None) -> ResolvedPlan:
         provider=request.provider,
         model=request.model,
         sets=sets,
+        project=None if project is None else project.folder,
     )
+    if project is not None:
+        project.check(loaded)
     if saved and plan is not None:
         _refuse_masked(loaded, resume)
     return loaded
@@ -203,6 +232,7 @@ async def _run(
     request: Request,
     invocation: Invocation,
     plan: ResolvedPlan,
+    project: TrustedProject | None,
     resume: str | None,
     prompt: str | None,
 ) -> Outcome:
@@ -217,6 +247,7 @@ async def _run(
         session_id=request.session,
         resume=resume,
         save=request.save,
+        metadata={} if project is None else project.noted(plan),
         approval_system=approvals,
         renderer=renderer,
     ) as session:
@@ -260,9 +291,15 @@ def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
     return TerminalRenderer(stdout, quiet=quiet)
 
 
-def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
+def _terminal(stdout: Output) -> int | None:
+    """Descriptor of the terminal a person can be asked on; None if there is nobody to ask."""
     terminal = stdout.fd if stdout.isatty() else 2
-    if not stdin_is_tty() or not os.isatty(terminal):
+    return terminal if stdin_is_tty() and os.isatty(terminal) else None
+
+
+def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
+    terminal = _terminal(stdout)
+    if terminal is None:
         return Approvals(request.approve or "deny")
 
     async def ask(prompt: str, options: list[str], timeout: float) -> str | None:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from amplifier_app import keys, paths
@@ -33,6 +34,7 @@ async def open_session(
     session_id: str | None = None,
     resume: str | None = None,
     save: bool = True,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
     approval_system: Any = None,
     renderer: Renderer | None = None,
     sources: AppModuleSourceResolver | None = None,
@@ -44,6 +46,7 @@ async def open_session(
         session_id: Id of a new session; a fresh one when missing.
         resume: Id, or beginning of one, of the saved session to go on with.
         save: Whether a new session is saved at all.
+        metadata: What else to note of a new session.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
         renderer: What shows the session; nothing does when missing.
         sources: Where modules come from; by default what the plan and its settings say.
@@ -54,7 +57,7 @@ async def open_session(
         ConfigError: No provider is left, with the reason for each.
     """
     renderer = renderer or Renderer()
-    with _saved_session(plan, session_id, resume, save) as saved:
+    with _saved_session(plan, session_id, resume, save, metadata) as saved:
         opened = OpenSession(
             plan,
             saved,
@@ -73,13 +76,21 @@ async def open_session(
 
 @contextlib.contextmanager
 def _saved_session(
-    plan: ResolvedPlan, session_id: str | None, resume: str | None, save: bool
+    plan: ResolvedPlan,
+    session_id: str | None,
+    resume: str | None,
+    save: bool,
+    metadata: Mapping[str, Any],
 ) -> Generator[SavedSession | None]:
     if resume is not None:
         saved = SessionStore().open(resume)
     elif save:
         saved = SessionStore().create(
-            session_id, project=os.getcwd(), plan_yaml=plan.to_yaml(), profile=plan.name
+            session_id,
+            project=os.getcwd(),
+            plan_yaml=plan.to_yaml(),
+            profile=plan.name,
+            **metadata,
         )
     else:
         yield None

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -32,7 +33,10 @@ def import_from_path(path: Path | str) -> ModuleType:
         refuse_elsewhere(name, loaded, file.parent)
         return loaded
     spec = importlib.util.spec_from_file_location(
-        name, file, submodule_search_locations=[str(place)] if place.is_dir() else None
+        name,
+        file,
+        loader=_hooked_loader(name, file),
+        submodule_search_locations=[str(place)] if place.is_dir() else None,
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be imported as Python")
@@ -44,6 +48,21 @@ def import_from_path(path: Path | str) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def _hooked_loader(name: str, file: Path) -> SourceFileLoader | None:
+    """The loader that the process's own hook for the file's folder has for it, if there is one.
+
+    Who guards the imports from a folder (`sys.path_hooks`) guards them here as well.
+    """
+    # Not at the top: a session of installed modules has no use for it.
+    import pkgutil
+
+    finder = pkgutil.get_importer(str(file.parent))
+    found = finder.find_spec(file.stem) if finder is not None else None
+    if found is None or found.origin != str(file) or not isinstance(found.loader, SourceFileLoader):
+        return None
+    return type(found.loader)(name, str(file))
 
 
 def import_from_folder(name: str, folder: Path) -> ModuleType:

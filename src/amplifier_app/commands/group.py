@@ -16,6 +16,7 @@ COMMANDS = {
     "module": "List and validate modules.",
     "profile": "List and show profiles.",
     "provider": "List and test providers, their models and their keys.",
+    "trust": "Look at what a project brings along, and trust it.",
     "version": "Show the version.",
 }
 """Command name → help line. Each is `app`, a Typer with `add_completion=False`, in

@@ -78,6 +78,12 @@ def run(
             show_default=False,
         ),
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust the project's .amplifier folder for this run.")
+    ] = False,
+    no_project: Annotated[
+        bool, typer.Option("--no-project", help="Leave the project's .amplifier folder out.")
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Tracebacks and the modules' own logging.")
     ] = False,
@@ -91,6 +97,8 @@ def run(
         raise UsageError("--session, --resume and --continue exclude each other")
     if no_save and ids:
         raise UsageError("--no-save cannot go with --session, --resume or --continue")
+    if trust and no_project:
+        raise UsageError("--trust and --no-project exclude each other")
     from amplifier_app.launch import Request, launch, parse_duration
 
     request = Request(
@@ -110,6 +118,8 @@ def run(
         max_turns=max_turns,
         timeout=None if timeout is None else parse_duration(timeout),
         approve=approve,
+        trust=trust,
+        no_project=no_project,
     )
     invocation.outcome = launch(request, invocation)
 

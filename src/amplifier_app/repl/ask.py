@@ -10,8 +10,16 @@ from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.repl.editor import terminal_output
 
 
-async def ask_on_terminal(fd: int, question: str, options: list[str], timeout: float) -> str | None:
+async def ask_on_terminal(
+    fd: int, question: str, options: list[str], timeout: float | None
+) -> str | None:
     """One of `options` as chosen by its number, name or beginning; None for Ctrl-C or Ctrl-D.
+
+    Args:
+        fd: The terminal.
+        question: What is shown before.
+        options: The possible answers.
+        timeout: Seconds to wait for an answer; None for as long as it takes.
 
     Raises:
         TimeoutError: No answer within `timeout` seconds.

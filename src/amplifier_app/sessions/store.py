@@ -245,6 +245,14 @@ class SessionStore:
             data.get("title"),
         )
 
+    def metadata(self, session_id: str) -> dict[str, Any]:
+        """Metadata of a session, without opening it for writing.
+
+        Raises:
+            SessionError: Unknown or ambiguous.
+        """
+        return _read_metadata(self.find(session_id))
+
     def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Metadata and messages of a session, without opening it for writing.
 

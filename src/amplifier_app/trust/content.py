@@ -1,0 +1,341 @@
+"""What a project brings along, file by file, and one hash over all of it.
+
+Covered is everything below `.amplifier`, and what its documents select outside of it: plans that
+are extended, files that are included, folders of modules. Nothing that is not covered is ever
+used on behalf of the project, so what is left out here (`LEFT_OUT`) need not be hashed.
+
+Links are hashed as what they say and never followed. What a link below `.amplifier` leads to is
+covered as well if it lies in the project; a link that leads out of the project is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from amplifier_app.errors import ConfigError
+
+MAX_FILES = 10_000
+MAX_BYTES = 200 * 1024 * 1024
+MAX_TEXT = 64 * 1024
+"""Bytes of a file up to which its text is kept, so that a change can be shown."""
+MAX_TEXTS = 4 * 1024 * 1024
+"""Bytes of text that are kept altogether."""
+MAX_DOCUMENT = 1024 * 1024
+
+LEFT_OUT = frozenset(
+    {".git", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Folders of other tools, which they change all the time; what is in them cannot be imported."""
+
+_BYTE_CODE = "__pycache__"
+_CAREFUL = sum(getattr(os, n, 0) for n in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+_CHUNK = 1 << 18
+
+Kind = Literal["file", "executable", "link", "special"]
+
+
+class Entry(NamedTuple):
+    """One file.
+
+    Attributes:
+        kind: What it is; `"special"` is a pipe, a socket or a device.
+        digest: SHA-256 of its bytes, or of what a link says.
+        size: Bytes.
+        text: What it holds, if that is text and not too much.
+    """
+
+    kind: Kind
+    digest: str
+    size: int
+    text: str | None = None
+
+
+class Selected(NamedTuple):
+    """Something that a document selects.
+
+    Attributes:
+        path: Absolute.
+        document: Whether it is read as a plan, and may select more.
+    """
+
+    path: Path
+    document: bool = False
+
+
+class Content(NamedTuple):
+    """Everything that a project brings along.
+
+    Attributes:
+        folder: Its `.amplifier`.
+        entries: By name: relative to the project, absolute if outside of it; in order.
+        roots: What is covered as a whole, with links resolved: the folder, and what is selected
+            outside of it.
+        documents: The names of what is read as a plan or as settings, with their bytes.
+    """
+
+    folder: Path
+    entries: Mapping[str, Entry]
+    roots: tuple[Path, ...]
+    documents: Mapping[str, bytes]
+
+    @property
+    def root(self) -> Path:
+        """The project."""
+        return self.folder.parent
+
+    @property
+    def hash(self) -> str:
+        """`"sha256:…"` over names, kinds and bytes."""
+        return hash_of(self.entries)
+
+    def covers(self, path: Path) -> bool:
+        """Whether a file or a folder, wherever links lead, is part of it."""
+        real = Path(os.path.realpath(path))
+        return any(
+            real.is_relative_to(root) and not _left_out(real.relative_to(root).parts)
+            for root in self.roots
+        )
+
+    def entry_of(self, path: Path) -> Entry | None:
+        """The entry of a file, wherever links lead; None if it is not part of it."""
+        return self.entries.get(_name(Path(os.path.realpath(path)), self.root))
+
+
+def hash_of(entries: Mapping[str, Entry]) -> str:
+    """One hash over names, kinds and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(entries):
+        entry = entries[name]
+        for part in (os.fsencode(name), entry.kind.encode(), entry.digest.encode()):
+            # Lengths keep one part from running into the next.
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Selected]]) -> Content:
+    """Read a project, without following links and without running anything.
+
+    Args:
+        folder: Its `.amplifier`.
+        selected_by: What a document selects, given its path and its bytes.
+
+    Raises:
+        ConfigError: It holds what cannot be trusted, cannot be read or is too much.
+    """
+    if folder.is_symlink():
+        raise _refused(folder, "is a link", "Make it a folder of the project.")
+    reader = _Reader(folder.parent)
+    reader.add(folder, strict=True)
+    done = 0
+    while done < len(reader.documents):
+        path, data = list(reader.documents.items())[done]
+        done += 1
+        for selected in selected_by(path, data):
+            reader.add(selected.path, document=selected.document)
+    return reader.content(folder)
+
+
+class _Reader:
+    """Collects entries, within the limits."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._entries: dict[str, Entry] = {}
+        self._roots: list[Path] = []
+        self._links: list[Path] = []
+        self._bytes = 0
+        self._texts = 0
+        self._seen = 0
+        self.documents: dict[Path, bytes] = {}
+
+    def content(self, folder: Path) -> Content:
+        documents = {_name(path, self._root): data for path, data in self.documents.items()}
+        return Content(folder, dict(sorted(self._entries.items())), tuple(self._roots), documents)
+
+    def add(self, path: Path, *, document: bool = False, strict: bool = False) -> None:
+        """Cover a file or a folder with everything below it; nothing if it is not there.
+
+        Args:
+            path: Where it is; links on the way to it are followed.
+            document: Whether it is a file that is read as a plan.
+            strict: Whether links out of the project and special files are refused.
+        """
+        path = Path(os.path.realpath(path))
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if document and stat.S_ISREG(mode):
+            self._add_document(path)
+        if self._is_covered(path):
+            return
+        self._roots.append(path)
+        if not stat.S_ISDIR(mode):
+            self._add_file(path, strict)
+            return
+        for found in self._walk(path):
+            self._add_file(found, strict)
+        links, self._links = self._links, []
+        for link in links:
+            self._add_target(link, strict)
+
+    def _is_covered(self, path: Path) -> bool:
+        return any(
+            path.is_relative_to(root) and not _left_out(path.relative_to(root).parts)
+            for root in self._roots
+        )
+
+    def _add_target(self, link: Path, strict: bool) -> None:
+        target = Path(os.path.realpath(link))
+        if not target.is_relative_to(self._root):
+            if strict:
+                raise _refused(link, "is a link that leads out of the project", "Remove it.")
+            return
+        self.add(target)
+        # What is read through the link names other files from where the link is.
+        reached = [link]
+        if target.is_dir():
+            reached = [link / entry.relative_to(target) for entry in self._below(target)]
+        for path in reached:
+            if _is_document(path, self._root):
+                self._add_document(path)
+
+    def _below(self, folder: Path) -> list[Path]:
+        return [path for name in self._entries if (path := self._root / name).parent == folder]
+
+    def _walk(self, folder: Path) -> Iterator[Path]:
+        """The files below a folder, in no order; links are not entered."""
+        waiting = [folder]
+        while waiting:
+            here = waiting.pop()
+            try:
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        self._count(folder)
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name not in LEFT_OUT:
+                                waiting.append(here / entry.name)
+                        elif not _left_out((here.name, entry.name)):
+                            yield here / entry.name
+            except OSError as error:
+                raise _unreadable(here, error) from error
+
+    def _count(self, folder: Path) -> None:
+        self._seen += 1
+        if self._seen > MAX_FILES:
+            raise _refused(
+                folder,
+                f"brings the project to more than {MAX_FILES:,} files",
+                "Trust covers every file; keep only what is needed there.",
+            )
+
+    def _add_file(self, path: Path, strict: bool) -> None:
+        name = _name(path, self._root)
+        try:
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                self._links.append(path)
+                said = os.fsencode(os.readlink(path))
+                text = said.decode("utf-8", "backslashreplace")
+                self._entries[name] = Entry("link", _sha256(said), len(said), text)
+            elif stat.S_ISREG(mode):
+                self._entries[name] = self._entry(path)
+            elif strict:
+                raise _refused(path, "is no file, folder or link", "Remove it.")
+            else:
+                self._entries[name] = Entry("special", _sha256(b""), 0)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    def _entry(self, path: Path) -> Entry:
+        digest = hashlib.sha256()
+        kept: list[bytes] = []
+        descriptor = os.open(path, os.O_RDONLY | _CAREFUL)
+        with open(descriptor, "rb", buffering=0) as stream:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise _refused(path, "was changed while it was read", "Try again.")
+            size = 0
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                self._bytes += len(chunk)
+                if self._bytes > MAX_BYTES:
+                    raise _refused(
+                        path,
+                        f"brings the project to more than {MAX_BYTES // 1024 // 1024} MiB",
+                        "Trust covers every byte; keep only what is needed there.",
+                    )
+                if size <= MAX_DOCUMENT:
+                    kept.append(chunk)
+        data = b"".join(kept) if size <= MAX_DOCUMENT else None
+        if data is not None and _is_document(path, self._root):
+            self.documents.setdefault(path, data)
+        kind: Kind = "executable" if mode & stat.S_IXUSR else "file"
+        return Entry(kind, digest.hexdigest(), size, self._text(data))
+
+    def _text(self, data: bytes | None) -> str | None:
+        if data is None or len(data) > MAX_TEXT or self._texts + len(data) > MAX_TEXTS:
+            return None
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        if "\0" in text:
+            return None
+        self._texts += len(data)
+        return text
+
+    def _add_document(self, path: Path) -> None:
+        if path in self.documents or not path.is_file():
+            return
+        try:
+            with path.open("rb") as stream:
+                self.documents[path] = stream.read(MAX_DOCUMENT)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _is_document(path: Path, root: Path) -> bool:
+    """Whether a file below `.amplifier` is one that settings, profiles and agents are read from."""
+    try:
+        parts = path.relative_to(root).parts
+    except ValueError:
+        return False
+    if parts[0] != ".amplifier" or path.suffix not in (".yaml", ".yml", ".md"):
+        return False
+    return len(parts) == 2 or parts[1] in ("profiles", "agents")
+
+
+def _left_out(parts: tuple[str, ...]) -> bool:
+    """Whether a path is in one of the folders that are not covered, or byte code."""
+    if not LEFT_OUT.isdisjoint(parts):
+        return True
+    return len(parts) > 1 and parts[-2] == _BYTE_CODE and parts[-1].endswith(".pyc")
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _refused(path: Path, why: str, hint: str) -> ConfigError:
+    return ConfigError(f"the project cannot be trusted: {path} {why}", hint=hint)
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    reason = (error.strerror or str(error)).lower()
+    return ConfigError(
+        f"the project cannot be looked through: {path}: {reason}",
+        hint="Leave it out with --no-project.",
+    )

@@ -1,0 +1,107 @@
+"""The project of a run, and of a session that is resumed.
+
+A new session belongs to the project of the working directory. One that is resumed with its saved
+plan keeps the project it began with, wherever it is resumed: what its plan took from there runs
+again only if that is trusted now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app import paths
+from amplifier_app.errors import ConfigError
+from amplifier_app.trust import (
+    METADATA_KEY,
+    Answer,
+    Ask,
+    TrustedProject,
+    ignored_by_environment,
+    tell_left_out,
+    trusted_project,
+)
+from amplifier_app.trust.content import Content
+from amplifier_app.trust.store import Record
+
+
+def choose_project(
+    *,
+    session: str | None,
+    trust: bool,
+    ignore: bool,
+    stands_alone: bool,
+    terminal: int | None,
+) -> TrustedProject | None:
+    """The project whose settings, profiles and modules count.
+
+    Args:
+        session: Id of the session that goes on with its saved plan; None for a new one.
+        trust: Trust the project for this run.
+        ignore: Leave it out, whatever there is.
+        stands_alone: The plan was named as a file, which needs no project: one that is not
+            trusted is left out.
+        terminal: Descriptor of the terminal to ask on; None if nobody can be asked.
+
+    Raises:
+        ConfigError: It is not trusted, and nobody says that it is; or the session needs what is
+            gone or left out.
+        SessionError: There is no such session.
+    """
+    ignore = ignore or ignored_by_environment()
+    if session is not None:
+        from amplifier_app.sessions.store import SessionStore
+
+        metadata = SessionStore().metadata(session)
+        return _of_session(metadata, trust=trust, ignore=ignore, ask=_asking(terminal))
+    folder = None if ignore else paths.project_dir()
+    if folder is None:
+        return None
+    if not stands_alone or trust:
+        return trusted_project(folder, trust=trust, ask=_asking(terminal))
+    try:
+        return trusted_project(folder)
+    except ConfigError as error:
+        tell_left_out(error)
+        return None
+
+
+def _of_session(
+    metadata: Mapping[str, Any], *, trust: bool, ignore: bool, ask: Ask | None
+) -> TrustedProject | None:
+    noted = metadata.get(METADATA_KEY)
+    if not isinstance(noted, dict):
+        return None
+    folder = Path(str(noted.get("folder")))
+    project = None
+    if not ignore:
+        if not os.path.isdir(folder):
+            raise _cannot_go_on(f"it began with the project {folder.parent}, which is gone")
+        project = trusted_project(folder, trust=trust, ask=ask)
+    for source in map(Path, noted.get("sources") or ()):
+        if project is None:
+            raise _cannot_go_on(f"its plan takes a module from the project: {source}")
+        if project.content is not None and not project.content.covers(source):
+            raise _cannot_go_on(f"the project does not name {source} any more")
+    return project
+
+
+def _asking(terminal: int | None) -> Ask | None:
+    if terminal is None:
+        return None
+
+    def ask(content: Content, record: Record | None) -> Answer:
+        from amplifier_app.trust.asking import ask_on_terminal
+
+        return ask_on_terminal(content, record, terminal)
+
+    return ask
+
+
+def _cannot_go_on(why: str) -> ConfigError:
+    return ConfigError(
+        f"the session cannot go on as it began: {why}",
+        hint="Resume it with another plan: --plan FILE or --profile NAME.",
+    )

@@ -1,0 +1,109 @@
+"""Imports from a project's folders: only what is trusted, byte for byte, and never byte code.
+
+A hook on the folders that Python imports from. The bytes of a covered file that are compiled are
+the bytes that were hashed: a file that was changed or added meanwhile is not imported. Byte code
+in `__pycache__` is neither read nor written; it would run in place of the source that a person
+looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from amplifier_app.trust.content import Content
+
+_guarded: list[Content] = []
+
+
+def guard_imports(content: Content) -> None:
+    """From now on this process imports from the project's folders only what is in `content`."""
+    if not _guarded:
+        sys.path_hooks.insert(0, _finder_for)
+    _guarded[:] = [other for other in _guarded if other.folder != content.folder]
+    _guarded.append(content)
+    for path in list(sys.path_importer_cache):
+        if _has_covered_files(path):
+            del sys.path_importer_cache[path]
+    importlib.invalidate_caches()
+
+
+def _finder_for(path: str) -> _Finder:
+    """The finder for a folder, if it is one of a project.
+
+    Raises:
+        ImportError: It is not, and another hook has to be asked.
+    """
+    if not os.path.isdir(path) or not _has_covered_files(path):
+        raise ImportError("not a folder of a project", path=path)
+    # Source first: it is what a person can have looked at.
+    return _Finder(path, (_Source, SOURCE_SUFFIXES), (_Extension, EXTENSION_SUFFIXES))
+
+
+class _Finder(FileFinder):
+    """Finds sources and extensions, and no byte code without source."""
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        # Asked for a package by the path of its `__init__.py`, where nothing may come before it.
+        file = os.path.join(self.path, "__init__.py")
+        if fullname == "__init__" and os.path.isfile(file):
+            return spec_from_file_location(fullname, file, loader=_Source(fullname, file))
+        return super().find_spec(fullname, target)
+
+
+class _Source(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        if not _is_covered(path):
+            return super().get_code(fullname)
+        data = self.get_data(path)
+        _check(path, data)
+        return self.source_to_code(data, path)
+
+
+class _Extension(ExtensionFileLoader):
+    def create_module(self, spec: ModuleSpec) -> Any:
+        if _is_covered(self.path):
+            _check(self.path, Path(self.path).read_bytes())
+        return super().create_module(spec)
+
+
+def _has_covered_files(folder: str) -> bool:
+    """Whether a folder is covered, or is the one around a covered folder, which may be a package."""
+    real = Path(os.path.realpath(folder))
+    return _is_covered(folder) or any(
+        real == root.parent for content in _guarded for root in content.roots
+    )
+
+
+def _is_covered(path: str) -> bool:
+    return any(content.covers(Path(path)) for content in _guarded)
+
+
+def _check(path: str, data: bytes) -> None:
+    """
+    Raises:
+        ImportError: The file is not, byte for byte, what is trusted.
+    """
+    for content in _guarded:
+        if not content.covers(Path(path)):
+            continue
+        entry = content.entry_of(Path(path))
+        if entry is None:
+            raise ImportError(f"{path} was added after the project was trusted", path=path)
+        if entry.digest != hashlib.sha256(data).hexdigest():
+            raise ImportError(f"{path} was changed after the project was trusted", path=path)

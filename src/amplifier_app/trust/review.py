@@ -1,0 +1,115 @@
+"""A project's content for a person who decides on it: what is there, what it selects, what changed.
+
+Nothing in it may act on the terminal or hide: every character that is not printable is shown as
+an escape, line breaks of names and bidirectional controls included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from amplifier_app.trust.content import Content, Entry
+
+_MAX_LINE = 1_000
+_CONTEXT = 3
+
+
+def visible(text: str) -> str:
+    """The text in one line, with what is not printable as escapes."""
+    shown = text if text.isprintable() else "".join(map(_escaped, text))
+    if len(shown) <= _MAX_LINE:
+        return shown
+    return f"{shown[:_MAX_LINE]}… ({len(shown) - _MAX_LINE:,} more characters)"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def listing(content: Content) -> list[str]:
+    """The files, a line each."""
+    return [f"{visible(name)}  ({_described(entry)})" for name, entry in content.entries.items()]
+
+
+def _described(entry: Entry) -> str:
+    if entry.kind == "link":
+        return f"link to {visible(entry.text or '')}"
+    if entry.kind == "special":
+        return "no file, never read"
+    size = f"{entry.size:,} bytes"
+    return f"executable, {size}" if entry.kind == "executable" else size
+
+
+def selection(content: Content) -> list[str]:
+    """What the documents select, a line each: modules, their sources, addresses, variables."""
+    return [
+        f"{visible(fact.at.file)}:{fact.at.line}: {fact.what} {visible(fact.text)}"
+        for fact in facts(content)
+    ]
+
+
+def facts(content: Content) -> list[Any]:
+    """What the documents of a project select (`selection.Fact`), file by file."""
+    from amplifier_app.trust.selection import facts_of
+
+    found: list[Any] = []
+    for name, data in sorted(content.documents.items()):
+        found += facts_of(name, data)
+    return found
+
+
+def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[str]:
+    """What is different now, as a unified diff; nothing if all is the same.
+
+    Args:
+        before: What was trusted; nothing to show everything.
+        after: What is there.
+    """
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if (old and old[:2]) != (new and new[:2]):
+            yield from _file_changes(visible(name), old, new)
+
+
+def _file_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[str]:
+    yield f"--- {'/dev/null' if old is None else name}{_mode(old)}"
+    yield f"+++ {'/dev/null' if new is None else name}{_mode(new)}"
+    one, other = _text(old), _text(new)
+    if one is None or other is None:
+        sizes = [_described(entry) if entry else "not there" for entry in (old, new)]
+        yield f"  its text cannot be shown: {' → '.join(sizes)}"
+        return
+    import difflib
+
+    lines = difflib.unified_diff(one, other, n=_CONTEXT, lineterm="")
+    for number, line in enumerate(lines):
+        # The first two name the files once more.
+        if number > 1:
+            yield visible(line)
+
+
+def _mode(entry: Entry | None) -> str:
+    return "" if entry is None or entry.kind == "file" else f"  ({entry.kind})"
+
+
+def _text(entry: Entry | None) -> list[str] | None:
+    if entry is None:
+        return []
+    if entry.text is None:
+        return None
+    lines = entry.text.split("\n")
+    if lines[-1] == "":
+        return lines[:-1]
+    return [*lines[:-1], f"{lines[-1]}\\ (no line break at the end)"]
+
+
+def cut(lines: list[str], most: int, more: str) -> list[str]:
+    """At most so many lines, and then how many there are more of `more`."""
+    left = len(lines) - most
+    return lines if left <= 1 else [*lines[:most], f"… and {left:,} more {more}"]

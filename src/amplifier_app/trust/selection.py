@@ -1,0 +1,150 @@
+"""What a project's documents select: which of it is covered by trust, and what a person is shown.
+
+Documents are read as data: nothing is imported, fetched or mounted, and nothing they say counts
+yet. Errors in them are no concern here; whoever uses a document tells them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.interpolation import interpolate, names_in
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.structure import PARTS
+from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+from amplifier_app.trust.content import Selected
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.model import ResolvedPlan
+
+_URL = r"[A-Za-z][A-Za-z0-9+.-]*://"
+
+
+class Fact(NamedTuple):
+    """Something a document selects, for a person.
+
+    Attributes:
+        at: Where it is written; the file is named as it was given.
+        what: `"module"`, `"source"`, `"extends"`, `"address"` or `"variable"`.
+        text: The value, as it is written.
+    """
+
+    at: Location
+    what: str
+    text: str
+
+
+def selected_by(path: Path, data: bytes) -> list[Selected]:
+    """The files and folders that a document selects, wherever they are.
+
+    Args:
+        path: The document, absolute; paths in it start from its folder.
+        data: What it holds.
+    """
+    found: list[Selected] = []
+    for keys, node in _values(_tree(path.name, data)):
+        text = _filled(node)
+        if text is None:
+            continue
+        if _is_source(keys):
+            local = _local(text, path.parent)
+            found += [Selected(local)] if local is not None else []
+        elif keys == ("extends",) and text.startswith(("./", "../", "/", "~")):
+            found.append(Selected(path.parent / os.path.expanduser(text), document=True))
+    return found
+
+
+def facts_of(file: str, data: bytes) -> list[Fact]:
+    """What a document selects, in the order it is written.
+
+    Args:
+        file: How the document is called.
+        data: What it holds.
+    """
+    found: list[Fact] = []
+    for keys, node in _values(_tree(file, data)):
+        text = text_of(node)
+        if text is None:
+            continue
+        if keys[-1] == "module" or (len(keys) > 1 and keys[-1] in PARTS):
+            found.append(Fact(node.at, "module", text))
+        elif _is_source(keys):
+            found.append(Fact(node.at, "source", text))
+        elif keys == ("extends",):
+            found.append(Fact(node.at, "extends", text))
+        elif re.match(_URL, text):
+            found.append(Fact(node.at, "address", text))
+        found += [Fact(node.at, "variable", name) for name in dict.fromkeys(names_in(text))]
+    return found
+
+
+def _tree(file: str, data: bytes) -> Node | None:
+    return read_yaml(data, file, Problems())
+
+
+def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
+    """Every single value with the keys that lead to it; places in lists are left out."""
+    waiting: list[tuple[tuple[str, ...], Node]] = [] if root is None else [((), root)]
+    while waiting:
+        keys, node = waiting.pop()
+        if isinstance(node, Scalar):
+            if keys:
+                yield keys, node
+        elif isinstance(node, MapNode):
+            waiting += [((*keys, key), value) for key, value in reversed(list(node.items.items()))]
+        else:
+            waiting += [(keys, value) for value in reversed(node.items)]
+
+
+def _is_source(keys: tuple[str, ...]) -> bool:
+    """Whether the value at these keys says where a module comes from."""
+    if "config" in keys:
+        return False
+    return keys[-1] in ("source", *(f"{part}_source" for part in PARTS)) or (
+        len(keys) == 2 and keys[0] == "sources"
+    )
+
+
+def _filled(node: Scalar) -> str | None:
+    """The text with variables filled in, as far as they are set."""
+    filled = interpolate(node, os.environ, Problems())
+    return text_of(filled)
+
+
+def _local(text: str, folder: Path) -> Path | None:
+    """The file or folder on this machine that a source text names, if it names one."""
+    try:
+        source = parse_source(text, folder)
+    except SourceSyntaxError:
+        return None
+    path = getattr(source, "path", None)
+    return path if isinstance(path, Path) else None
+
+
+def sources_of_project(
+    plan: ResolvedPlan, owns: Callable[[Path], bool]
+) -> list[tuple[Location, Path]]:
+    """The files and folders on this machine that a plan takes modules from because a document of
+    the project says so, each with the place where it does.
+
+    Args:
+        plan: A plan that the project's settings or profiles may be part of.
+        owns: Whether a document is the project's.
+    """
+    written = [node for keys, node in _values(plan.tree) if _is_source(keys)]
+    named = [(node.at, text_of(node)) for node in written]
+    named += [(override.at, override.source) for override in plan.sources.values()]
+    found: list[tuple[Location, Path]] = []
+    for at, text in named:
+        file = Path(at.file)
+        if text is not None and file.is_absolute() and owns(file):
+            local = _local(text, file.parent)
+            found += [(at, local)] if local is not None else []
+    return found

@@ -1,0 +1,220 @@
+"""Which projects the user trusts, and with what content.
+
+    config_dir()/trust/          0700
+        <hash of the path>.json  0600: one project, as it was when it was trusted
+
+A record that is damaged, or that others could have written, is an error and never trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from amplifier_app import paths
+from amplifier_app.errors import ConfigError, Location, SessionError
+from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
+
+_VERSION = 1
+_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
+
+
+class Record(NamedTuple):
+    """A project that is trusted.
+
+    Attributes:
+        root: The project's folder.
+        hash: The content it is trusted with.
+        time: When, ISO 8601 in UTC.
+        entries: That content, for telling what changed since.
+        always: Trusted whatever its content is.
+    """
+
+    root: Path
+    hash: str
+    time: str
+    entries: Mapping[str, Entry]
+    always: bool = False
+
+    def allows(self, content: Content) -> bool:
+        """Whether the project with this content is trusted."""
+        return self.root == content.root and (self.always or self.hash == content.hash)
+
+
+class TrustStore:
+    """The projects one user trusts.
+
+    Args:
+        folder: Where the records lie, `trust/` in the folder of the settings by default.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or paths.config_dir() / "trust"
+
+    def record(self, root: Path) -> Record | None:
+        """What is known of a project; None if it was never trusted.
+
+        Raises:
+            ConfigError: The record is damaged, or others could have written it.
+        """
+        record = self._read(self._file(root))
+        if record is not None and record.root != root:
+            raise _damaged(self._file(root), "it is the record of another project")
+        return record
+
+    def records(self) -> list[Record]:
+        """All projects that are trusted, by their folders.
+
+        Raises:
+            ConfigError: A record is damaged, or others could have written it.
+        """
+        files = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+        found = [record for file in files if (record := self._read(file)) is not None]
+        return sorted(found, key=lambda record: str(record.root))
+
+    def trust(self, content: Content, *, always: bool = False) -> Record:
+        """Trust a project with this content from now on.
+
+        Args:
+            content: What was looked at.
+            always: Whatever its content will be.
+
+        Raises:
+            ConfigError: It cannot be stored.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        record = Record(content.root, content.hash, now, content.entries, always)
+        self._write(record)
+        return record
+
+    def revoke(self, root: Path) -> bool:
+        """Trust a project no more, also if its record is damaged; whether there was one.
+
+        Raises:
+            ConfigError: The record cannot be removed.
+        """
+        file = self._file(root)
+        try:
+            file.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConfigError(f"cannot remove {file}: {error.strerror}") from error
+        return True
+
+    def _file(self, root: Path) -> Path:
+        return self.folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+
+    def _read(self, file: Path) -> Record | None:
+        try:
+            descriptor = os.open(file, os.O_RDONLY | _CAREFUL)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = "it is a link" if file.is_symlink() else str(error.strerror).lower()
+            raise ConfigError(f"the record of trust {file} cannot be read: {why}") from error
+        with open(descriptor, "rb") as stream:
+            problem = _distrust(self.folder, os.fstat(descriptor))
+            if problem:
+                hint = f"If it is as you left it: chmod go-w '{self.folder}' '{file}'"
+                raise ConfigError(f"the record of trust {file} {problem}", hint=hint)
+            return _parsed(stream.read(MAX_BYTES), file)
+
+    def _write(self, record: Record) -> None:
+        import json
+
+        from amplifier_app.sessions import files
+        from amplifier_app.sources.locking import locked
+
+        data = {
+            "version": _VERSION,
+            "root": str(record.root),
+            "hash": record.hash,
+            "time": record.time,
+            "always": record.always,
+            "entries": {name: list(entry) for name, entry in record.entries.items()},
+        }
+        file = self._file(record.root)
+        try:
+            files.make_private_directory(self.folder)
+            self.folder.chmod(files.DIRECTORY_MODE)
+            # Writers of one record take turns; a reader sees one of their versions whole.
+            with locked(file.with_suffix(".lock"), None):
+                files.write_atomically(file, json.dumps(data) + "\n")
+        except SessionError as error:
+            raise ConfigError(error.message, hint=error.hint) from error
+        except OSError as error:
+            raise ConfigError(f"cannot store trust in {self.folder}: {error.strerror}") from error
+
+
+def _distrust(folder: Path, facts: os.stat_result) -> str | None:
+    """Why a record may be somebody else's."""
+    if not stat.S_ISREG(facts.st_mode):
+        return "is no file"
+    if folder.is_symlink():
+        return "is behind a link"
+    if os.name == "nt":
+        return None
+    for found in (facts, folder.stat()):
+        if found.st_uid != os.geteuid() != 0:
+            return "belongs to another user"
+        if found.st_mode & 0o022:
+            return "can be written by others"
+    return None
+
+
+def _parsed(data: bytes, file: Path) -> Record:
+    import json
+
+    read: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        read = json.loads(data)
+    if not isinstance(read, dict):
+        raise _damaged(file, "it is not what this program writes")
+    version = read.get("version")
+    if isinstance(version, int) and version > _VERSION:
+        message = "the record of trust was written by a newer version of this program"
+        raise ConfigError(message, location=Location(str(file)), hint="Update this one.")
+    try:
+        entries = {name: _entry(fields) for name, fields in read["entries"].items()}
+        record = Record(
+            Path(_text(read["root"])),
+            _text(read["hash"]),
+            _text(read["time"]),
+            entries,
+            read["always"] is True,
+        )
+        belongs = version == _VERSION and hash_of(entries) == record.hash
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _damaged(file, "it is not what this program writes") from None
+    if not belongs:
+        raise _damaged(file, "its parts do not belong together")
+    return record
+
+
+def _entry(fields: Any) -> Entry:
+    kind, digest, size, text = cast("list[Any]", fields)
+    if kind not in ("file", "executable", "link", "special") or not isinstance(size, int):
+        raise ValueError(kind)
+    return Entry(kind, _text(digest), size, None if text is None else _text(text))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(type(value).__name__)
+    return value
+
+
+def _damaged(file: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"the record of trust is damaged: {why}",
+        location=Location(str(file)),
+        hint="Nothing is trusted by it. Remove it, look at the project, and trust it anew: "
+        "amplifier trust",
+    )
