@@ -8,8 +8,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-_NO_CONTENT = {".git", "__pycache__", ".venv", "dist", "build"}
+_NO_CONTENT = {".git", "__pycache__", ".venv"}
 """Folders that are made from the content or beside it."""
+
+_BUILT = {"dist", "build"}
+"""The same at the top; further down a package may be called so."""
 
 _INSTALLERS_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
 """What an installer writes into a `.dist-info` folder: paths and times of this machine."""
@@ -18,8 +21,8 @@ _INSTALLERS_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_
 def content_hash(root: Path) -> str:
     """`"sha256:…"` over relative names, bytes and executable bits of what lies below `root`.
 
-    Left out are `.git`, `.venv`, `dist`, `build`, byte code, `*.egg-info` and the notes of
-    installers. Links count as what they say, not as what they lead to.
+    Left out are `.git`, `.venv`, `dist` and `build` at the top, cached byte code, `*.egg-info`
+    and the notes of installers. Links count as what they say, not as what they lead to.
 
     Args:
         root: A folder, or a single file.
@@ -29,7 +32,7 @@ def content_hash(root: Path) -> str:
     """
     digest = hashlib.sha256()
     # A file that is itself the source has no name of its own in it.
-    files = [("", root)] if root.is_file() else sorted(_files(root))
+    files = [("", root)] if root.is_file() else sorted(content_files(root))
     for name, path in files:
         mode = path.lstat().st_mode
         link = stat.S_ISLNK(mode) and name != ""
@@ -41,14 +44,16 @@ def content_hash(root: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
+def content_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """The files and links below a folder that count as its content: relative name and path."""
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]
-        folders[:] = [n for n in folders if n not in _NO_CONTENT and not n.endswith(".egg-info")]
+        left_out = _NO_CONTENT | _BUILT if here == root else _NO_CONTENT
+        folders[:] = [n for n in folders if n not in left_out and not n.endswith(".egg-info")]
         for name in [*names, *links]:
             path = here / name
-            if name.endswith(".pyc") or name in _NO_CONTENT:
+            if name in _NO_CONTENT:
                 continue
             if here.name.endswith(".dist-info") and name in _INSTALLERS_NOTES:
                 continue

@@ -31,7 +31,6 @@ def test_the_same_files_have_the_same_hash_wherever_they_are(module: Path, tmp_p
     [
         ".git/config",
         "pkg/__pycache__/__init__.cpython-311.pyc",
-        "pkg/old.pyc",
         ".venv/bin/python",
         "my_tool.egg-info/PKG-INFO",
         "dist/x.whl",
@@ -54,6 +53,8 @@ def test_what_is_made_from_it_or_beside_it_does_not_count(module: Path, name: st
         lambda m: (m / "run.sh").chmod(0o755),
         lambda m: (m / "pkg/data.txt").unlink(),
         lambda m: write_files(m, {"new.py": ""}),
+        lambda m: write_files(m, {"pkg/importable.pyc": ""}),
+        lambda m: write_files(m, {"pkg/build/__init__.py": ""}),
         lambda m: write_files(m, {"x-1.0.dist-info/METADATA": ""}),
         lambda m: (m / "link").symlink_to("run.sh"),
         lambda m: (m / "link").symlink_to("pkg"),
