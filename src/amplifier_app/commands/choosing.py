@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
+
+if TYPE_CHECKING:
+    from amplifier_app.trust import TrustedProject
 
 ProfileOption = Annotated[
     str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to look at.")
@@ -37,7 +41,8 @@ def chosen_plan(
     *,
     keep_unset: bool = False,
 ) -> ResolvedPlan:
-    """The plan that the options name, the same one that `run` with these options uses.
+    """The plan that the options name, the same one that `run` with these options uses; a project
+    that is not trusted is left out, which is told on stderr.
 
     Args:
         keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
@@ -46,11 +51,25 @@ def chosen_plan(
         ConfigError: It cannot be found.
         PlanError: Something about it is wrong.
     """
-    return load(
+    project = project_to_look_at()
+    loaded = load(
         plan=plan,
         profile=profile,
         provider=provider,
         model=model,
         sets=tuple(sets or ()),
         keep_unset=keep_unset,
+        project=None if project is None else project.folder,
     )
+    if project is not None:
+        project.check(loaded)
+    return loaded
+
+
+def project_to_look_at() -> TrustedProject | None:
+    """The project of the working directory, if there is one and it is trusted."""
+    if project_dir() is None:
+        return None
+    from amplifier_app import trust
+
+    return trust.project_to_look_at()

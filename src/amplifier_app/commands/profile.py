@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.commands.choosing import project_to_look_at
 from amplifier_app.commands.listing import Format, OutputOption, table
 from amplifier_app.errors import ConfigError
 from amplifier_app.plan.model import load_profile
@@ -25,9 +27,11 @@ app = typer.Typer(
 
 @app.command("list")
 def list_profiles(output: OutputOption = Format.TEXT) -> None:
-    """List the profiles: your own, then those that ship."""
-    found = list({profile.name: profile for profile in reversed(list(profile_files()))}.values())
-    rows = [_facts(profile) for profile in sorted(found)]
+    """List the profiles: the project's if it is trusted, your own, and those that ship."""
+    project = _project()
+    files = reversed(list(profile_files(project)))
+    found = list({profile.name: profile for profile in files}.values())
+    rows = [_facts(profile, project) for profile in sorted(found)]
     if output is Format.JSON:
         print(json.dumps(rows, indent=2))
         return
@@ -36,10 +40,15 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
         print(line)
 
 
-def _facts(profile: ProfileFile) -> dict[str, Any]:
+def _project() -> Path | None:
+    project = project_to_look_at()
+    return None if project is None else project.folder
+
+
+def _facts(profile: ProfileFile, project: Path | None) -> dict[str, Any]:
     facts = {"name": profile.name, "scope": profile.scope, "path": str(profile.path)}
     try:
-        document = load_profile(profile.name).merged.document
+        document = load_profile(profile.name, project=project).merged.document
     except ConfigError as error:
         # One broken file must not hide the others; `profile show` tells all about it.
         return {**facts, "description": "", "problem": f"broken: {str(error).splitlines()[0]}"}
@@ -53,7 +62,7 @@ def show(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show what a profile mounts here and now, with everything it extends; secrets are masked."""
-    plan = load_profile(name).resolve()
+    plan = load_profile(name, project=_project()).resolve()
     for note in plan.notes:
         to_stderr(f"amplifier: {for_terminal(note)}")
     text = plan.to_yaml()

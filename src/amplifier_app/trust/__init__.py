@@ -131,19 +131,16 @@ def trusted_project(
     return TrustedProject(folder, content)
 
 
-def project_to_look_at(start: Path | None = None) -> Path | None:
-    """The `.amplifier` folder for commands that only look: the project's if it is trusted.
+def project_to_look_at() -> TrustedProject | None:
+    """The project of the working directory for commands that only look, if it is trusted.
 
     One that is not is left out, which is told on stderr.
-
-    Args:
-        start: Where the search begins, the working directory by default.
     """
-    folder = None if ignored_by_environment() else paths.project_dir(start)
+    folder = None if ignored_by_environment() else paths.project_dir()
     if folder is None:
         return None
     try:
-        return folder if trusted_project(folder) else None
+        return trusted_project(folder)
     except ConfigError as error:
         tell_left_out(error)
         return None
@@ -153,7 +150,7 @@ def tell_left_out(error: ConfigError) -> None:
     """Say on stderr that a project does not count, and why."""
     from amplifier_app.render.sanitize import for_terminal
 
-    to_stderr(for_terminal(f"amplifier: going on without the project: {error.message}"))
+    to_stderr(for_terminal(f"amplifier: {error.message}; it is left out (see: amplifier trust)"))
 
 
 def ignored_by_environment() -> bool:

@@ -34,11 +34,11 @@ def list_modules(
 
 
 def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
-    from amplifier_app.plan import load
+    from amplifier_app.commands.choosing import chosen_plan
     from amplifier_app.sources import installed
     from amplifier_core.loader import kind_of
 
-    plan = load(plan=plan_file, profile=profile)
+    plan = chosen_plan(plan_file, profile)
     there = {one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]}
     rows: list[dict[str, Any]] = []
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.commands.choosing import project_to_look_at
 from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.outcome import Ending
 from amplifier_app.plan import load_plan, load_profile
@@ -37,7 +38,9 @@ def diff(
     They are compared as they are written: variables are not filled in, and providers are there
     whether or not this machine has credentials for them.
     """
-    changes = differences(_merged(old), _merged(new))
+    looked_at = project_to_look_at()
+    project = None if looked_at is None else looked_at.folder
+    changes = differences(_merged(old, project), _merged(new, project))
     if output is Format.JSON:
         print(json.dumps([_facts(change) for change in changes], indent=2))
     else:
@@ -47,11 +50,12 @@ def diff(
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
-def _merged(name: str) -> MergedPlan:
+def _merged(name: str, project: Path | None) -> MergedPlan:
     """A profile by its name, or a plan: what has a folder or an ending is a file."""
     path = Path(name)
     is_file = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".md") or path.is_absolute()
-    return (load_plan(name) if is_file else load_profile(name)).merged
+    loaded = load_plan(name, project=project) if is_file else load_profile(name, project=project)
+    return loaded.merged
 
 
 def _facts(change: Change) -> dict[str, Any]:
