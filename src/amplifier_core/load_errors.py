@@ -5,6 +5,8 @@ module_sources.ModuleNotFoundError
 module_sources.ModuleLoadError
 ├── ModuleImportError        its code cannot be imported; also an ImportError
 └── ModuleValidationError    it is not what a module must be
+RuntimeError
+└── RequiredModuleError      there is no session without it
 """
 
 from amplifier_core.module_sources import ModuleLoadError
@@ -40,6 +42,18 @@ class ModuleValidationError(ModuleLoadError):
     def __init__(self, message: str, *, reason_code: str = "validation_failed") -> None:
         super().__init__(message)
         self.reason_code = reason_code
+
+
+class RequiredModuleError(RuntimeError):
+    """The orchestrator or the context of a session cannot be mounted.
+
+    Attributes:
+        kind: ``"orchestrator"`` or ``"context"``.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def module_failure_reason(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_core import events
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
+from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.loader import module_failure_reason
 from amplifier_core.utils.logs import warnings_logged
 
@@ -112,7 +113,7 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
     """Mount everything `config` asks for; returns why providers are missing, a line each.
 
     Raises:
-        RuntimeError: The orchestrator or the context cannot be mounted.
+        RequiredModuleError: The orchestrator or the context cannot be mounted.
         ValueError: An entry is no mapping, or provider entries cannot be told apart.
     """
     for kind, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
@@ -120,13 +121,14 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
             await _mount(required_spec(config, kind), coordinator)
         # A module is foreign code and may raise anything; the cause goes along.
         except Exception as error:
-            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
+            message = f"Cannot initialize without {title}: {error}"
+            raise RequiredModuleError(message, kind) from error
     specs = optional_specs(config)
     check_provider_ids(specs)
     missing: list[str] = []
     for spec in specs:
         try:
-            await _mount_optional(spec, coordinator)
+            await mount_module(spec, coordinator)
         # As above; the session goes on without this one.
         except Exception as error:
             await _report(spec, error, coordinator)
@@ -185,7 +187,13 @@ def _instance_name(spec: ModuleSpec, instance: Any) -> str:
     return name if isinstance(name, str) else spec.module.removeprefix(f"{spec.kind}-")
 
 
-async def _mount_optional(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+    """Load one module and mount it.
+
+    Raises:
+        NothingMountedError: A provider's mount went through and mounted nothing.
+        Exception: Whatever loading it or its mount function raises.
+    """
     if spec.kind != "provider":
         await _mount(spec, coordinator)
         return

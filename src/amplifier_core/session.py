@@ -80,7 +80,7 @@ class AmplifierSession:
         """Mount the plan's modules; a second call waits for the first and does nothing.
 
         Raises:
-            RuntimeError: The orchestrator or the context cannot be mounted.
+            RequiredModuleError: The orchestrator or the context cannot be mounted.
             ValueError: An entry is no mapping, or provider entries cannot be told apart.
         """
         if self._initialized:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import ProviderInfo, ToolResult
@@ -203,8 +204,12 @@ async def test_without_orchestrator_or_context_there_is_no_session(kind: str, te
         raise KeyError("why")
 
     target = session(**{kind: broken})
-    with pytest.raises(RuntimeError, match=f"Cannot initialize without {text}: 'why'") as caught:
+    with pytest.raises(
+        RequiredModuleError, match=f"Cannot initialize without {text}: 'why'"
+    ) as caught:
         await target.initialize()
+    assert isinstance(caught.value, RuntimeError)
+    assert text.startswith(caught.value.kind)
     assert isinstance(caught.value.__cause__, KeyError)
     assert not target.initialized
 
