@@ -1,10 +1,11 @@
-"""What a module's project requires beside the kernel, installed by uv into a folder of its own.
+"""What a module requires beside the kernel, installed by uv into a folder of its own.
 
     cache/dependencies/<hash of the requirements>/   put at the end of `sys.path`
+    cache/dependencies/agreed-<hash>.json            versions that several modules can share
 
 The running environment comes first on `sys.path` and is never written to, so what it has
 is a constraint of the resolution: a module that needs another version of something we run
-on is refused with uv's reason instead of failing later in a strange way. `amplifier-core`
+on is refused with the reason instead of failing later in a strange way. `amplifier-core`
 is always ours, whoever asks for it.
 """
 
@@ -15,22 +16,27 @@ import json
 import os
 import platform
 import re
+import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.installed import DISTRIBUTION, normalised
+from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.layout import Layout
 from amplifier_app.sources.locking import locked
-from amplifier_app.sources.process import TimedOut, run
+from amplifier_app.sources.uv import OURS, Uv
 
-OURS = ("amplifier-core", DISTRIBUTION)
+_METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
-_INSTALL_SECONDS = 900.0
-_SHOWN_LINES = 12
+_UNPINNED: Mapping[str, str] = {}
+
+_OF_MODULES = ("archives", "git", "packages")
+"""Beside the cache of dependencies: what may be on `sys.path` for the modules of a session."""
 
 
 class DependencyCache:
@@ -38,130 +44,106 @@ class DependencyCache:
 
     Args:
         root: The folder of the cache; made when first needed.
+        offline: Whether nothing but what is on this machine may be used.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, offline: bool = False) -> None:
         self._root = root
+        self._offline = offline
 
-    def folder_for(self, layout: Layout, *, stop: threading.Event | None = None) -> Path | None:
+    def folder_for(
+        self,
+        layout: Layout,
+        *,
+        pins: Mapping[str, str] = _UNPINNED,
+        stop: threading.Event | None = None,
+    ) -> Path | None:
         """A folder that has what a module requires; None if the environment has it all.
 
+        Args:
+            layout: Of the module.
+            pins: Name → version of what may only be had in that version.
+            stop: When set, installing ends.
+
         Raises:
-            SourceError: uv cannot install it.
+            SourceError: The environment has it in another version, or uv cannot install it.
             Stopped: `stop` was set.
         """
-        if layout.project_file is None:
+        required = required_by(layout)
+        if not layout.dynamic and not required:
             return None
-        required = [text for text in layout.dependencies if _name(text) not in OURS]
-        if not layout.dynamic and (not required or all(map(_is_there, required))):
+        present = self.environment()
+        if not layout.dynamic and all(_is_there(text, present) for text in required):
             return None
+        _refuse_other_versions(layout, required, present)
         settings = _uv_settings(layout.project_file)
-        home = self._root / _key(required, settings, layout)
-        present = distributions(sys.path)
+        home = self._root / _key(required, settings, layout, pins)
         if not _fits(home, present):
             with locked(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
-                    self._fill(home, layout, required, bool(settings), present, stop)
+                    self._fill(home, [layout], {**pins, **present}, stop)
         return home
+
+    def agree(
+        self, layouts: list[Layout], *, stop: threading.Event | None = None
+    ) -> dict[str, str]:
+        """Name → version of what several modules need, so that all of them can live with it.
+
+        Raises:
+            SourceError: There are no such versions; the message has uv's reason.
+            Stopped: `stop` was set.
+        """
+        present = self.environment()
+        keys = [_key(required_by(one), _uv_settings(one.project_file), one, {}) for one in layouts]
+        text = json.dumps([sorted(keys), sorted(present.items())])
+        note = self._root / f"agreed-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        try:
+            return json.loads(note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            # Not there yet, or damaged: it is worked out again.
+            pass
+        with self._staging() as stage:
+            uv = Uv(stage, present, offline=self._offline, stop=stop)
+            agreed = uv.compile(_listed(stage, layouts), "what the modules require together")
+            (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
+            (stage / "agreed").replace(note)
+        return agreed
+
+    def environment(self) -> dict[str, str]:
+        """Name → version of what is installed where Amplifier runs, without what is ours."""
+        ours = [self._root, *(self._root.parent / name for name in _OF_MODULES)]
+        return distributions(
+            folder
+            for folder in sys.path
+            if not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
+        )
 
     def _fill(
         self,
         home: Path,
-        layout: Layout,
-        required: list[str],
-        by_project: bool,
-        present: dict[str, str],
+        layouts: list[Layout],
+        constraints: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
-        import shutil
-        import tempfile
-
-        assert layout.project_file is not None
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self._root) as name:
-            stage = Path(name)
-            (stage / "requirements.txt").write_text("\n".join(required), encoding="utf-8")
-            (stage / "overrides.txt").write_text(
-                "".join(f"{ours} ; python_version < '0'\n" for ours in OURS), encoding="utf-8"
-            )
-            pinned = (f"{name}=={version}\n" for name, version in present.items())
-            (stage / "constraints.txt").write_text("".join(pinned), encoding="utf-8")
-            # Only the project file itself knows its `tool.uv.sources` and computed requirements.
-            whole = by_project or layout.dynamic
-            listed = layout.project_file if whole else stage / "requirements.txt"
-            _install(stage, listed, layout.project_file, stop)
+        with self._staging() as stage:
+            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            what = f"what {_named(layouts[0])} requires"
+            uv.install(stage / "target", _listed(stage, layouts), what)
             if home.exists():
                 # Installed for another version of the environment.
                 shutil.move(home, stage / "old")
             (stage / "target").rename(home)
 
-
-def _install(stage: Path, listed: Path, project: Path, stop: threading.Event | None) -> None:
-    import uv
-
-    target = stage / "target"
-    target.mkdir()
-    command = [
-        *(uv.find_uv_bin(), "pip", "install", "--target", str(target)),
-        *("--python", sys.executable, "--override", str(stage / "overrides.txt")),
-        *("--constraint", str(stage / "constraints.txt"), "-r", str(listed)),
-    ]
-    env = {**os.environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-    try:
-        done = run(command, cwd=stage, env=env, seconds=_INSTALL_SECONDS, stop=stop)
-    except TimedOut as error:
-        raise SourceError(f"what {project} requires cannot be installed: {error}") from error
-    if done.code != 0:
-        lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
-        reason = "\n".join(lines[-_SHOWN_LINES:])
-        raise SourceError(
-            f"what {project} requires cannot be installed:\n{reason}",
-            hint="requirements have to agree with the environment Amplifier runs in",
-        )
+    @contextmanager
+    def _staging(self) -> Generator[Path]:
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self._root) as stage:
+            yield Path(stage)
 
 
-def _key(required: Iterable[str], settings: dict[str, Any], layout: Layout) -> str:
-    parts: list[Any] = [sorted(required), settings, sys.implementation.cache_tag]
-    parts += [sys.platform, platform.machine()]
-    if settings or layout.dynamic:
-        # Such requirements may lead to other files of the project.
-        parts.append(str(layout.project_file))
-    text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _uv_settings(project_file: Path) -> dict[str, Any]:
-    import tomllib
-
-    with project_file.open("rb") as stream:
-        settings = tomllib.load(stream).get("tool", {}).get("uv", {})
-    return settings if isinstance(settings, dict) else {}
-
-
-def _name(requirement: str) -> str:
-    match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
-    return normalised(match[1]) if match else ""
-
-
-def _is_there(requirement: str) -> bool:
-    """Whether the running environment satisfies a requirement, as far as that is sure."""
-    from importlib import metadata
-
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        wanted = Requirement(requirement)
-    except InvalidRequirement:
-        # uv tells what is wrong with it.
-        return False
-    if wanted.marker is not None and not wanted.marker.evaluate():
-        return True
-    if wanted.url or wanted.extras:
-        return False
-    try:
-        version = metadata.version(wanted.name)
-    except metadata.PackageNotFoundError:
-        return False
-    return wanted.specifier.contains(version, prereleases=True)
+def required_by(layout: Layout) -> list[str]:
+    """The requirements of a module that are not ours to give."""
+    return [text for text in layout.dependencies if _name(text) not in OURS]
 
 
 def distributions(folders: Iterable[str]) -> dict[str, str]:
@@ -174,13 +156,100 @@ def distributions(folders: Iterable[str]) -> dict[str, str]:
             # Not a folder, or not there: nothing is installed in it.
             continue
         for entry in entries:
-            match = re.fullmatch(r"([A-Za-z0-9._]+)-([^-]+)\.dist-info", entry)
+            match = re.fullmatch(_METADATA, entry)
             if match and normalised(match[1]) not in OURS:
                 found.setdefault(normalised(match[1]), match[2].partition("+")[0])
     return found
 
 
-def _fits(home: Path, present: dict[str, str]) -> bool:
+def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
+    """The files that say what modules require, for uv."""
+    files: list[Path] = []
+    for number, layout in enumerate(layouts):
+        # Only the project file itself knows its `tool.uv.sources` and computed requirements.
+        if layout.project_file and (layout.dynamic or _uv_settings(layout.project_file)):
+            files.append(layout.project_file)
+        else:
+            files.append(stage / f"requirements-{number}.txt")
+            files[-1].write_text("\n".join(required_by(layout)), encoding="utf-8")
+    return files
+
+
+def _named(layout: Layout) -> str:
+    if layout.distribution:
+        return " ".join(layout.distribution)
+    return str(layout.project_file or layout.folder)
+
+
+def _key(
+    required: Iterable[str], settings: dict[str, Any], layout: Layout, pins: Mapping[str, str]
+) -> str:
+    parts: list[Any] = [sorted(required), settings, sys.implementation.cache_tag]
+    parts += [sys.platform, platform.machine(), sorted(pins.items())]
+    if settings or layout.dynamic:
+        # Such requirements may lead to other files of the project.
+        parts.append(str(layout.project_file))
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _uv_settings(project_file: Path | None) -> dict[str, Any]:
+    import tomllib
+
+    if project_file is None:
+        return {}
+    with project_file.open("rb") as stream:
+        settings = tomllib.load(stream).get("tool", {}).get("uv", {})
+    return settings if isinstance(settings, dict) else {}
+
+
+def _name(requirement: str) -> str:
+    match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
+    return normalised(match[1]) if match else ""
+
+
+def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
+    """Whether the running environment satisfies a requirement, as far as that is sure."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        wanted = Requirement(requirement)
+    except InvalidRequirement:
+        # uv tells what is wrong with it.
+        return False
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        return True
+    if wanted.url or wanted.extras:
+        return False
+    version = present.get(normalised(wanted.name))
+    return version is not None and wanted.specifier.contains(version, prereleases=True)
+
+
+def _refuse_other_versions(
+    layout: Layout, required: Iterable[str], present: Mapping[str, str]
+) -> None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    wrong: list[str] = []
+    for text in required:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            # uv tells what is wrong with it.
+            continue
+        version = present.get(normalised(wanted.name))
+        applies = wanted.marker is None or wanted.marker.evaluate()
+        if version and applies and not wanted.specifier.contains(version, prereleases=True):
+            wrong.append(f"{wanted.name}{wanted.specifier}, and Amplifier runs on {version}")
+    if wrong:
+        raise SourceError(
+            f"{_named(layout)} requires {'; '.join(wrong)}",
+            hint="one process holds one version of a package: use a version of the module "
+            "that agrees with the environment, or change the environment",
+        )
+
+
+def _fits(home: Path, present: Mapping[str, str]) -> bool:
     """Whether a folder is there and has nothing in another version than the environment."""
     if not home.is_dir():
         return False

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app import paths
-from amplifier_app.sources import installed
+from amplifier_app.sources import drift, installed
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.layout import find_layout
+from amplifier_app.sources.layout import Layout, find_layout
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 from amplifier_app.sources.spec import (
+    ArchiveSource,
     FolderSource,
     GitSource,
     PackageSource,
+    Source,
     SourceSyntaxError,
     parse_source,
 )
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.lockfile import LockEntry
+
+_KINDS: dict[type[Any], Kind] = {
+    FolderSource: "folder",
+    GitSource: "git",
+    ArchiveSource: "archive",
+    PackageSource: "package",
+}
 
 
 class Fetcher:
@@ -28,98 +41,191 @@ class Fetcher:
         folder: Where relative paths start, the working directory by default.
         cache: The folder of what was fetched, `paths.cache_dir()` by default.
         offline: Whether nothing but the cache may be used.
+        renew: Whether newer versions of packages are looked for.
     """
 
     def __init__(
-        self, folder: Path | None = None, cache: Path | None = None, *, offline: bool = False
+        self,
+        folder: Path | None = None,
+        cache: Path | None = None,
+        *,
+        offline: bool = False,
+        renew: bool = False,
     ) -> None:
         self._folder = folder
         self._cache = cache
         self._offline = offline
+        self._renew = renew
         self._commits: dict[tuple[str, str | None], str] = {}
         self._lock = threading.Lock()
         self._repositories: dict[str, threading.Lock] = {}
 
     def fetch(
-        self, module_id: str, text: str, stop: threading.Event | None = None
+        self,
+        module_id: str,
+        text: str,
+        *,
+        locked: LockEntry | None = None,
+        stop: threading.Event | None = None,
     ) -> ResolvedSource:
         """The module of a source, with what it requires.
 
+        Args:
+            module_id: What the plan calls the module.
+            text: The source.
+            locked: What it has to be.
+            stop: When set, fetching ends.
+
         Raises:
-            SourceError: It cannot be had.
+            SourceError: It cannot be had, or is not what it has to be.
             Stopped: `stop` was set.
         """
         try:
             source = parse_source(text, self._folder or Path.cwd())
         except SourceSyntaxError as error:
             raise SourceError(error.message, hint=error.hint) from error
-        if isinstance(source, PackageSource):
-            return _from_package(module_id, source)
+        if locked is not None:
+            drift.check_source(locked, _KINDS[type(source)], source)
+        found = self._fetch(module_id, source, locked, stop)
+        if locked is not None:
+            drift.check_found(locked, found)
+        return found
+
+    @cached_property
+    def dependencies(self) -> DependencyCache:
+        """Where what modules require is installed."""
+        return DependencyCache(self._home / "dependencies", offline=self._offline)
+
+    @property
+    def _home(self) -> Path:
+        return self._cache or paths.cache_dir()
+
+    def _fetch(
+        self,
+        module_id: str,
+        source: Source,
+        locked: LockEntry | None,
+        stop: threading.Event | None,
+    ) -> ResolvedSource:
         if isinstance(source, FolderSource):
-            return self._from_folder(module_id, source.path, "folder", source.text, None, stop)
-        return self._from_git(module_id, source, stop)
+            root, facts = source.path, {"text": source.text}
+        elif isinstance(source, GitSource):
+            root, facts = self._from_git(source, locked, stop)
+        elif isinstance(source, ArchiveSource):
+            root, facts = self._from_archive(source, locked, stop)
+        else:
+            there = _from_environment(module_id, source)
+            if there is not None:
+                return there
+            root, facts = self._from_index(source, locked, stop)
+        extras = source.extras if isinstance(source, PackageSource) else ()
+        layout = find_layout(root, module_id, extras=extras)
+        return self._resolved(_KINDS[type(source)], root, layout, locked, stop, facts)
+
+    def _resolved(
+        self,
+        kind: Kind,
+        root: Path,
+        layout: Layout,
+        locked: LockEntry | None,
+        stop: threading.Event | None,
+        facts: dict[str, Any],
+    ) -> ResolvedSource:
+        pins = locked.requirements if locked is not None else {}
+        required = self.dependencies.folder_for(layout, pins=pins, stop=stop)
+        distribution, version = layout.distribution or (None, None)
+        return ResolvedSource(
+            kind,
+            folder=layout.folder,
+            root=root,
+            entry_point=layout.entry_point,
+            import_paths=() if required is None else (required,),
+            distribution=distribution,
+            version=version,
+            layout=layout,
+            **facts,
+        )
+
+    # -- kinds of sources ------------------------------------------------------------
 
     def _from_git(
-        self, module_id: str, source: GitSource, stop: threading.Event | None
-    ) -> ResolvedSource:
-        cache = GitCache((self._cache or paths.cache_dir()) / "git")
+        self, source: GitSource, locked: LockEntry | None, stop: threading.Event | None
+    ) -> tuple[Path, dict[str, Any]]:
+        from amplifier_app.sources.git import GitCache
+
+        cache = GitCache(self._home / "git", offline=self._offline)
         with self._lock:
             one_at_a_time = self._repositories.setdefault(source.url, threading.Lock())
         # Modules of one repository share the look-up and the fetch.
         with one_at_a_time:
+            commit = locked.commit if locked is not None else None
             key = (source.url, source.ref)
-            if key not in self._commits:
-                self._commits[key] = cache.look_up(source, stop=stop)
-            checkout = cache.fetch(source, commit=self._commits[key], stop=stop)
-        return self._from_folder(
-            module_id, checkout.folder, "git", source.shown, checkout.commit, stop
+            if commit is None:
+                if key not in self._commits:
+                    self._commits[key] = cache.look_up(source, stop=stop)
+                commit = self._commits[key]
+            checkout = cache.fetch(source, commit=commit, stop=stop)
+        return checkout.folder, {"text": source.shown, "commit": checkout.commit}
+
+    def _from_archive(
+        self, source: ArchiveSource, locked: LockEntry | None, stop: threading.Event | None
+    ) -> tuple[Path, dict[str, Any]]:
+        from amplifier_app.sources.archives import ArchiveCache
+
+        wanted = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
+        cache = ArchiveCache(self._home / "archives", offline=self._offline)
+        unpacked = cache.fetch(source, sha256=wanted, stop=stop)
+        return unpacked.folder, {"text": source.shown, "archive": unpacked.sha256}
+
+    def _from_index(
+        self, source: PackageSource, locked: LockEntry | None, stop: threading.Event | None
+    ) -> tuple[Path, dict[str, Any]]:
+        from amplifier_app.sources.packages import PackageCache, refuse_without_versions
+
+        refuse_without_versions(source)
+        package = PackageCache(self._home / "packages", offline=self._offline).fetch(
+            source,
+            self.dependencies.environment(),
+            version=locked.version if locked is not None else None,
+            renew=self._renew,
+            stop=stop,
         )
-
-    def _from_folder(
-        self,
-        module_id: str,
-        path: Path,
-        kind: Kind,
-        text: str,
-        commit: str | None,
-        stop: threading.Event | None,
-    ) -> ResolvedSource:
-        layout = find_layout(path, module_id)
-        cache = DependencyCache((self._cache or paths.cache_dir()) / "dependencies")
-        required = cache.folder_for(layout, stop=stop)
-        return ResolvedSource(
-            kind,
-            text,
-            folder=layout.folder,
-            root=path,
-            entry_point=layout.entry_point,
-            import_paths=() if required is None else (required,),
-            commit=commit,
-        )
+        return package.folder, {"text": f"{source.name} {package.version}"}
 
 
-def _from_package(module_id: str, source: PackageSource) -> ResolvedSource:
+def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource | None:
+    """The module of an installed package; None if there is none of those versions."""
     points = installed.installed_in(source.name)
     if points is None:
         name = source.name.replace("-", "_")
-        if _is_importable(name):
+        if not source.versions and _is_importable(name):
             return ResolvedSource("package", name, entry_point=f"{name}:mount")
+        return None
+    version = installed.version_of(source.name)
+    if source.versions and not _satisfies(version, source.versions):
         raise SourceError(
-            f"the package {source.name!r} is not installed",
-            hint=f"install it beside Amplifier, or for a folder write './{source.name}'",
+            f"the package {source.name!r} is installed as {version}, "
+            f"which is not {source.versions}",
+            hint="one process holds one version of a package: change the one beside Amplifier",
         )
     by_id = {point.module_id: point for point in points}
     chosen = by_id.get(module_id) or (points[0] if len(points) == 1 else None)
-    if chosen is not None:
-        text = f"{chosen.distribution} {chosen.version}"
-        return ResolvedSource(
-            "package", text, entry_point=chosen.entry_point, version=chosen.version
-        )
-    conventional = installed.by_convention(module_id)
-    if not points and conventional is not None:
-        return ResolvedSource("package", source.name, entry_point=conventional)
-    offers = f"only {', '.join(sorted(by_id))}" if by_id else "no modules at all"
-    raise SourceError(f"the package {source.name!r} offers {offers}, and not {module_id!r}")
+    target = chosen.entry_point if chosen else None
+    if target is None and not points:
+        target = installed.by_convention(module_id)
+    if target is None:
+        offers = f"only {', '.join(sorted(by_id))}" if by_id else "no modules at all"
+        raise SourceError(f"the package {source.name!r} offers {offers}, and not {module_id!r}")
+    name = chosen.distribution if chosen else source.name
+    return ResolvedSource(
+        "package", f"{name} {version}", entry_point=target, distribution=name, version=version
+    )
+
+
+def _satisfies(version: str, versions: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(versions).contains(version, prereleases=True)
 
 
 def _is_importable(name: str) -> bool:

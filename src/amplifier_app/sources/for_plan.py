@@ -10,26 +10,35 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
+    from amplifier_app.sources.drift import ModuleLock
 
 
 def resolver_for(
-    plan: ResolvedPlan, *, cache: Path | None = None, offline: bool = False
+    plan: ResolvedPlan,
+    *,
+    cache: Path | None = None,
+    lock: ModuleLock | None = None,
+    offline: bool = False,
+    renew: bool = False,
 ) -> AppModuleSourceResolver:
     """A resolver that looks where the plan's project and settings say, and names its lines.
 
     Args:
         plan: Whose modules are resolved; its project is trusted.
         cache: The folder of what was fetched, `paths.cache_dir()` by default.
+        lock: What modules are locked to; with one, nothing else is given.
         offline: Whether nothing but the cache may be used.
+        renew: Whether newer versions of packages are looked for.
     """
-    project: Path | None = getattr(plan, "project", None)
     return AppModuleSourceResolver(
         cache=cache,
         environ=plan.environ,
-        workspace=project / "modules" if project is not None else None,
-        overrides=getattr(plan, "sources", None),
+        workspace=plan.project / "modules" if plan.project is not None else None,
+        overrides=plan.sources,
         origin=lambda module_id, source: _origin(plan, module_id, source),
+        lock=lock,
         offline=offline,
+        renew=renew,
     )
 
 

@@ -2,18 +2,17 @@
 
     cache/git/<name>-<hash of the URL>/<commit>/<name>/…   the files of one commit, no .git
                                       /<commit>/source.json
+                                      /refs/<hash of a ref>   the commit it was last seen at
 
 A commit is fetched into a staging folder and renamed into place, so a folder that has the
-name of a commit is whole. Git runs without the user's and the system's configuration,
-away from any repository, without hooks, submodules, prompts or transports but the allowed
-ones.
+name of a commit is whole. One commit is fetched without its history. A server that only
+gives what its refs point to is asked for the history without its files, if it can do that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import threading
@@ -24,35 +23,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.git_command import Git
+from amplifier_app.sources.links import links_out
 from amplifier_app.sources.locking import locked
-from amplifier_app.sources.process import Finished, TimedOut, run
-from amplifier_app.sources.spec import GIT_SCHEMES, GitSource, without_password
+from amplifier_app.sources.process import Finished
+from amplifier_app.sources.spec import GitSource, without_password
 
 _LOOKUP_SECONDS = 60.0
 _FETCH_SECONDS = 600.0
+_FULL_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 
-_OPTIONS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.attributesFile=/dev/null",
-    "core.askPass=",
-    "credential.helper=",
-    "submodule.recurse=false",
-    "fetch.recurseSubmodules=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "advice.detachedHead=false",
-    "protocol.allow=never",
-    *(f"protocol.{scheme}.allow=always" for scheme in GIT_SCHEMES),
-)
-# What git adds below the line that says what is wrong.
-_EMPTY_PHRASES = (
-    "Could not read from remote repository.",
-    "Please make sure you have the correct access rights",
-    "and the repository exists.",
-)
-# How to reach a host is the user's own affair; everything else could lead into a repository.
-_KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
+# Above what the repository says itself: files are what was committed, byte for byte.
+_ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding -export-subst\n"
 
 
 class Checkout(NamedTuple):
@@ -73,11 +55,13 @@ class GitCache:
     Args:
         root: The folder of the cache; made when first needed.
         executable: The git to run.
+        offline: Whether nothing but the cache and repositories on this machine may be used.
     """
 
-    def __init__(self, root: Path, executable: str = "git") -> None:
+    def __init__(self, root: Path, executable: str = "git", *, offline: bool = False) -> None:
         self._root = root
         self._git = executable
+        self._offline = offline
 
     def fetch(
         self, source: GitSource, *, commit: str | None = None, stop: threading.Event | None = None
@@ -96,13 +80,16 @@ class GitCache:
         commit = commit or self.look_up(source, stop=stop)
         home = self._home(source) / commit
         if not home.is_dir():
+            self._refuse_offline(source, f"commit {commit}")
             with locked(self._home(source) / ".lock", stop):
                 if not home.is_dir():
                     self._fill(home, source, commit, stop)
-        return Checkout(_inside(home / source.name, source), commit)
+        folder = _inside(home / source.name, source)
+        _refuse_links(home, source)
+        return Checkout(folder, commit)
 
     def look_up(self, source: GitSource, *, stop: threading.Event | None = None) -> str:
-        """The commit that the source's ref stands for now.
+        """The commit that the source's ref stands for now; offline, when it was last looked up.
 
         Raises:
             SourceError: The repository cannot be read, or has no such ref.
@@ -111,16 +98,25 @@ class GitCache:
         if source.is_commit:
             assert source.ref is not None
             return source.ref
+        remembered = self._remembered(source)
+        if self._offline and not source.is_local and remembered.is_file():
+            return remembered.read_text(encoding="utf-8")
+        self._refuse_offline(source, source.ref or "the default branch")
+        commit = self._ask(source, stop)
+        self._remember(source, remembered, commit)
+        return commit
+
+    def _ask(self, source: GitSource, stop: threading.Event | None) -> str:
         wanted = _ref_names(source.ref)
-        arguments = ["ls-remote", "--quiet", "--", source.url, *wanted]
         with self._staging(source) as stage:
-            listed = self._run(arguments, stage, source, _LOOKUP_SECONDS, stop)
+            git = Git(self._git, stage, source, stop)
+            listed = git("ls-remote", "--quiet", "origin", *wanted, seconds=_LOOKUP_SECONDS)
         found: dict[str, str] = {}
         for line in listed.stdout.splitlines():
             commit, _, name = line.partition("\t")
             found[name] = commit
         for name in wanted:
-            if re.fullmatch(r"[0-9a-f]{40,64}", found.get(name, "")):
+            if re.fullmatch(_FULL_COMMIT, found.get(name, "")):
                 return found[name]
         shown = without_password(source.url)
         if source.ref is None:
@@ -129,11 +125,29 @@ class GitCache:
         hint = "give all 40 digits of a commit" if short else "check the part after '@'"
         raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
 
+    def _refuse_offline(self, source: GitSource, what: str) -> None:
+        if self._offline and not source.is_local:
+            raise SourceError(
+                f"{what} of {without_password(source.url)} is not in the cache, "
+                "and offline nothing is fetched",
+                hint="run once without --offline",
+            )
+
     # -- the cache -------------------------------------------------------------------
 
     def _home(self, source: GitSource) -> Path:
         digest = hashlib.sha256(source.url.encode()).hexdigest()[:16]
         return self._root / f"{source.name}-{digest}"
+
+    def _remembered(self, source: GitSource) -> Path:
+        digest = hashlib.sha256((source.ref or "HEAD").encode()).hexdigest()[:16]
+        return self._home(source) / "refs" / digest
+
+    def _remember(self, source: GitSource, file: Path, commit: str) -> None:
+        with self._staging(source) as stage:
+            (stage / "ref").write_text(commit, encoding="utf-8")
+            file.parent.mkdir(exist_ok=True)
+            (stage / "ref").replace(file)
 
     @contextmanager
     def _staging(self, source: GitSource) -> Generator[Path]:
@@ -157,6 +171,7 @@ class GitCache:
                 "ref": source.ref,
                 "commit": commit,
                 "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+                "links_out": sorted(links_out(tree)),
             }
             (stage / "commit" / "source.json").write_text(json.dumps(record), encoding="utf-8")
             (stage / "commit").rename(home)
@@ -164,49 +179,23 @@ class GitCache:
     def _check_out(
         self, tree: Path, source: GitSource, commit: str, stop: threading.Event | None
     ) -> None:
-        def git(*arguments: str) -> Finished:
-            return self._run(["-C", str(tree), *arguments], tree, source, _FETCH_SECONDS, stop)
+        run = Git(self._git, tree, source, stop)
 
-        git("init", "--quiet", "--template=")
+        def git(*arguments: str) -> Finished:
+            return run(*arguments, seconds=_FETCH_SECONDS)
+
+        names = "sha1" if len(commit) == 40 else "sha256"
+        git("init", "--quiet", "--template=", f"--object-format={names}")
+        (tree / ".git" / "info").mkdir(exist_ok=True)
+        (tree / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
         plain = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
         try:
-            git(*plain, "--depth=1", "--", source.url, commit)
+            git(*plain, "--depth=1", "origin", commit)
         except SourceError:
             # Not every server gives a commit that no ref points to: then all refs are needed.
             refs = ("+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
-            git(*plain, "--", source.url, *refs)
+            git(*plain, "--filter=blob:none", "origin", *refs)
         git("checkout", "--quiet", "--force", "--detach", commit)
-
-    # -- git -------------------------------------------------------------------------
-
-    def _run(
-        self,
-        arguments: list[str],
-        cwd: Path,
-        source: GitSource,
-        seconds: float,
-        stop: threading.Event | None,
-    ) -> Finished:
-        options = [part for option in _OPTIONS for part in ("-c", option)]
-        shown = without_password(source.url)
-        try:
-            done = run(
-                [self._git, *options, *arguments],
-                cwd=cwd,
-                env=_environment(cwd),
-                seconds=seconds,
-                stop=stop,
-            )
-        except FileNotFoundError as error:
-            raise SourceError(
-                f"{shown} cannot be fetched: there is no git on this machine",
-                hint="install git, or give the module's folder as its source",
-            ) from error
-        except TimedOut as error:
-            raise SourceError(f"{shown} cannot be fetched: {error}") from error
-        if done.code != 0:
-            raise _failure(shown, done)
-        return done
 
 
 def _ref_names(ref: str | None) -> list[str]:
@@ -216,40 +205,6 @@ def _ref_names(ref: str | None) -> list[str]:
     if ref.startswith("refs/"):
         return [f"{ref}^{{}}", ref]
     return [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
-
-
-def _environment(cwd: Path) -> dict[str, str]:
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT or not name.startswith(("GIT_", "SSH_ASKPASS"))
-    }
-    env.update(
-        GIT_CONFIG_NOSYSTEM="1",
-        GIT_CONFIG_GLOBAL=os.devnull,
-        GIT_ATTR_NOSYSTEM="1",
-        GIT_TERMINAL_PROMPT="0",
-        GIT_CEILING_DIRECTORIES=str(cwd.parent),
-        SSH_ASKPASS_REQUIRE="never",
-        LC_ALL="C",
-    )
-    if "GIT_SSH" not in env:
-        env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-    return env
-
-
-def _failure(shown: str, done: Finished) -> SourceError:
-    lines = [line.strip() for line in done.stderr.splitlines()]
-    lines = [line for line in lines if line and not line.endswith(_EMPTY_PHRASES)]
-    telling = [line for line in lines if line.lower().startswith(("fatal:", "error:"))]
-    last = (telling or lines or ["it could not be read"])[-1]
-    reason = without_password(re.sub(r"(?i)^(fatal|error): ", "", last))
-    hint = None
-    if "terminal prompts disabled" in reason or "Authentication failed" in reason:
-        hint = "for a private repository use git+ssh:// with a key"
-    elif "Permission denied" in done.stderr or "Host key verification failed" in done.stderr:
-        hint = "check that 'ssh' reaches the host without asking"
-    return SourceError(f"{shown} cannot be fetched: {reason}", hint=hint)
 
 
 def _inside(root: Path, source: GitSource) -> Path:
@@ -262,3 +217,10 @@ def _inside(root: Path, source: GitSource) -> Path:
             hint="check the part after '#subdirectory='",
         )
     return folder
+
+
+def _refuse_links(home: Path, source: GitSource) -> None:
+    record = json.loads((home / "source.json").read_text(encoding="utf-8"))
+    for link in map(Path, record.get("links_out", ())):
+        if link.is_relative_to(source.subdirectory):
+            raise SourceError(f"{source.shown} has a link that leaves the repository: {link}")

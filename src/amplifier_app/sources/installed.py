@@ -104,6 +104,13 @@ def installed_in(distribution: str) -> list[Installed] | None:
     ]
 
 
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution."""
+    from importlib import metadata
+
+    return metadata.version(distribution)
+
+
 def by_convention(module_id: str) -> str | None:
     """The entry point of `amplifier_module_<id>`, if such a package can be imported."""
     from importlib.util import find_spec

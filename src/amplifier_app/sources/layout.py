@@ -1,7 +1,7 @@
 """Where the module is in a source folder: what goes on `sys.path`, and what is imported from it.
 
-Looked for, in this order: the entry point that `pyproject.toml` declares in the group
-`amplifier.modules`; the folder itself as a package; a package or file named by
+Looked for, in this order: the entry point of a distribution that lies there (an unpacked wheel);
+the one that `pyproject.toml` declares in the group `amplifier.modules`; the folder itself as a package; a package or file named by
 convention (`amplifier_module_<id>`, `<id>`), at the top or in `src/`; the only package
 or file there that has a `mount`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -29,10 +29,11 @@ class Layout(NamedTuple):
         folder: What goes on `sys.path`; the package itself if `entry_point` is None.
         entry_point: `"package:mount"`, or None for a folder that is itself the package.
         package: The folder or file that is imported.
-        dependencies: The requirements that `pyproject.toml` lists.
+        dependencies: The requirements that `pyproject.toml` or the distribution lists.
         project_file: The `pyproject.toml`, if there is one.
         dynamic: Whether dependencies are computed when the project is built.
-        module_id: The id that `pyproject.toml` gives the module.
+        module_id: The id that `pyproject.toml` or the distribution gives the module.
+        distribution: Name and version of the distribution that lies there.
     """
 
     folder: Path
@@ -42,14 +43,16 @@ class Layout(NamedTuple):
     project_file: Path | None = None
     dynamic: bool = False
     module_id: str | None = None
+    distribution: tuple[str, str] | None = None
 
 
-def find_layout(root: Path, module_id: str | None = None) -> Layout:
+def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[str] = ()) -> Layout:
     """The layout of a source.
 
     Args:
         root: A folder, or a single Python file.
         module_id: What the plan calls the module; None if there is no plan.
+        extras: Which extras of a distribution are wanted.
 
     Raises:
         SourceError: There is nothing to import, or it cannot be told what.
@@ -60,9 +63,13 @@ def find_layout(root: Path, module_id: str | None = None) -> Layout:
         return Layout(root.parent, f"{root.stem}:mount", root)
     if not root.is_dir():
         raise SourceError(f"there is no folder {root}", hint="check the 'source' of the module")
+    if any(root.glob("*.dist-info")):
+        found = _of_distribution(root, module_id, extras)
+        if found is not None:
+            return found
     project_file = root / "pyproject.toml"
     project = _project(project_file) if project_file.is_file() else {}
-    _check_python(project, project_file)
+    _check_python(project.get("requires-python"), project_file)
     declared = _declared(project, module_id, project_file)
     if declared is None:
         found = _from_files(root, module_id)
@@ -95,8 +102,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(item for item in values if isinstance(item, str))
 
 
-def _check_python(project: dict[str, Any], file: Path) -> None:
-    wanted = project.get("requires-python")
+def _check_python(wanted: Any, file: Path) -> None:
     if not isinstance(wanted, str):
         return
     simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", wanted.strip())
@@ -124,7 +130,11 @@ def _declared(project: dict[str, Any], module_id: str | None, file: Path) -> tup
     declared: Any = groups.get(ENTRY_POINT_GROUP) if isinstance(groups, dict) else None
     if not isinstance(declared, dict) or not declared:
         return None
-    targets = cast("dict[str, Any]", declared)
+    return _meant(cast("dict[str, Any]", declared), module_id, file)
+
+
+def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tuple[str, str]:
+    """The id and the entry point of one of several modules."""
     if module_id is not None and module_id in targets:
         name = module_id
     elif len(targets) == 1:
@@ -165,6 +175,25 @@ def _importable(folder: Path, name: str) -> Path | None:
         return folder / name
     file = folder / f"{name}.py"
     return file if file.is_file() else None
+
+
+def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -> Layout | None:
+    """The layout of a distribution that lies in `root`; None if it is none that is understood."""
+    from amplifier_app.sources.distribution import find_distribution
+
+    found = find_distribution(root, extras)
+    if found is None:
+        return None
+    file = root / f"{found.name}-{found.version}.dist-info"
+    _check_python(found.requires_python, file)
+    if found.modules:
+        name, target = _meant(found.modules, module_id, file)
+        layout = _from_target(root, target, file)._replace(module_id=name)
+    else:
+        layout = _from_files(root, module_id)
+    return layout._replace(
+        dependencies=found.requirements, distribution=(found.name, found.version)
+    )
 
 
 # -- by what is there --------------------------------------------------------------------

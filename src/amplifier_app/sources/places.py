@@ -44,7 +44,8 @@ class Candidate(NamedTuple):
         text: What is there, for a person.
         source: The source text to fetch; None for what is importable as it is.
         entry_point: Of what is importable as it is.
-        version: Of the distribution it is in.
+        distribution: The distribution it is in, if it is in one.
+        version: The version of that distribution.
         at: Where a person wrote it, for what is wrong with it.
     """
 
@@ -52,6 +53,7 @@ class Candidate(NamedTuple):
     text: str
     source: str | None = None
     entry_point: str | None = None
+    distribution: str | None = None
     version: str | None = None
     at: Location | None = None
 
@@ -161,4 +163,10 @@ def variable_of(module_id: str) -> str:
 
 def _of_installed(place: Place, found: installed.Installed) -> Candidate:
     text = f"{found.distribution} {found.version}"
-    return Candidate(place, text, entry_point=found.entry_point, version=found.version)
+    return Candidate(
+        place,
+        text,
+        entry_point=found.entry_point,
+        distribution=found.distribution,
+        version=found.version,
+    )

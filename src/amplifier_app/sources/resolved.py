@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.layout import Layout
 
 Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
 
@@ -44,7 +47,10 @@ class ResolvedSource(ModuleSource):
         entry_point: `"package:mount"`, if it is known.
         import_paths: Further folders, for the end of `sys.path`.
         commit: The full commit of a git source.
-        version: The version of a distribution.
+        archive: `"sha256:…"` of the bytes of an archive.
+        distribution: The distribution it is in, if it is in one.
+        version: The version of that distribution.
+        layout: How a folder is imported, with what it requires.
         place: Where it was found.
         look_around: Gives `considered`; called when somebody asks.
     """
@@ -59,7 +65,10 @@ class ResolvedSource(ModuleSource):
         entry_point: str | None = None,
         import_paths: tuple[Path, ...] = (),
         commit: str | None = None,
+        archive: str | None = None,
+        distribution: str | None = None,
         version: str | None = None,
+        layout: Layout | None = None,
         place: Place = "plan",
         look_around: Callable[[], tuple[Considered, ...]] = tuple,
     ) -> None:
@@ -68,7 +77,10 @@ class ResolvedSource(ModuleSource):
         self.entry_point = entry_point
         self.import_paths = import_paths
         self.commit = commit
+        self.archive = archive
+        self.distribution = distribution
         self.version = version
+        self.layout = layout
         self.place: Place = place
         self.installed = folder is None
         self._folder = folder
@@ -83,6 +95,11 @@ class ResolvedSource(ModuleSource):
         if self._folder is not None:
             return self._folder
         return _package_folder(self.entry_point or "")
+
+    @property
+    def root(self) -> Path | None:
+        """The folder or file that the source consists of; None for what is installed."""
+        return self._root
 
     @cached_property
     def considered(self) -> tuple[Considered, ...]:

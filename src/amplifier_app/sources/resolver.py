@@ -22,6 +22,7 @@ from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_core.module_sources import ModuleNotFoundError
 
 if TYPE_CHECKING:
+    from amplifier_app.sources.drift import ModuleLock
     from amplifier_app.sources.fetching import Fetcher
 
 __all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
@@ -37,7 +38,9 @@ class AppModuleSourceResolver:
         workspace: The `modules` folder of a trusted project.
         overrides: Module id → the source that settings name.
         origin: Where a module with this source stands in the plan, for messages.
+        lock: What modules are locked to; with one, nothing else is given.
         offline: Whether nothing but the cache may be used.
+        renew: Whether newer versions of packages are looked for.
 
     Attributes:
         offline: As given.
@@ -52,13 +55,17 @@ class AppModuleSourceResolver:
         workspace: Path | None = None,
         overrides: Mapping[str, Override] | None = None,
         origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
+        lock: ModuleLock | None = None,
         offline: bool = False,
+        renew: bool = False,
     ) -> None:
         self._places = Places(
             os.environ if environ is None else environ, workspace, overrides, origin
         )
         self.offline = offline
+        self._lock = lock
         self._fetching = (folder, cache)
+        self._renew = renew
         self._resolved: dict[tuple[str, str | None], ResolvedSource] = {}
 
     def resolve(
@@ -142,7 +149,7 @@ class AppModuleSourceResolver:
         # A session of nothing but bundled modules does without git, uv and what they need.
         from amplifier_app.sources.fetching import Fetcher
 
-        return Fetcher(*self._fetching, offline=self.offline)
+        return Fetcher(*self._fetching, offline=self.offline, renew=self._renew)
 
     def choose(self, module_id: str, hint: str | None) -> Candidate:
         """What decides where a module comes from; nothing is fetched for it.
@@ -164,22 +171,35 @@ class AppModuleSourceResolver:
         def look_around() -> tuple[Considered, ...]:
             return self._places.considered(module_id, hint)
 
-        if chosen.source is None:
-            found = ResolvedSource(
-                "bundled" if chosen.place == "bundled" else "installed",
-                chosen.text,
-                entry_point=chosen.entry_point,
-                version=chosen.version,
-                place=chosen.place,
-                look_around=look_around,
-            )
-        else:
-            try:
-                found = self._fetcher.fetch(module_id, chosen.source, stop)
-            except SourceError as error:
-                raise _told_where(error, module_id, chosen) from error
-            found.place, found.look_around = chosen.place, look_around
+        try:
+            found = self._found(module_id, chosen, stop)
+        except SourceError as error:
+            raise _told_where(error, module_id, chosen) from error
+        found.place, found.look_around = chosen.place, look_around
         self._resolved[module_id, hint] = found
+        return found
+
+    def _found(
+        self, module_id: str, chosen: Candidate, stop: threading.Event | None
+    ) -> ResolvedSource:
+        locked = None
+        if self._lock is not None:
+            from amplifier_app.sources import drift
+
+            locked = drift.entry_of(self._lock, module_id)
+        if chosen.source is not None:
+            return self._fetcher.fetch(module_id, chosen.source, locked=locked, stop=stop)
+        found = ResolvedSource(
+            "bundled" if chosen.place == "bundled" else "installed",
+            chosen.text,
+            entry_point=chosen.entry_point,
+            distribution=chosen.distribution,
+            version=chosen.version,
+        )
+        if locked is not None:
+            from amplifier_app.sources import drift
+
+            drift.check_found(locked, found)
         return found
 
 

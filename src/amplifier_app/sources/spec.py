@@ -1,4 +1,9 @@
-"""Source texts of a plan: `./folder`, `/folder`, `file://…`, `git+…@ref#subdirectory=…`, `package`.
+"""Source texts of a plan, and what they mean.
+
+    ./folder   ../folder   /folder   ~/folder   file:///folder   ./file.py
+    git+https://…   git+ssh://…   git+file:///…      @ref   #subdirectory=…
+    ./x.whl   /x.tar.gz   file:///x.zip   https://…/x.whl      #sha256=…   #subdirectory=…
+    package   package[extra]>=1.2,<2
 
 Reading one touches neither disk nor network. What could be taken for an option by git or
 ssh, leave a folder, or use a transport that runs commands is refused here, before
@@ -8,17 +13,19 @@ anything else sees it.
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 GIT_SCHEMES = ("https", "ssh", "file")
 
+ARCHIVE_SUFFIXES = (
+    *(".whl", ".zip", ".tar", ".tar.gz", ".tgz"),
+    *(".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
+)
+
 _PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_REF = r"[A-Za-z0-9_][A-Za-z0-9_./+@-]*"
-_HOST = r"[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]*"
-_USER = r"[A-Za-z0-9_][^/@\s]*"
 _DRIVE = r"[A-Za-z]:[\\/]"
-_COMMIT = r"[0-9a-f]{40}"
+_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 
 
 class SourceSyntaxError(ValueError):
@@ -61,6 +68,11 @@ class GitSource(NamedTuple):
         return self.ref is not None and re.fullmatch(_COMMIT, self.ref) is not None
 
     @property
+    def is_local(self) -> bool:
+        """Whether it can be reached without a network."""
+        return self.url.startswith("file:")
+
+    @property
     def shown(self) -> str:
         """The source without a password."""
         return without_password(self.text)
@@ -72,22 +84,68 @@ class GitSource(NamedTuple):
         return re.sub(r"[^A-Za-z0-9_]", "_", last).strip("_") or "repository"
 
 
+class ArchiveSource(NamedTuple):
+    """A wheel, a zip or a tar archive.
+
+    Attributes:
+        text: The source as it was written; a path is absolute.
+        location: A path on this machine or a URL.
+        file_name: The last part of it, as a plain name.
+        sha256: What the hash of the archive has to be, in lower case; empty if any will do.
+        subdirectory: The folder inside it, relative, without `..`; empty is its root.
+    """
+
+    text: str
+    location: str
+    file_name: str
+    sha256: str = ""
+    subdirectory: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it can be reached without a network."""
+        return "://" not in self.location
+
+    @property
+    def is_wheel(self) -> bool:
+        return self.file_name.lower().endswith(".whl")
+
+    @property
+    def shown(self) -> str:
+        """The source without a password."""
+        return without_password(self.text)
+
+
 class PackageSource(NamedTuple):
-    """An installed distribution."""
+    """A distribution that is installed, or can be from the package index.
+
+    Attributes:
+        name: Its name as it was written.
+        extras: Its extras, sorted.
+        versions: Which versions will do, such as `">=1.2,<2"`; empty is the installed one.
+    """
 
     name: str
+    extras: tuple[str, ...] = ()
+    versions: str = ""
 
     @property
     def text(self) -> str:
-        return self.name
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}{self.versions}"
 
 
-Source: TypeAlias = FolderSource | GitSource | PackageSource
+Source: TypeAlias = FolderSource | GitSource | ArchiveSource | PackageSource
 
 
 def without_password(url: str) -> str:
-    """The URL with `user:password@` masked."""
-    return re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]*(?=@)", r"\1:***", url)
+    """The URL with `user:password@` and the values of its query masked."""
+    url = re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]*(?=@)", r"\1:***", url)
+    address, query, rest = url.partition("?")
+    if not query or "://" not in address:
+        return url
+    values, mark, fragment = rest.partition("#")
+    return f"{address}?{re.sub(r'=[^&]*', '=***', values)}{mark}{fragment}"
 
 
 def parse_source(text: str, folder: Path) -> Source:
@@ -102,122 +160,31 @@ def parse_source(text: str, folder: Path) -> Source:
     """
     if text != text.strip() or any((c.isspace() and c != " ") or not c.isprintable() for c in text):
         raise SourceSyntaxError("the source holds white space or control characters")
-    if text.startswith("git+"):
-        return _parse_git(text)
-    if text.startswith("file://"):
-        return FolderSource(_file_url_path(text))
-    if (
+    if re.fullmatch(_PACKAGE, text) and not text.lower().endswith(ARCHIVE_SUFFIXES):
+        return PackageSource(text)
+    if not is_path(text):
+        # Plans of bundled modules and folders need none of the rest.
+        from amplifier_app.sources import parsing
+
+        return parsing.parse(text)
+    address, _, fragment = text.partition("#")
+    if address.lower().endswith(ARCHIVE_SUFFIXES):
+        from amplifier_app.sources import parsing
+
+        return parsing.parse_archive_path(_absolute(folder, address), fragment)
+    return FolderSource(_absolute(folder, text))
+
+
+def is_path(text: str) -> bool:
+    """Whether a source text is a path on this machine."""
+    return (
         text in (".", "..", "~")
         or text.startswith(("./", "../", "/", "~/"))
-        or re.match(_DRIVE, text)
-    ):
-        return FolderSource(_absolute(folder, text))
-    if re.fullmatch(_PACKAGE, text):
-        return PackageSource(text)
-    raise SourceSyntaxError(f"the source {without_password(text)!r} is not understood", _hint(text))
-
-
-def _hint(text: str) -> str:
-    if re.match(r"[\w.-]+@[\w.-]+:", text):
-        user_host, _, path = text.partition(":")
-        return f"write 'git+ssh://{user_host}/{path}'"
-    if text.startswith(("https://", "ssh://")):
-        return f"for a git repository write 'git+{without_password(text)}'"
-    if "://" in text:
-        return "allowed are file:// and git+https://, git+ssh://, git+file://"
-    if "/" in text or "\\" in text:
-        return f"for a folder beside the plan write './{text}'"
-    if re.search(r"[=<>~!\[]", text):
-        return "name an installed package without a version"
-    return "write './FOLDER', '/FOLDER', 'git+https://…@REF' or the name of an installed package"
+        or re.match(_DRIVE, text) is not None
+    )
 
 
 def _absolute(folder: Path, text: str) -> Path:
     import os
 
     return Path(os.path.normpath(folder / Path(text).expanduser()))
-
-
-def _file_url_path(url: str) -> Path:
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise SourceSyntaxError(f"{url!r} names no path on this machine", "write 'file:///PATH'")
-    if parts.query or parts.fragment:
-        raise SourceSyntaxError(f"{url!r} has a query or a fragment", "write 'file:///PATH'")
-    path = unquote(parts.path)
-    if "\0" in path:
-        raise SourceSyntaxError("the source holds white space or control characters")
-    return Path(path)
-
-
-def _parse_git(text: str) -> GitSource:
-    from urllib.parse import unquote, urlsplit
-
-    if "\\" in text or " " in text:
-        raise SourceSyntaxError("a git URL has no spaces and no backslashes", "encode them as %20")
-    address, _, fragment = text.removeprefix("git+").partition("#")
-    try:
-        parts = urlsplit(address)
-        _ = parts.port
-    except ValueError as error:
-        raise SourceSyntaxError(f"the git URL is not valid: {error}") from None
-    if parts.scheme not in GIT_SCHEMES:
-        scheme = parts.scheme or re.split(r"[:/]", address, maxsplit=1)[0]
-        raise SourceSyntaxError(
-            f"git sources over {scheme!r} are not allowed",
-            "use git+https://, git+ssh:// or git+file://",
-        )
-    if parts.query:
-        raise SourceSyntaxError("a git URL has no query", "remove the part from '?' on")
-    _check_authority(parts.scheme, unquote(parts.netloc))
-    path, ref = parts.path, None
-    if "@" in path:
-        path, _, ref = path.rpartition("@")
-        _check_ref(unquote(ref))
-        ref = unquote(ref)
-    decoded = unquote(path)
-    if not decoded.strip("/") or decoded.startswith(("/-", "//")) or not decoded.isprintable():
-        raise SourceSyntaxError("the git URL names no repository", "write 'git+https://HOST/REPO'")
-    url = f"{parts.scheme}://{parts.netloc}{path}"
-    return GitSource(text, url, ref, _subdirectory(unquote(fragment)))
-
-
-def _check_authority(scheme: str, authority: str) -> None:
-    if scheme == "file":
-        if authority not in ("", "localhost"):
-            raise SourceSyntaxError("git+file:// names a host", "write 'git+file:///PATH'")
-        return
-    user, _, host = authority.rpartition("@")
-    # A leading dash would be an option of ssh; anything unusual is not worth the risk.
-    if not re.fullmatch(_HOST, host) or (user and not re.fullmatch(_USER, user)):
-        raise SourceSyntaxError(f"{without_password('//' + authority)[2:]!r} is not a host")
-
-
-def _check_ref(ref: str) -> None:
-    if (
-        not re.fullmatch(_REF, ref)
-        or ".." in ref
-        or "@{" in ref
-        or ref.endswith((".", "/", ".lock"))
-    ):
-        raise SourceSyntaxError(f"{ref!r} is not a branch, tag or commit")
-
-
-def _subdirectory(fragment: str) -> str:
-    if not fragment:
-        return ""
-    found = ""
-    for part in fragment.split("&"):
-        name, _, value = part.partition("=")
-        if name == "subdirectory":
-            found = value
-        elif name != "egg":
-            raise SourceSyntaxError(f"{name!r} is not known after '#'", "write '#subdirectory=…'")
-    pure = PurePosixPath(found)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in found or not found.isprintable():
-        raise SourceSyntaxError(f"the subdirectory {found!r} leaves the repository")
-    if any(part.startswith("-") or part == ".git" for part in pure.parts):
-        raise SourceSyntaxError(f"{found!r} is not a subdirectory of a module")
-    return "" if str(pure) == "." else str(pure)

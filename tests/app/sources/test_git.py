@@ -262,7 +262,7 @@ def test_processes_that_fetch_the_same_commit_agree(repository: Repository, tmp_
     answers = {process.communicate()[0].strip() for process in running}
     assert answers == {f"{commit} 50"}
     homes = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
-    assert sorted(path.name for path in homes[0].iterdir()) == sorted([".lock", commit])
+    assert sorted(path.name for path in homes[0].iterdir()) == sorted([".lock", "refs", commit])
 
 
 def test_stopping_ends_git_and_what_it_started(tmp_path: Path) -> None:

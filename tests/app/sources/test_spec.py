@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sources.spec import (
+    ArchiveSource,
     FolderSource,
     GitSource,
     PackageSource,
@@ -56,9 +57,64 @@ def test_git(text: str, url: str, ref: str | None, subdirectory: str) -> None:
     assert parse_source(text, FOLDER) == GitSource(text, url, ref, subdirectory)
 
 
-@pytest.mark.parametrize("name", ["my-package", "amplifier_module_tool_x", "a.b", "x"])
-def test_packages(name: str) -> None:
-    assert parse_source(name, FOLDER) == PackageSource(name)
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("my-package", PackageSource("my-package")),
+        ("amplifier_module_tool_x", PackageSource("amplifier_module_tool_x")),
+        ("a.b", PackageSource("a.b")),
+        ("x", PackageSource("x")),
+        ("my-mod>=1.2,<2", PackageSource("my-mod", (), "<2,>=1.2")),
+        ("my-mod >= 1.2", PackageSource("my-mod", (), ">=1.2")),
+        ("my_mod[b,a]==1.*", PackageSource("my_mod", ("a", "b"), "==1.*")),
+        ("my-mod[x]", PackageSource("my-mod", ("x",), "")),
+        ("my-mod~=1.0", PackageSource("my-mod", (), "~=1.0")),
+    ],
+)
+def test_packages(text: str, source: PackageSource) -> None:
+    assert parse_source(text, FOLDER) == source
+    assert parse_source(source.text, FOLDER) == source
+
+
+HASH = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "location", "sha256", "subdirectory"),
+    [
+        ("./x-1.0-py3-none-any.whl", "/plans/mine/x-1.0-py3-none-any.whl", "", ""),
+        ("/srv/x.tar.gz", "/srv/x.tar.gz", "", ""),
+        ("../X.ZIP", "/plans/X.ZIP", "", ""),
+        ("file:///srv/a%20b.tgz", "/srv/a b.tgz", "", ""),
+        (f"./x.zip#sha256={HASH.upper()}", "/plans/mine/x.zip", HASH, ""),
+        ("./x.txz#subdirectory=a/b", "/plans/mine/x.txz", "", "a/b"),
+        (
+            f"https://host/x.tar.bz2#sha256={HASH}&subdirectory=a",
+            "https://host/x.tar.bz2",
+            HASH,
+            "a",
+        ),
+        ("https://u:p@host:8443/a/x.whl?token=1", "https://u:p@host:8443/a/x.whl?token=1", "", ""),
+        ("http://127.0.0.1:80/x.zip", "http://127.0.0.1:80/x.zip", "", ""),
+        ("http://[::1]/x.zip", "http://[::1]/x.zip", "", ""),
+    ],
+)
+def test_archives(text: str, location: str, sha256: str, subdirectory: str) -> None:
+    source = parse_source(text, FOLDER)
+    assert isinstance(source, ArchiveSource)
+    assert (source.location, source.sha256, source.subdirectory) == (location, sha256, subdirectory)
+    assert source.is_local is location.startswith("/")
+    assert parse_source(source.text, Path("/elsewhere")) == source
+
+
+def test_no_password_is_shown() -> None:
+    for text in (
+        "git+https://u:secret@host/r@v1",
+        "https://u:secret@host/x.zip?key=secret&a=secret",
+    ):
+        source = parse_source(text, FOLDER)
+        assert isinstance(source, (GitSource, ArchiveSource))
+        assert "secret" not in source.shown
 
 
 @pytest.mark.parametrize(
@@ -68,8 +124,13 @@ def test_packages(name: str) -> None:
         ("git@host.example:org/repo.git", "write 'git+ssh://git@host.example/org/repo.git'"),
         ("https://host/org/repo", "write 'git+https://host/org/repo'"),
         ("https://u:secret@host/repo", "write 'git+https://u:***@host/repo'"),
-        ("ftp://host/x.zip", "allowed are file:// and git+https://"),
-        ("package>=1.0", "name an installed package without a version"),
+        ("ftp://host/x.zip", "allowed are file://, https:// and git+https://"),
+        ("x.tar.gz", "for an archive beside the plan write './x.tar.gz'"),
+        ("http://example.com/x.zip", "use https://"),
+        ("package @ https://host/x.whl", "write what stands after the '@' alone"),
+        ("package>=1.0; python_version>'3'", "remove the part from ';' on"),
+        ("package>=", "write 'package>=1.2,<2'"),
+        ("https://host/x.zip#sha256=12", "64 hexadecimal digits"),
         ("git+http://host/r", "use git+https://"),
         ("git+git@host:r", "use git+https://"),
     ],
@@ -139,6 +200,35 @@ HOSTILE = [
     "git+\\\\host\\r",
     "file://host/path",
     "file:///x%00y",
+    "http://host/x.zip",
+    "http://169.254.169.254/x.zip",
+    "http://127.0.0.1.evil.example/x.zip",
+    "http://localhost@evil.example/x.zip",
+    "https://-oX/x.zip",
+    "https://ho st/x.zip",
+    "https:///x.zip",
+    "https://host/x.exe",
+    "https://host/x.zip%0d%0aHost:evil",
+    "https://host/x.zip%00",
+    "https://host/x.zip#sha256=zz",
+    "https://host/x.zip#subdirectory=../..",
+    "https://host/x.zip#run=1",
+    "./x.zip#subdirectory=../..",
+    "./x.zip#subdirectory=/etc",
+    "./x.tar.gz#sha1=ab",
+    "file://host/x.zip",
+    "file:///x.zip?y",
+    "ftp://host/x.zip",
+    "data:application/zip;base64,x",
+    "x @ git+https://host/r",
+    "x @ file:///srv/x.whl",
+    "x[a] @ ext::sh",
+    "x>=1 --index-url=https://evil.example",
+    "x>=1\n--index-url=https://evil.example",
+    "--index-url=https://evil.example x",
+    "-r/etc/passwd",
+    "x>=1; os_name=='posix'",
+    "x==$(id)",
     "file:relative",
     "file:///x?y",
     "-x",

@@ -1,0 +1,73 @@
+"""What a distribution that lies in a folder says of itself: name, version, modules, needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.sources.errors import SourceError
+
+
+class Distribution(NamedTuple):
+    """An unpacked wheel or what an installer made of one.
+
+    Attributes:
+        name: Its name.
+        version: Its version.
+        modules: Module id → entry point.
+        requirements: What it requires in this environment.
+        requires_python: The versions of Python it runs on, if it says so.
+    """
+
+    name: str
+    version: str
+    modules: Mapping[str, str]
+    requirements: tuple[str, ...]
+    requires_python: str | None = None
+
+
+def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | None:
+    """The distribution that lies at the top of a folder; None if none does, or several.
+
+    Args:
+        root: The folder.
+        extras: Which of its extras are wanted.
+
+    Raises:
+        SourceError: Its metadata cannot be understood.
+    """
+    found = sorted(root.glob("*.dist-info"))
+    if len(found) != 1 or not (found[0] / "METADATA").is_file():
+        return None
+    from importlib.metadata import Distribution as Metadata
+
+    from amplifier_app.sources.layout import ENTRY_POINT_GROUP
+
+    metadata = Metadata.at(found[0])
+    facts = {name: metadata.metadata[name] for name in metadata.metadata}
+    if not facts.get("Name") or not facts.get("Version"):
+        raise SourceError(f"{found[0].name} has no name and version")
+    modules = {
+        point.name: point.value for point in metadata.entry_points.select(group=ENTRY_POINT_GROUP)
+    }
+    return Distribution(
+        facts["Name"],
+        facts["Version"],
+        modules,
+        tuple(_needed(metadata.requires or (), tuple(extras), found[0].name)),
+        facts.get("Requires-Python"),
+    )
+
+
+def _needed(requires: Iterable[str], extras: tuple[str, ...], where: str) -> Iterable[str]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in requires:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement as error:
+            raise SourceError(f"{where} has a requirement that is not valid: {text!r}") from error
+        marker, wanted.marker = wanted.marker, None
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield str(wanted)

@@ -1,0 +1,143 @@
+"""Downloads one archive, with limits on what comes and on where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.parsing import LOOPBACK
+from amplifier_app.sources.process import Stopped
+from amplifier_app.sources.spec import ArchiveSource, without_password
+
+_MAX_REDIRECTS = 5
+_TOTAL_SECONDS = 600.0
+_TIMEOUT = httpx.Timeout(30.0)
+
+
+class Validators(NamedTuple):
+    """What a server is asked with whether an archive changed; empty is what it did not give."""
+
+    etag: str
+    modified: str
+
+
+class Answer(NamedTuple):
+    """What came.
+
+    Attributes:
+        sha256: Of the bytes, in hexadecimal.
+        validators: For the next time.
+    """
+
+    sha256: str
+    validators: Validators
+
+
+def download(
+    source: ArchiveSource,
+    into: Path,
+    known: Validators | None = None,
+    *,
+    max_bytes: int,
+    stop: threading.Event | None = None,
+) -> Answer | None:
+    """Download an archive into a file.
+
+    Args:
+        source: What to download.
+        into: The file to write.
+        known: What the server gave the last time; None if that is gone.
+        max_bytes: More is an error.
+        stop: When set, downloading ends.
+
+    Returns:
+        None if it is still what it was.
+
+    Raises:
+        SourceError: It cannot be had.
+        Stopped: `stop` was set.
+    """
+    # As it lies there: what is hashed and unpacked is the archive, not a form for the wire.
+    headers = {"Accept-Encoding": "identity"}
+    if known is not None and known.etag:
+        headers["If-None-Match"] = known.etag
+    if known is not None and known.modified:
+        headers["If-Modified-Since"] = known.modified
+    try:
+        with httpx.Client(timeout=_TIMEOUT, headers=headers) as client:
+            return _follow(client, source, into, max_bytes, stop)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise SourceError(f"{source.shown} cannot be fetched: {reason}") from error
+
+
+def _follow(
+    client: httpx.Client,
+    source: ArchiveSource,
+    into: Path,
+    max_bytes: int,
+    stop: threading.Event | None,
+) -> Answer | None:
+    url = source.location
+    for _ in range(_MAX_REDIRECTS + 1):
+        with client.stream("GET", url) as response:
+            if response.status_code == 304:
+                return None
+            if response.is_redirect:
+                url = _next(url, response.headers.get("Location", ""), source)
+                continue
+            if response.status_code != 200:
+                told = f"{response.status_code} {response.reason_phrase}".strip()
+                raise SourceError(f"{source.shown} cannot be fetched: the server answers {told}")
+            digest = _write(response, into, source, max_bytes, stop)
+            etag = response.headers.get("ETag", "")
+            return Answer(digest, Validators(etag, response.headers.get("Last-Modified", "")))
+    raise SourceError(f"{source.shown} cannot be fetched: it is redirected again and again")
+
+
+def _next(url: str, location: str, source: ArchiveSource) -> str:
+    """Where a redirect leads: to https, or from this machine to itself."""
+    target = urljoin(url, location)
+    parts = urlsplit(target)
+    secure = parts.scheme == "https" and parts.hostname is not None
+    if secure or (
+        url.startswith("http:") and parts.scheme == "http" and parts.hostname in LOOPBACK
+    ):
+        return target
+    raise SourceError(
+        f"{source.shown} is redirected to {without_password(target)}, and only https:// is followed"
+    )
+
+
+def _write(
+    response: httpx.Response,
+    into: Path,
+    source: ArchiveSource,
+    max_bytes: int,
+    stop: threading.Event | None,
+) -> str:
+    too_big = SourceError(f"{source.shown} is bigger than {max_bytes // 1024**2} MB")
+    claimed = response.headers.get("Content-Length", "")
+    if claimed.isdigit() and int(claimed) > max_bytes:
+        raise too_big
+    limit = time.monotonic() + _TOTAL_SECONDS
+    digest, size = hashlib.sha256(), 0
+    with into.open("wb") as file:
+        for chunk in response.iter_bytes():
+            if stop is not None and stop.is_set():
+                raise Stopped(source.file_name)
+            if time.monotonic() > limit:
+                raise SourceError(f"{source.shown} takes longer than {_TOTAL_SECONDS:g} s")
+            size += len(chunk)
+            if size > max_bytes:
+                raise too_big
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()

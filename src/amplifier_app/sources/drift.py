@@ -1,0 +1,81 @@
+"""Whether a module is what the lock says; with a lock, nothing else is run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from amplifier_app.sources.dependencies import distributions
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.spec import GitSource, Source
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.lockfile import LockEntry
+
+_UPDATE = "if that is wanted, write the lock anew: amplifier plan lock"
+
+
+class ModuleLock(Protocol):
+    """What modules are locked to, such as `amplifier_app.sources.lockfile.Lock`."""
+
+    def entry(self, module_id: str) -> LockEntry | None:
+        """What a module is locked to; None if the lock does not know it."""
+        ...
+
+
+def entry_of(lock: ModuleLock, module_id: str) -> LockEntry:
+    """
+    Raises:
+        SourceError: The lock does not know the module.
+    """
+    entry = lock.entry(module_id)
+    if entry is None:
+        raise SourceError("the lock does not know this module", hint=_UPDATE)
+    return entry
+
+
+def check_source(entry: LockEntry, kind: str, source: Source) -> None:
+    """Whether a source may be fetched, before anything is.
+
+    What its text says of where it comes from is not looked at: what comes is.
+
+    Raises:
+        SourceError: It is of another kind than the locked one, or of another commit.
+    """
+    _same("kind of source", entry.kind, kind)
+    if isinstance(source, GitSource) and source.is_commit:
+        _same("commit", entry.commit, source.ref)
+
+
+def check_found(entry: LockEntry, found: ResolvedSource) -> None:
+    """Whether what was found is what the lock says.
+
+    Raises:
+        SourceError: It is not; the message says what differs.
+    """
+    _same("kind of source", entry.kind, found.kind)
+    if entry.distribution is not None:
+        _same("distribution", entry.distribution, found.distribution)
+        _same("version", entry.version, found.version)
+    if entry.commit is not None:
+        _same("commit", entry.commit, found.commit)
+    if entry.archive is not None:
+        _same("archive", entry.archive, found.archive)
+    if entry.content is not None:
+        _same("content", entry.content, found.content_hash)
+    installed = found.requirements
+    if installed != entry.requirements:
+        # What was installed for it there may be part of the environment here.
+        versions = {**distributions(sys.path), **installed}
+        for name in sorted({*installed, *entry.requirements}):
+            _same(f"requirement {name}", entry.requirements.get(name), versions.get(name))
+
+
+def _same(what: str, locked: str | None, found: str | None) -> None:
+    if locked != found:
+        raise SourceError(
+            f"its {what} is not what the lock says: locked is {locked or 'none'}, "
+            f"found is {found or 'none'}",
+            hint=_UPDATE,
+        )

@@ -1,0 +1,134 @@
+"""Packages from the index uv is configured for, each in a folder of its own.
+
+    cache/packages/<name>/<version>-<Python and machine>/
+
+What is installed beside Amplifier and satisfies the source is used as it is. Else a version
+that was fetched before and satisfies it is, and else uv picks one that agrees with the running
+environment, which is never written to.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.sources.dependencies import distributions
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.installed import normalised
+from amplifier_app.sources.locking import locked
+from amplifier_app.sources.spec import PackageSource
+from amplifier_app.sources.uv import Uv
+
+
+class InstalledPackage(NamedTuple):
+    """A distribution in the cache: the folder that has it alone, and its version."""
+
+    folder: Path
+    version: str
+
+
+class PackageCache:
+    """The packages of one machine's user, shared by all processes.
+
+    Args:
+        root: The folder of the cache; made when first needed.
+        offline: Whether nothing but what is on this machine may be used.
+    """
+
+    def __init__(self, root: Path, *, offline: bool = False) -> None:
+        self._root = root
+        self._offline = offline
+
+    def fetch(
+        self,
+        source: PackageSource,
+        environment: Mapping[str, str],
+        *,
+        version: str | None = None,
+        renew: bool = False,
+        stop: threading.Event | None = None,
+    ) -> InstalledPackage:
+        """A version of a package that the source asks for.
+
+        Args:
+            source: The package and its versions.
+            environment: Name → version of what Amplifier runs on.
+            version: The only version that will do.
+            renew: Whether the index is asked even if a version that will do is there.
+            stop: When set, installing ends.
+
+        Raises:
+            SourceError: There is none that agrees with the environment.
+            Stopped: `stop` was set.
+        """
+        home = self._root / normalised(source.name)
+        if version is None and not renew:
+            version = _newest(home, source)
+        with locked(home / ".lock", stop):
+            if version is None:
+                version = self._pick(home, source, environment, stop)
+            folder = home / f"{version}-{_machine()}"
+            if not folder.is_dir():
+                self._fill(folder, source, version, stop)
+        return InstalledPackage(folder, version)
+
+    def _pick(
+        self,
+        home: Path,
+        source: PackageSource,
+        environment: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> str:
+        with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as name:
+            wanted = Path(name) / "requirements.txt"
+            wanted.write_text(source.text, encoding="utf-8")
+            uv = Uv(Path(name), environment, offline=self._offline, stop=stop)
+            return uv.compile([wanted], source.text)[normalised(source.name)]
+
+    def _fill(
+        self, folder: Path, source: PackageSource, version: str, stop: threading.Event | None
+    ) -> None:
+        with tempfile.TemporaryDirectory(prefix=".stage-", dir=folder.parent) as name:
+            uv = Uv(Path(name), {}, offline=self._offline, stop=stop)
+            target = Path(name) / "target"
+            uv.install_one(target, source.name, version, f"{source.name} {version}")
+            target.rename(folder)
+
+
+def _newest(home: Path, source: PackageSource) -> str | None:
+    """The newest version in the cache that the source asks for."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    machine = _machine()
+    there = [
+        path.name.removesuffix(f"-{machine}")
+        for path in home.glob(f"*-{machine}")
+        if normalised(source.name) in distributions([str(path)])
+    ]
+    fitting = SpecifierSet(source.versions).filter(there)
+    return max(fitting, key=Version, default=None)
+
+
+def _machine() -> str:
+    return f"{sys.implementation.cache_tag}-{sys.platform}-{platform.machine()}"
+
+
+def refuse_without_versions(source: PackageSource) -> None:
+    """A bare name means what is installed: a folder whose `./` was forgotten, or a slip of the
+    pen, must not fetch and run what somebody else has put on the index under that name.
+
+    Raises:
+        SourceError: The source names no versions.
+    """
+    if not source.versions:
+        raise SourceError(
+            f"the package {source.name!r} is not installed",
+            hint=f"to have it fetched from the package index say which versions will do, as in "
+            f"'{source.text}>=1.0'; for a folder write './{source.name}'",
+        )

@@ -1,0 +1,127 @@
+"""Runs uv for a module, with the environment Amplifier runs in as what must stay as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.installed import DISTRIBUTION, normalised
+from amplifier_app.sources.process import TimedOut, run
+
+OURS = ("amplifier-core", DISTRIBUTION)
+"""Distributions that are always the running ones, whoever asks for which version."""
+
+_SECONDS = 900.0
+_SHOWN_LINES = 12
+
+
+class Uv:
+    """Runs uv in one folder.
+
+    Args:
+        stage: An empty folder for its files.
+        constraints: Name → version of what may only be had in that version.
+        offline: Whether nothing but what is on this machine may be used.
+        stop: When set, uv is ended.
+    """
+
+    def __init__(
+        self,
+        stage: Path,
+        constraints: Mapping[str, str],
+        *,
+        offline: bool = False,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._stage = stage
+        self._offline = offline
+        self._stop = stop
+        # The nearest configuration counts, and the cache may lie below somebody's project.
+        (stage / "uv.toml").touch()
+        pinned = (f"{name}=={version}\n" for name, version in constraints.items())
+        (stage / "constraints.txt").write_text("".join(pinned), encoding="utf-8")
+        (stage / "overrides.txt").write_text(
+            "".join(f"{ours} ; python_version < '0'\n" for ours in OURS), encoding="utf-8"
+        )
+
+    def install(self, target: Path, listed: Iterable[Path], what: str) -> None:
+        """Install requirements and what they require into a folder.
+
+        Args:
+            target: The folder; made if it is not there.
+            listed: Files of requirements, or project files.
+            what: What cannot be had if this fails.
+
+        Raises:
+            SourceError: uv cannot do it; the message has its reason.
+            Stopped: `stop` was set.
+        """
+        self._run("install", "--target", str(target), listed=listed, what=what)
+        _clean(target)
+
+    def compile(self, listed: Iterable[Path], what: str) -> dict[str, str]:
+        """Name → version of everything that would be installed.
+
+        Raises:
+            SourceError: There is no solution; the message has uv's reason.
+            Stopped: `stop` was set.
+        """
+        options = ("--no-header", "--no-annotate", "--quiet")
+        text = self._run("compile", *options, listed=listed, what=what)
+        found: dict[str, str] = {}
+        for line in text.splitlines():
+            match = re.match(r"([A-Za-z0-9][\w.-]*)==([^\s;]+)", line)
+            if match:
+                found[normalised(match[1])] = match[2]
+        return found
+
+    def install_one(self, target: Path, name: str, version: str, what: str) -> None:
+        """Install one distribution into a folder, without what it requires.
+
+        Raises:
+            SourceError: uv cannot do it; the message has its reason.
+            Stopped: `stop` was set.
+        """
+        one = f"{name}=={version}"
+        self._run("install", "--no-deps", "--target", str(target), one, what=what)
+        _clean(target)
+
+    def _run(self, verb: str, *arguments: str, listed: Iterable[Path] = (), what: str) -> str:
+        import uv
+
+        files = [str(file) for file in listed]
+        if verb == "install":
+            files = [part for file in files for part in ("-r", file)]
+        command = [
+            *(uv.find_uv_bin(), "pip", verb, *arguments, "--python", sys.executable),
+            *("--override", str(self._stage / "overrides.txt")),
+            *("--constraint", str(self._stage / "constraints.txt")),
+            *(("--offline",) if self._offline else ()),
+            *files,
+        ]
+        env = {**os.environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        try:
+            done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
+        except TimedOut as error:
+            raise SourceError(f"{what} cannot be installed: {error}") from error
+        if done.code != 0:
+            lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
+            reason = "\n".join(lines[-_SHOWN_LINES:])
+            raise SourceError(
+                f"{what} cannot be installed:\n{reason}",
+                hint="requirements have to agree with the environment Amplifier runs in",
+            )
+        return done.stdout
+
+
+def _clean(target: Path) -> None:
+    """Take out what is no content: scripts, which name this machine's Python, and uv's lock."""
+    (target / ".lock").unlink(missing_ok=True)
+    for scripts in ("bin", "Scripts"):
+        shutil.rmtree(target / scripts, ignore_errors=True)
