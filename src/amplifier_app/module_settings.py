@@ -20,7 +20,7 @@ from amplifier_app.plan.model import load_profile
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems, did_you_mean, suggest
-from amplifier_app.plan.scopes import USER, Settings, read_settings, settings_path
+from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
 from amplifier_app.sources import installed
 from amplifier_app.sources.layout import find_layout
@@ -177,15 +177,15 @@ def remove_module(module: str, where: Target) -> Changed:
         ConfigError: Nothing uses it, or the settings cannot be read or written.
     """
     settings = read_settings(where.project)
-    at = _entries(settings, where.scope).get(module)
+    at = _entries(settings, where.file).get(module)
     if at is not None:
         edit.remove_value(where.file, (at.section, module))
         inherited = _modules(load_profile(project=where.project).merged.document).get(module)
         rest = f"but still used, by {inherited}; remove it again to exclude it"
         what = f"{module} is taken out of {at.section}"
         return Changed(where.file, what if inherited is None else f"{what}, {rest}")
-    for scope in (file.scope for file in settings.files):
-        other = _entries(settings, scope).get(module)
+    for scope in SCOPES:
+        other = _entries(settings, settings_path(scope, where.project)).get(module)
         if other is not None:
             raise ConfigError(
                 f"the {where.scope} settings have no {module}",
@@ -243,11 +243,11 @@ class _Entry(NamedTuple):
     at: Location
 
 
-def _entries(settings: Settings, scope: str) -> dict[str, _Entry]:
-    """The entries of one scope's settings, by instance id or module id."""
+def _entries(settings: Settings, path: Path | None) -> dict[str, _Entry]:
+    """The entries of one settings file, by instance id or module id."""
     found: dict[str, _Entry] = {}
     for file in settings.files:
-        for section in ENTRY_SECTIONS if file.scope == scope else ():
+        for section in ENTRY_SECTIONS if file.path == path else ():
             node = file.tree.items.get(section)
             for entry in node.items if isinstance(node, ListNode) else ():
                 key = entry_key(entry)
@@ -277,7 +277,7 @@ def _parts(document: MapNode) -> dict[str, Location]:
 def _excluded(settings: Settings, where: Target, module: str) -> bool:
     for file in settings.files:
         node = file.tree.items.get("exclude")
-        if file.scope == where.scope and isinstance(node, ListNode):
+        if file.path == where.file and isinstance(node, ListNode):
             return module in map(text_of, node.items)
     return False
 
@@ -294,7 +294,7 @@ def _check_id(module: str) -> None:
 
 
 def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
-    there = _entries(settings, where.scope).get(module)
+    there = _entries(settings, where.file).get(module)
     if there is not None:
         raise ConfigError(
             f"the {where.scope} settings have {module} already, at {there.at}",

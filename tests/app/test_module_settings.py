@@ -193,3 +193,23 @@ def test_a_secret_in_plain_text_is_warned_of(module: Program) -> None:
     module.done("remove", "provider-mock", "--scope", "user")
     told = module.done("add", "provider-mock", "--config", "api_key=${MY_KEY}", "--scope", "user")
     assert "plain text" not in told
+
+
+def trusted(module: Program) -> bool:
+    done = run_amplifier("trust", "--show", "--output", "json", home=module.home, cwd=module.cwd)
+    assert done.code == 0, done.stderr
+    return json.loads(done.stdout)["trusted"]
+
+
+def test_a_project_stays_trusted_over_ones_own_commands(module: Program, project: Path) -> None:
+    folder = module_folder(project, NOISY_TOOL)
+    module.done("add", "tool-todo")
+    assert not trusted(module)
+    run_amplifier("trust", "--yes", home=module.home, cwd=project)
+    assert trusted(module)
+    module.done("override", "noisy", f"./{folder.name}")
+    assert trusted(module)
+    (folder / "more.py").write_text("new = 1\n")
+    assert not trusted(module)
+    module.done("remove", "tool-todo")
+    assert not trusted(module)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,11 +32,20 @@ ScopeOption = Annotated[
 ]
 
 
-def chosen_target(scope: Scope | None, *, in_project: str) -> Target:
-    """The settings file that the option names."""
-    from amplifier_app.module_settings import target
+@contextlib.contextmanager
+def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
+    """The settings file that the option names; a project stays trusted over what is changed.
 
-    return target(scope.value if scope is not None else None, in_project=in_project)
+    Args:
+        scope: The option.
+        in_project: The scope to choose in a project when there is no option.
+    """
+    from amplifier_app.module_settings import target
+    from amplifier_app.trust.keeping import keeping_trust
+
+    where = target(scope.value if scope is not None else None, in_project=in_project)
+    with keeping_trust(where.project, where.file):
+        yield where
 
 
 def tell(changed: Changed) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, chosen_target, tell
+from amplifier_app.commands.scoping import ScopeOption, changing, tell
 from amplifier_app.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -43,15 +43,10 @@ def add(
     """
     from amplifier_app import module_settings as settings
 
-    tell(
-        settings.add_module(
-            module,
-            kind.value if kind is not None else _kind(module),
-            chosen_target(scope, in_project="project"),
-            source=source,
-            config=settings.config_of(config or []),
-        )
-    )
+    chosen = kind.value if kind is not None else _kind(module)
+    values = settings.config_of(config or [])
+    with changing(scope, in_project="project") as where:
+        tell(settings.add_module(module, chosen, where, source=source, config=values))
 
 
 def _kind(module: str) -> str:

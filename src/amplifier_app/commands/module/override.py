@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, chosen_target, tell
+from amplifier_app.commands.scoping import ScopeOption, changing, tell
 from amplifier_app.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,8 +30,8 @@ def override(
         raise UsageError("give a SOURCE or --remove, one of them")
     from amplifier_app import module_settings as settings
 
-    where = chosen_target(scope, in_project="local")
-    if source is None:
-        tell(settings.remove_override(module, where))
-    else:
-        tell(settings.override_source(module, source, where))
+    with changing(scope, in_project="local") as where:
+        if source is None:
+            tell(settings.remove_override(module, where))
+        else:
+            tell(settings.override_source(module, source, where))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, chosen_target, tell
+from amplifier_app.commands.scoping import ScopeOption, changing, tell
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -22,4 +22,5 @@ def remove(
     """
     from amplifier_app import module_settings as settings
 
-    tell(settings.remove_module(module, chosen_target(scope, in_project="project")))
+    with changing(scope, in_project="project") as where:
+        tell(settings.remove_module(module, where))
