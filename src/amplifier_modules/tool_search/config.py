@@ -1,0 +1,34 @@
+"""Settings of tool-search."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MODULE_ID = "tool-search"
+
+
+class SearchConfig(BaseModel):
+    """Settings of tool-search.
+
+    Attributes:
+        allowed_read_paths: Folders or files that may be searched, absolute or relative to the
+            working directory; `~` is expanded. By default the working directory.
+        gitignore: Leave out what `.gitignore` files leave out. `.git` itself always is.
+        max_results: Most lines or files one call gives the model.
+        max_line: Characters of a line that are shown.
+        max_file_size: Bytes of the largest file that is looked into.
+        timeout: Seconds a search may take.
+        engine: What searches: ripgrep, Python, or ripgrep where it is installed.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    allowed_read_paths: list[str] | None = None
+    gitignore: bool = True
+    max_results: int = Field(default=200, ge=1)
+    max_line: int = Field(default=400, ge=40)
+    max_file_size: int = Field(default=10_000_000, ge=1)
+    timeout: float = Field(default=30, gt=0)
+    engine: Literal["auto", "ripgrep", "python"] = "auto"

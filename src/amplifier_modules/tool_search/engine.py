@@ -1,0 +1,121 @@
+"""What searches: ripgrep where it is installed, else our own walker. Both print the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_modules.tool_search.config import SearchConfig
+
+_WALKER = Path(__file__).with_name("walker.py")
+# Only `.gitignore` counts, whatever this user or machine has set up besides.
+_RIPGREP = (
+    *("--no-config", "--color=never", "--no-messages", "--sort=path", "--hidden"),
+    *("--no-require-git", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
+    *("--glob", "!.git"),
+)
+
+
+class Query(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+        pattern: The regular expression; None looks for files.
+        ignore_case: Take upper and lower case as the same.
+        context: Lines to give before and after a match.
+        most: Matches of one file after which it need not be read on.
+        file: The only file to look at; None looks at all below the folder.
+        levels: The names that lead from the top of the repository to the folder.
+    """
+
+    pattern: str | None
+    ignore_case: bool = False
+    context: int = 0
+    most: int = 1_000_000
+    file: str | None = None
+    levels: Sequence[str] = ()
+
+
+class Ripgrep:
+    """Searches with ripgrep.
+
+    Args:
+        program: Its absolute path.
+        config: The module's settings.
+    """
+
+    dialect = "ripgrep's syntax"
+
+    def __init__(self, program: str, config: SearchConfig) -> None:
+        self._program = program
+        self._config = config
+
+    def command(self, query: Query) -> list[str]:
+        """The command line; it runs in the folder that is searched."""
+        options = [*_RIPGREP, f"--max-filesize={self._config.max_file_size}"]
+        if not self._config.gitignore:
+            options.append("--no-ignore")
+        elif not query.levels:
+            # Outside of a repository, what lies above has no say.
+            options.append("--no-ignore-parent")
+        if query.pattern is None:
+            return [self._program, *options, "--files", "--null"]
+        options += ["--json", f"--max-count={query.most}", f"--context={query.context}"]
+        if query.ignore_case:
+            options.append("--ignore-case")
+        target = [] if query.file is None else [query.file]
+        return [self._program, *options, f"--regexp={query.pattern}", "--", *(target or ["."])]
+
+
+class Walker:
+    """Searches with `walker.py`."""
+
+    dialect = "Python's syntax"
+
+    def __init__(self, config: SearchConfig) -> None:
+        self._config = config
+
+    def command(self, query: Query) -> list[str]:
+        """The command line; it runs in the folder that is searched."""
+        import pathspec
+
+        request = {
+            **query._asdict(),
+            "levels": list(query.levels),
+            "gitignore": self._config.gitignore,
+            "max_file_size": self._config.max_file_size,
+            # An isolated interpreter does not see what PYTHONPATH or a .pth file would add.
+            "path": [str(Path(pathspec.__file__).parents[1])],
+        }
+        return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
+
+
+def choose_engine(config: SearchConfig) -> Ripgrep | Walker:
+    """The engine of the config.
+
+    Raises:
+        ValueError: ripgrep is asked for and not installed.
+        RuntimeError: The system is not a POSIX one.
+    """
+    if os.name != "posix":
+        raise RuntimeError("tool-search: searches run on POSIX systems only")
+    program = None if config.engine == "python" else shutil.which("rg")
+    if program is not None:
+        return Ripgrep(os.path.abspath(program), config)
+    if config.engine == "ripgrep":
+        raise ValueError("tool-search: 'engine' asks for ripgrep, and there is no 'rg' on the PATH")
+    return Walker(config)
+
+
+def levels_above(folder: str) -> list[str]:
+    """The names that lead from the top of the repository down to `folder`; none outside of one."""
+    path = Path(folder)
+    for top in (path, *path.parents):
+        if (top / ".git").exists():
+            return list(path.relative_to(top).parts)
+    return []

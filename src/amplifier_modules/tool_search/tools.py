@@ -1,0 +1,316 @@
+"""The two tools as models see them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.paths import Location, PathError, PathGuard, is_regular
+from amplifier_modules._shared.process import Command, CommandError, ProcessRunner
+from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules.tool_search import results
+from amplifier_modules.tool_search.config import SearchConfig
+from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
+from amplifier_modules.tool_search.names import BadGlob, matcher
+from amplifier_modules.tool_search.results import Collector, Line
+
+_PATH = {
+    "type": "string",
+    "description": "Folder or file to search in; by default the working directory",
+}
+_MOST_CONTEXT = 50
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class SearchFailed(Exception):
+    """The engine ended without a result; the message is for the model."""
+
+
+class Place:
+    """Where a search runs: a folder held open, and perhaps a single file in it."""
+
+    def __init__(self, location: Location) -> None:
+        status = location.stat()
+        self.file = location.name if is_regular(status) else None
+        flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+        if self.file is None:
+            self.folder = location.open(flags)
+            self.levels = levels_above(location.path)
+        else:
+            here = Location(location.path, location.dir_fd, ".")
+            self.folder = here.open(flags)
+            self.levels = []
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.folder)
+
+
+class Searcher:
+    """Runs searches for one session, each in a process that cannot outlive its time."""
+
+    def __init__(self, coordinator: Any, config: SearchConfig) -> None:
+        self.config = config
+        self.engine = choose_engine(config)
+        self._coordinator = coordinator
+        self._runner = ProcessRunner()
+
+    async def close(self) -> None:
+        """End what still runs."""
+        await self._runner.close()
+
+    def locate(self, path: str) -> Location:
+        """The place in the granted folders. Raises PathError, OSError."""
+        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        allowed = self.config.allowed_read_paths
+        roots = None if allowed is None else [os.path.expanduser(root) for root in allowed]
+        guard = PathGuard(roots, base=base, writing=False, setting="allowed_read_paths")
+        return guard.locate(path)
+
+    async def run(self, place: Place, query: Query, collector: Collector) -> None:
+        """Search until the collector is full, or to the end.
+
+        Raises:
+            SearchFailed: The time is over, or the pattern is not valid.
+            CommandError: The engine cannot be started.
+        """
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        command = Command(self.engine.command(query), environment, place.folder)
+        search = asyncio.ensure_future(
+            self._runner.run(command, timeout=self.config.timeout, output=collector.feed)
+        )
+        full = asyncio.ensure_future(collector.full.wait())
+        try:
+            await asyncio.wait({search, full}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            full.cancel()
+            if not search.done():
+                search.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await search
+        if search.cancelled():
+            return
+        ended = search.result()
+        if ended.timed_out:
+            seconds = self.config.timeout
+            raise SearchFailed(f"not done after {seconds:g} s; search in a smaller folder")
+        # 1 is ripgrep's word for "nothing found".
+        if ended.exit_code not in (0, 1) and collector.complaints:
+            raise SearchFailed("\n".join(collector.complaints[-6:]))
+
+
+class SearchTool(ABC):
+    """A tool that searches (Tool Contract): a failure is a result, never an exception."""
+
+    name: ClassVar[str]
+    input_schema: ClassVar[dict[str, Any]]
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+        self._config = searcher.config
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What it does, for the model."""
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Run the tool; `error` of a failure has `message` and `type`."""
+        path = "."
+        try:
+            values = read_input(self.input_schema, input)
+            path = values.get("path", path)
+            with self._searcher.locate(path) as location, Place(location) as place:
+                return ToolResult(output=await self.search(place, values))
+        except (InvalidInput, PathError, CommandError, BadGlob, SearchFailed) as error:
+            return _failure(error, str(error))
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return _failure(error, f"{path!r}: {reason.lower()}")
+
+    @abstractmethod
+    async def search(self, place: Place, values: dict[str, Any]) -> str:
+        """The text for the model. Raises what `execute` turns into a failure."""
+
+    def _most(self, values: dict[str, Any]) -> int:
+        return min(values.get("limit", self._config.max_results), self._config.max_results)
+
+
+class Grep(SearchTool):
+    name = "grep"
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "description": "Regular expression to look for"},
+            "path": _PATH,
+            "glob": {
+                "type": "string",
+                "description": "Only files whose path matches, such as '*.py' or 'src/**/*.{js,ts}'",
+            },
+            "ignore_case": {"type": "boolean", "description": "Take A and a as the same"},
+            "context": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Lines to show before and after each match",
+            },
+            "output_mode": {
+                "type": "string",
+                "enum": ["content", "files", "count"],
+                "description": "content: matching lines (default); files: only which files; "
+                "count: how many matching lines each file has",
+            },
+            "limit": {"type": "integer", "minimum": 1, "description": "Most results to give"},
+            "offset": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Results to pass over, to see more than the first ones",
+            },
+        },
+        "required": ["pattern"],
+        "additionalProperties": False,
+    }
+
+    @property
+    def description(self) -> str:
+        return (
+            "Search files for a regular expression "
+            f"({self._searcher.engine.dialect}); results are in the order of paths. Files that "
+            ".gitignore leaves out, binary and very large ones are not searched."
+        )
+
+    async def search(self, place: Place, values: dict[str, Any]) -> str:
+        mode = values.get("output_mode", "content")
+        if mode not in ("content", "files", "count"):
+            raise InvalidInput(f"'output_mode' must be content, files or count, not {mode!r}")
+        if not values["pattern"] or "\0" in values["pattern"]:
+            raise InvalidInput("the pattern is empty or has a NUL character")
+        wanted = matcher(values["glob"]) if values.get("glob") else None
+        found = _Found(mode, values.get("offset", 0), self._most(values), wanted)
+        context = min(values.get("context", 0), _MOST_CONTEXT) if mode == "content" else 0
+        query = Query(
+            pattern=values["pattern"],
+            ignore_case=values.get("ignore_case", False),
+            context=context,
+            most=1 if mode == "files" else 1_000_000,
+            file=place.file,
+            levels=place.levels,
+        )
+        collector = Collector(b"\n", found.take)
+        await self._searcher.run(place, query, collector)
+        lines = list(found.report(self._config.max_line, context=context > 0))
+        if not lines:
+            return "[nothing found]"
+        if collector.full.is_set():
+            following = found.offset + found.most
+            lines += ["", f"[there is more: narrow the search, or go on with offset {following}]"]
+        return "\n".join(lines)
+
+
+class _Found:
+    """What a search for text has found: results number `offset` to `offset + most`."""
+
+    def __init__(
+        self, mode: str, offset: int, most: int, wanted: Callable[[str], bool] | None
+    ) -> None:
+        self.offset = offset
+        self.most = most
+        self._mode = mode
+        self._wanted = wanted
+        self._lines: list[Line] = []
+        self._matches = 0
+        self._counts: Counter[str] = Counter()
+
+    def take(self, record: bytes) -> bool:
+        line = results.read_line(record)
+        if line is None or (self._wanted is not None and not self._wanted(line.path)):
+            return False
+        last = self.offset + self.most
+        if self._mode == "content":
+            if line.is_match:
+                self._matches += 1
+            if self._matches > last:
+                return True
+            # Before the first match that is shown stands the context of earlier ones, too.
+            if self._matches > self.offset or not self.offset:
+                self._lines.append(line)
+            return False
+        if line.is_match:
+            self._counts[line.path] += 1
+        return len(self._counts) > last
+
+    def report(self, longest: int, *, context: bool) -> list[str]:
+        if self._mode == "content":
+            return list(results.written(self._lines, longest, context=context))
+        shown = list(self._counts.items())[self.offset : self.offset + self.most]
+        if self._mode == "files":
+            return [results.printable(path) for path, _ in shown]
+        return [f"{results.printable(path)}:{count}" for path, count in shown]
+
+
+class Glob(SearchTool):
+    name = "glob"
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "description": "Pattern of the path below the folder"},
+            "path": {**_PATH, "description": "Folder to search; by default the working directory"},
+            "limit": {"type": "integer", "minimum": 1, "description": "Most files to give"},
+            "offset": {"type": "integer", "minimum": 0, "description": "Files to pass over"},
+        },
+        "required": ["pattern"],
+        "additionalProperties": False,
+    }
+
+    @property
+    def description(self) -> str:
+        return (
+            "Find files by name, in the order of paths: '*.py' at any depth, 'src/*.py' only in "
+            "src, 'src/**/test_*.{js,ts}' anywhere below src. Files that .gitignore leaves out are "
+            "not found."
+        )
+
+    async def search(self, place: Place, values: dict[str, Any]) -> str:
+        if place.file is not None:
+            raise InvalidInput("'path' must be a folder; it names a file")
+        wanted = matcher(values["pattern"])
+        offset, most = values.get("offset", 0), self._most(values)
+        found: list[str] = []
+
+        def take(record: bytes) -> bool:
+            path = results.path_of(record)
+            if wanted(path):
+                found.append(path)
+            return len(found) > offset + most
+
+        collector = Collector(b"\0", take)
+        await self._searcher.run(place, Query(None, levels=place.levels), collector)
+        lines = [results.printable(path) for path in found[offset : offset + most]]
+        if not lines:
+            return "[no file matches]"
+        if collector.full.is_set():
+            lines += ["", f"[there are more: go on with offset {offset + most}]"]
+        return "\n".join(lines)
+
+
+def search_tools(
+    coordinator: Any, config: SearchConfig
+) -> tuple[list[SearchTool], Callable[[], Awaitable[None]]]:
+    """The tools of one session, and what ends their searches."""
+    searcher = Searcher(coordinator, config)
+    return [Grep(searcher), Glob(searcher)], searcher.close
+
+
+def _failure(error: Exception, message: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": message, "type": type(error).__name__})

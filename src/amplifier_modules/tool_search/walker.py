@@ -1,0 +1,214 @@
+"""Searches files where ripgrep is not installed, in a process of its own that can be killed.
+
+    python -I walker.py REQUEST
+
+REQUEST is JSON; what it prints has ripgrep's form: `path NUL` for files, `--json` for matches.
+The search is rooted in the current folder, is in the order of names, and follows no link. Only
+this process runs the pattern: Python's `re` can take for ever on some, and cannot be interrupted.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import stat
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_SNIFFED = 64 * 1024
+_ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+class Rules(NamedTuple):
+    """One `.gitignore`: what it says, and its folder's path from the top of the repository.
+
+    That path ends in `/` or is empty.
+    """
+
+    folder: str
+    spec: Any
+
+
+def ignored(path: str, rules: list[Rules]) -> bool:
+    """Whether the nearest rules that say anything of `path`, from the top, leave it out."""
+    for rule in reversed(rules):
+        verdict = rule.spec.check_file(path[len(rule.folder) :]).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def read_rules(folder: str, opened: int | None) -> Rules | None:
+    """The `.gitignore` of a folder: `opened` is its descriptor, None for the current one."""
+    import pathspec
+
+    try:
+        descriptor = os.open(".gitignore", _FLAGS, dir_fd=opened)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        lines = stream.read(1024 * 1024).decode("utf-8", "replace").splitlines()
+    return Rules(folder, pathspec.GitIgnoreSpec.from_lines(lines))
+
+
+def rules_above(levels: list[str]) -> list[Rules]:
+    """The rules of the folders above the current one, the outermost first.
+
+    Args:
+        levels: The names that lead from the top of the repository down to the current folder.
+    """
+    found: list[Rules] = []
+    for up in range(len(levels), 0, -1):
+        opened = os.open("/".join([".."] * up), os.O_RDONLY)
+        try:
+            rules = read_rules("".join(f"{name}/" for name in levels[: len(levels) - up]), opened)
+        finally:
+            os.close(opened)
+        if rules is not None:
+            found.append(rules)
+    return found
+
+
+def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iterator[str]:
+    """Files below a folder in the order of names.
+
+    Args:
+        opened: Descriptor of the folder.
+        here: Its path below the root of the search, ending in `/` or empty.
+        prefix: The path of the root of the search below the top of the repository, likewise.
+        rules: What is left out; None for nothing.
+    """
+    if rules is not None and (own := read_rules(prefix + here, opened)) is not None:
+        rules = [*rules, own]
+    with os.scandir(opened) as entries:
+        found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    for entry in found:
+        path = here + entry.name
+        if entry.name == ".git":
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if rules and ignored(f"{prefix}{path}/", rules):
+                continue
+            try:
+                below = os.open(entry.name, _FLAGS | os.O_DIRECTORY, dir_fd=opened)
+            except OSError:
+                # Gone, changed into a link, or not to be read: ripgrep leaves it out as well.
+                continue
+            try:
+                yield from walk(below, f"{path}/", prefix, rules)
+            finally:
+                os.close(below)
+        elif entry.is_file(follow_symlinks=False) and not (rules and ignored(prefix + path, rules)):
+            yield path
+
+
+def read_text(path: str, largest: int) -> str | None:
+    """The text of a file; None if it is no text, too large, or cannot be read."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+            return None
+        data = stream.read(largest)
+    encoding = _ENCODINGS.get(data[:2])
+    if encoding is not None:
+        return data[2:].decode(encoding, "replace")
+    if b"\0" in data[:_SNIFFED]:
+        return None
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def matches(
+    text: str, pattern: re.Pattern[str], context: int, most: int
+) -> Iterator[tuple[str, int, str, int]]:
+    """(kind, line number, line, column of the match) of every match and the lines around it."""
+    before: deque[tuple[int, str]] = deque(maxlen=context)
+    after = found = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
+        match = pattern.search(line) if found < most else None
+        if match is not None:
+            for earlier, shown in before:
+                yield "context", earlier, shown, 0
+            before.clear()
+            yield "match", number, line, match.start()
+            found += 1
+            after = context
+        elif after:
+            yield "context", number, line, 0
+            after -= 1
+        elif found >= most:
+            return
+        elif context:
+            before.append((number, line))
+
+
+def tell(kind: str, path: str, number: int, line: str, column: int) -> None:
+    """Print one line in the form of `rg --json`; columns count bytes."""
+    start = len(line[:column].encode("utf-8", "replace"))
+    data = {
+        "path": name_of(path),
+        "lines": {"text": line},
+        "line_number": number,
+        "submatches": [{"start": start}] if kind == "match" else [],
+    }
+    print(json.dumps({"type": kind, "data": data}))
+
+
+def name_of(path: str) -> dict[str, str]:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return {"bytes": base64.b64encode(os.fsencode(path)).decode("ascii")}
+    return {"text": path}
+
+
+def files(request: dict[str, Any]) -> Iterator[str]:
+    """The files to look at."""
+    if request["file"] is not None:
+        yield request["file"]
+        return
+    levels: list[str] = request["levels"]
+    rules = rules_above(levels) if request["gitignore"] else None
+    here = os.open(".", os.O_RDONLY)
+    try:
+        yield from walk(here, "", "".join(f"{name}/" for name in levels), rules)
+    finally:
+        os.close(here)
+
+
+def main(request: dict[str, Any]) -> int:
+    """Carry out a request; 2 is the exit code of a pattern that is not valid, as ripgrep's."""
+    sys.path.extend(request["path"])
+    if request["pattern"] is None:
+        for path in files(request):
+            sys.stdout.buffer.write(os.fsencode(path) + b"\0")
+        return 0
+    try:
+        flags = re.IGNORECASE if request["ignore_case"] else re.NOFLAG
+        pattern = re.compile(request["pattern"], flags)
+    except re.error as error:
+        print(f"{error.msg} at position {error.pos}")
+        return 2
+    for path in files(request):
+        text = read_text(path, request["max_file_size"])
+        if text is not None:
+            for found in matches(text, pattern, request["context"], request["most"]):
+                tell(found[0], path, *found[1:])
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(json.loads(sys.argv[1]))
+    sys.stdout.flush()
+    sys.exit(code)
