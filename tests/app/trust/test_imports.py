@@ -1,0 +1,158 @@
+"""What a process imports from a project is what was hashed; each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.app.sources.conftest import write_files
+
+GUARD = """
+import sys
+from pathlib import Path
+from amplifier_app.trust import examine
+from amplifier_app.trust.imports import guard_imports
+from amplifier_core.package_import import import_from_folder, import_from_path
+
+project = Path(sys.argv[1])
+modules = project / ".amplifier/modules"
+guard_imports(examine(project / ".amplifier"))
+"""
+
+MODULE = {
+    ".amplifier/modules/plain/plain.py": "value = 'source'\n",
+    ".amplifier/modules/whole/__init__.py": "value = 'source'\n",
+    ".amplifier/modules/whole/inner.py": "value = 'source'\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return write_files(tmp_path / "project", MODULE)
+
+
+def run(project: Path, code: str, guard: str = GUARD) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", guard + code, str(project)]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    options = {"cwd": project.parent, "env": env, "timeout": 60}
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+def printed(project: Path, code: str) -> str:
+    done = run(project, code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def plant_byte_code(project: Path) -> None:
+    """Byte code that says "evil", and that Python takes without looking at the source."""
+    for name in MODULE:
+        source = project / name
+        evil = project / "evil.py"
+        evil.write_text("value = 'evil'\n")
+        cached = source.parent / "__pycache__" / f"{source.stem}.{sys.implementation.cache_tag}.pyc"
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(evil), cfile=str(cached), invalidation_mode=mode)
+
+
+FROM_FOLDER = """
+sys.path.insert(0, str(modules / "plain"))
+print(import_from_folder("plain", modules / "plain").value)
+"""
+FROM_PATH = """
+print(import_from_path(modules / "whole").value)
+import whole.inner
+print(whole.inner.value)
+"""
+
+
+@pytest.mark.parametrize("code", [FROM_FOLDER, FROM_PATH])
+def test_the_source_is_imported_and_no_byte_code(project: Path, code: str) -> None:
+    plant_byte_code(project)
+    unguarded = run(project, code, guard=GUARD.replace("guard_imports(", "repr("))
+    assert "evil" in unguarded.stdout, unguarded.stderr  # so it would be without the guard
+    assert "evil" not in printed(project, code)
+
+
+@pytest.mark.parametrize("code", [FROM_FOLDER, FROM_PATH])
+def test_no_byte_code_is_written(project: Path, code: str) -> None:
+    assert set(printed(project, code).split()) == {"source"}
+    assert not list(project.rglob("*.pyc"))
+
+
+def test_byte_code_without_source_is_not_found(project: Path) -> None:
+    evil = write_files(project, {"evil.py": "value = 'evil'\n"}) / "evil.py"
+    py_compile.compile(str(evil), cfile=str(project / ".amplifier/modules/plain/lonely.pyc"))
+    code = 'sys.path.insert(0, str(modules / "plain"))\nimport lonely\n'
+    assert "No module named 'lonely'" in run(project, code).stderr
+
+
+@pytest.mark.parametrize("name", ["plain/plain.py", "plain/added.py"])
+def test_what_was_changed_or_added_is_not_imported(project: Path, name: str) -> None:
+    code = f"""
+(modules / "{name}").write_text("print('evil')")
+sys.path.insert(0, str(modules / "plain"))
+import {Path(name).stem}
+"""
+    done = run(project, code)
+    assert done.returncode == 1
+    assert "after the project was trusted" in done.stderr
+    assert "evil" not in done.stdout
+
+
+def test_a_whole_package_that_was_changed_is_not_imported(project: Path) -> None:
+    code = """
+(modules / "whole/__init__.py").write_text("print('evil')")
+import_from_path(modules / "whole")
+"""
+    done = run(project, code)
+    assert "was changed after the project was trusted" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_folder_that_stands_before_the_init_file_is_not_imported(project: Path) -> None:
+    write_files(project, {".amplifier/modules/whole/__init__/__init__.py": "value = 'other'\n"})
+    plant_byte_code(project)
+    assert printed(project, FROM_PATH).split() == ["source", "source"]
+
+
+def test_an_extension_that_was_changed_is_not_loaded(project: Path) -> None:
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    name = f"plain/native{EXTENSION_SUFFIXES[0]}"
+    write_files(project, {f".amplifier/modules/{name}": "as it was trusted"})
+    code = f"""
+(modules / "{name}").write_text("changed")
+sys.path.insert(0, str(modules / "plain"))
+import native
+"""
+    assert "was changed after the project was trusted" in run(project, code).stderr
+
+
+def test_other_folders_are_imported_from_as_ever(project: Path, tmp_path: Path) -> None:
+    write_files(tmp_path / "project", {"outside/other.py": "value = 'other'\n"})
+    code = """
+sys.path.insert(0, str(project / "outside"))
+import other
+print(other.value)
+"""
+    assert printed(project, code) == "other"
+    assert list((project / "outside").rglob("*.pyc"))
+
+
+def test_an_environment_inside_of_a_selected_folder_is_no_concern(project: Path) -> None:
+    write_files(project, {".amplifier/settings.yaml": "sources: {t: ..}\n"})
+    code = """
+library = project / ".venv/lib"
+library.mkdir(parents=True)
+(library / "installed.py").write_text("value = 'installed'")
+sys.path.append(str(library))
+import installed
+print(installed.value)
+"""
+    assert printed(project, code) == "installed"
