@@ -37,7 +37,7 @@ def test_a_valid_module_ends_with_0_and_its_report_on_stdout(folder: Path) -> No
     assert done.code == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert lines[0] == f"tool at {folder / 'my-tool'}"
+    assert lines[0] == f"tool: {folder / 'my-tool'}"
     assert any(line.startswith("ok    protocol_compliance") for line in lines)
     assert lines[-1].startswith("valid: ")
 
@@ -53,11 +53,21 @@ def test_an_invalid_module_ends_with_3(folder: Path) -> None:
     assert json.loads(done.stdout)["passed"] is False
 
 
-def test_a_folder_that_is_not_there_ends_with_3(folder: Path) -> None:
-    done = run_amplifier("module", "validate", "./gone", "--output", "json", cwd=folder)
-    assert done.code == 3
-    report = json.loads(done.stdout)
-    assert report["checks"][0]["message"] == f"there is no folder {folder / 'gone'}"
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("./my-tol", "there is no folder or file", "Did you mean 'my-tool'?"),
+        ("/nowhere/at/all", "there is no folder or file /nowhere/at/all", ""),
+        ("tool-bsh", "no module of that id", "'amplifier module list'"),
+    ],
+)
+def test_a_module_that_is_not_there_is_a_usage_error(
+    name: str, message: str, hint: str, folder: Path
+) -> None:
+    done = run_amplifier("module", "validate", name, cwd=folder)
+    assert (done.code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert hint in done.stderr
 
 
 def test_an_unknown_type_is_a_usage_error(folder: Path) -> None:

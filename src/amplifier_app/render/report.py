@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from amplifier_app.render.sanitize import for_terminal, one_line
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.validation import Check, Report
+    from amplifier_app.validation.report import Check, Report
 
 Style = Literal["good", "bad", "warn", "dim", "bold", ""]
 
@@ -18,7 +18,13 @@ _MARKS: dict[str, tuple[str, Style]] = {
     "good": ("ok  ", "good"),
     "bad": ("FAIL", "bad"),
     "warn": ("warn", "warn"),
+    "note": ("note", "dim"),
 }
+_STATES = {"error": "bad", "warning": "warn", "info": "note"}
+
+_MARK_WIDTH = 6
+_ENOUGH_ROOM = 40
+"""Columns for a message beside the names of checks; with less it goes below the name."""
 
 
 class Span(NamedTuple):
@@ -51,12 +57,16 @@ def print_report(report: Report) -> None:
 
 
 def report_lines(report: Report, *, width: int) -> list[Line]:
-    """The report as styled lines of at most `width` columns, control characters removed."""
+    """The report as styled lines of at most `width` columns, control characters removed.
+
+    Words that are longer, such as paths, stay whole, so that they can be copied.
+    """
     kind = report.kind or "module"
-    lines: list[Line] = [[Span(one_line(f"{kind} at {report.path}"), "bold")], []]
-    name_width = max((len(check.name) for check in report.checks), default=0)
+    lines: list[Line] = [[Span(f"{kind}: {one_line(report.subject, 1000)}", "bold")], []]
+    name_width = max((len(one_line(check.name)) for check in report.checks), default=0)
+    beside = width - (_MARK_WIDTH + name_width + 2) >= _ENOUGH_ROOM
     for check in report.checks:
-        lines += _check_lines(check, name_width, width)
+        lines += _check_lines(check, name_width if beside else None, width)
     if report.output and not report.passed:
         lines += [[], [Span("The end of what it wrote:", "dim")]]
         for text in for_terminal(report.output).splitlines():
@@ -64,17 +74,22 @@ def report_lines(report: Report, *, width: int) -> list[Line]:
     return [*lines, [], _verdict(report)]
 
 
-def _check_lines(check: Check, name_width: int, width: int) -> list[Line]:
-    state = "good" if check.passed else "bad" if check.severity == "error" else "warn"
-    mark, style = _MARKS[state]
-    indent = " " * (4 + 2 + name_width + 2)
-    room = max(width - len(indent), 20)
-    message = _wrapped(check.message, room)
-    head = [Span(mark, style), Span(f"  {one_line(check.name).ljust(name_width)}  ")]
-    lines: list[Line] = [[*head, Span(message[0])]]
-    lines += [[Span(indent + text)] for text in message[1:]]
+def _check_lines(check: Check, name_width: int | None, width: int) -> list[Line]:
+    """A check with its message beside its name, or below it where there is no room."""
+    mark, style = _MARKS["good" if check.passed else _STATES[check.severity]]
+    name = one_line(check.name)
+    head = [Span(mark, style), Span(" " * (_MARK_WIDTH - len(mark)))]
+    margin = _MARK_WIDTH if name_width is None else _MARK_WIDTH + name_width + 2
+    indent = " " * margin
+    message = _wrapped(check.message, width - margin)
+    if name_width is None:
+        lines: list[Line] = [[*head, Span(name)]]
+        lines += [[Span(indent + text)] for text in message]
+    else:
+        lines = [[*head, Span(name.ljust(name_width + 2)), Span(message[0])]]
+        lines += [[Span(indent + text)] for text in message[1:]]
     if check.advice and not check.passed:
-        advice = _wrapped(check.advice, room - 2)
+        advice = _wrapped(check.advice, width - margin - 2)
         lines.append([Span(f"{indent}→ {advice[0]}", "dim")])
         lines += [[Span(f"{indent}  {text}", "dim")] for text in advice[1:]]
     return lines
@@ -84,16 +99,18 @@ def _wrapped(text: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in for_terminal(text).splitlines():
         # A path or a URL stays whole, so that it can be copied.
-        lines += textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += textwrap.wrap(
+            line, max(width, 20), break_long_words=False, break_on_hyphens=False
+        ) or [""]
     return lines or [""]
 
 
 def _verdict(report: Report) -> Line:
     good = sum(check.passed for check in report.checks)
-    errors = len(report.failed)
-    warnings = len(report.checks) - good - errors
+    missed = [check.severity for check in report.checks if not check.passed]
     counts = f"{good} of {len(report.checks)} checks passed"
-    details = [f"{errors} failed"] * bool(errors) + [f"{warnings} with warnings"] * bool(warnings)
+    words = (("error", "failed"), ("warning", "with warnings"), ("info", "to note"))
+    details = [f"{missed.count(s)} {word}" for s, word in words if missed.count(s)]
     text = ", ".join([counts, *details])
     if report.passed:
         return [Span("valid", "good"), Span(f": {text}")]

@@ -32,6 +32,16 @@ _PROMPT = "Say hello."
 _MISTAKES = (AttributeError, TypeError, KeyError)
 
 
+def _expect(value: object, kind: type, what: str) -> None:
+    found = f"{what} is {type(value).__name__}, not {kind.__name__}"
+    assert isinstance(value, kind), found
+
+
+def _expect_text(value: object, what: str) -> None:
+    _expect(value, str, what)
+    assert value, f"{what} is empty"
+
+
 @pytest.mark.asyncio
 class ProviderBehaviorTests:
     """What every provider does before its service is asked to answer anything."""
@@ -43,9 +53,9 @@ class ProviderBehaviorTests:
 
     async def test_get_info_returns_valid_provider_info(self, provider_module: Any) -> None:
         info = provider_module.get_info()
-        assert isinstance(info, ProviderInfo)
-        assert info.id
-        assert info.display_name
+        _expect(info, ProviderInfo, "what get_info() returned")
+        _expect_text(info.id, "the id in get_info()")
+        _expect_text(info.display_name, "the display_name in get_info()")
 
     async def test_list_models_returns_list(self, provider_module: Any) -> None:
         try:
@@ -55,15 +65,15 @@ class ProviderBehaviorTests:
         except Exception as error:
             # Whether the service can be asked from here is not the module's doing.
             pytest.skip(f"the service gave no list of models: {type(error).__name__}: {error}")
-        assert isinstance(models, list)
+        _expect(models, list, "what list_models() returned")
 
     async def test_provider_has_name_attribute(self, provider_module: Any) -> None:
-        assert isinstance(provider_module.name, str)
-        assert provider_module.name
+        _expect_text(provider_module.name, "the provider's name")
 
     async def test_parse_tool_calls_returns_list(self, provider_module: Any) -> None:
         response = ChatResponse(content=[TextBlock(text="No tools needed.")])
-        assert isinstance(provider_module.parse_tool_calls(response), list)
+        calls = provider_module.parse_tool_calls(response)
+        _expect(calls, list, "what parse_tool_calls() returned")
 
 
 @pytest.mark.asyncio
@@ -76,24 +86,24 @@ class ToolBehaviorTests:
         assert tool_module is not None
 
     async def test_tool_has_name(self, tool_module: Any) -> None:
-        assert isinstance(tool_module.name, str)
-        assert tool_module.name
+        _expect_text(tool_module.name, "the tool's name")
 
     async def test_tool_has_description(self, tool_module: Any) -> None:
-        assert isinstance(tool_module.description, str)
-        assert tool_module.description
+        _expect_text(tool_module.description, "the tool's description")
 
     async def test_tool_has_execute_method(self, tool_module: Any) -> None:
-        assert callable(tool_module.execute)
+        assert callable(tool_module.execute), "the tool's execute cannot be called"
 
     async def test_execute_returns_tool_result(self, tool_module: Any) -> None:
-        assert isinstance(await tool_module.execute({"_tool_call_id": "test-call"}), ToolResult)
+        result = await tool_module.execute({"_tool_call_id": "test-call"})
+        _expect(result, ToolResult, "what execute() returned")
 
     async def test_tool_result_has_required_fields(self, tool_module: Any) -> None:
         result = await tool_module.execute({"_tool_call_id": "test-call"})
-        assert isinstance(result, ToolResult)
-        assert isinstance(result.success, bool)
-        assert result.error is None or isinstance(result.error, dict)
+        _expect(result, ToolResult, "what execute() returned")
+        _expect(result.success, bool, "the result's success")
+        if result.error is not None:
+            _expect(result.error, dict, "the result's error")
 
     async def test_invalid_input_returns_error_result(self, tool_module: Any) -> None:
         try:
@@ -106,7 +116,7 @@ class ToolBehaviorTests:
         except Exception:
             # The tool refused on purpose, with an error of its own choice.
             return
-        assert isinstance(result, ToolResult)
+        _expect(result, ToolResult, "what execute() returned for an empty input")
 
 
 @pytest.mark.asyncio
@@ -125,19 +135,19 @@ class HookBehaviorTests:
     ) -> None:
         event = _event_of(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
-        assert isinstance(result, HookResult)
+        _expect(result, HookResult, f"the answer to {event}")
 
     async def test_hook_result_has_valid_action(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
         event = _event_of(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
-        assert result.action in get_args(HookAction)
+        assert result.action in get_args(HookAction), f"there is no action {result.action!r}"
 
     async def test_cleanup_is_callable_if_present(
         self, hook_cleanup: Callable[[], Any] | None
     ) -> None:
-        assert hook_cleanup is None or callable(hook_cleanup)
+        assert hook_cleanup is None or callable(hook_cleanup), "the cleanup cannot be called"
 
     async def test_cleanup_does_not_raise(self, hook_cleanup: Callable[[], Any] | None) -> None:
         if hook_cleanup is not None:
@@ -148,12 +158,14 @@ class HookBehaviorTests:
     async def test_handler_does_not_crash_on_malformed_data(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        assert isinstance(await coordinator.hooks.emit(_event_of(coordinator), None), HookResult)
+        result = await coordinator.hooks.emit(_event_of(coordinator), None)
+        _expect(result, HookResult, "the answer to an event without data")
 
     async def test_handler_does_not_crash_on_empty_data(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        assert isinstance(await coordinator.hooks.emit(_event_of(coordinator), {}), HookResult)
+        result = await coordinator.hooks.emit(_event_of(coordinator), {})
+        _expect(result, HookResult, "the answer to an event with empty data")
 
 
 def _event_of(coordinator: MockCoordinator) -> str:
@@ -172,14 +184,13 @@ class OrchestratorBehaviorTests:
         assert orchestrator_module is not None
 
     async def test_orchestrator_has_execute_method(self, orchestrator_module: Any) -> None:
-        assert callable(orchestrator_module.execute)
+        assert callable(orchestrator_module.execute), "execute cannot be called"
 
     async def test_execute_returns_string(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
     ) -> None:
         answer = await _execute(orchestrator_module, _PROMPT, mock_deps)
-        assert isinstance(answer, str)
-        assert answer
+        _expect_text(answer, "what execute() returned")
 
     async def test_execute_with_empty_prompt(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
@@ -189,19 +200,20 @@ class OrchestratorBehaviorTests:
         except ValueError:
             # Orchestrator Contract, Validation: an empty prompt may be refused.
             return
-        assert isinstance(answer, str)
+        _expect(answer, str, "what execute() returned for an empty prompt")
 
     async def test_orchestrator_uses_provider(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
     ) -> None:
         await _execute(orchestrator_module, _PROMPT, mock_deps)
-        assert mock_deps[1]["default"].complete.await_count > 0
+        awaited = mock_deps[1]["default"].complete.await_count
+        assert awaited > 0, "execute() did not await complete() of the provider"
 
     async def test_orchestrator_updates_context(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
     ) -> None:
         await _execute(orchestrator_module, _PROMPT, mock_deps)
-        assert mock_deps[0].messages
+        assert mock_deps[0].messages, "execute() added no message to the context"
 
 
 async def _execute(orchestrator: Any, prompt: str, mock_deps: tuple[Any, ...]) -> Any:
@@ -226,30 +238,33 @@ class ContextBehaviorTests:
 
     async def test_message_round_trip(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
-        assert "Hello" in _contents(await context_module.get_messages())
+        contents = _contents(await context_module.get_messages())
+        assert "Hello" in contents, "get_messages() lacks a message that was added"
 
     async def test_multiple_messages(self, context_module: Any) -> None:
         texts = ["first", "second", "third"]
         for text in texts:
             await context_module.add_message({"role": "user", "content": text})
         contents = _contents(await context_module.get_messages())
-        assert [content for content in contents if content in texts] == texts
+        kept = [content for content in contents if content in texts]
+        assert kept == texts, f"of the messages {texts} get_messages() gives {kept}"
 
     async def test_clear_removes_messages(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Forget this"})
         await context_module.clear()
-        assert "Forget this" not in _contents(await context_module.get_messages())
+        contents = _contents(await context_module.get_messages())
+        assert "Forget this" not in contents, "clear() keeps messages"
 
     async def test_get_messages_for_request_returns_messages(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
         messages = await context_module.get_messages_for_request()
-        assert isinstance(messages, list)
-        assert "Hello" in _contents(messages)
+        _expect(messages, list, "what get_messages_for_request() returned")
+        assert "Hello" in _contents(messages), "the view lacks the only message there is"
 
     async def test_internal_should_compact_returns_bool(self, context_module: Any) -> None:
         should_compact = _without_arguments(context_module, "_should_compact")
         if should_compact is not None:
-            assert isinstance(await _awaited(should_compact()), bool)
+            _expect(await _awaited(should_compact()), bool, "what _should_compact() returned")
 
     async def test_internal_compact_does_not_crash(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
@@ -263,12 +278,12 @@ class ContextBehaviorTests:
         except (ValueError, TypeError, KeyError):
             # Context Contract, add_message: what has no role may be refused.
             return
-        assert await context_module.get_messages() is not None
+        assert await context_module.get_messages() is not None, "get_messages() returned None"
 
     async def test_get_messages_never_returns_none(self, context_module: Any) -> None:
-        assert await context_module.get_messages() is not None
+        assert await context_module.get_messages() is not None, "get_messages() returned None"
         await context_module.clear()
-        assert await context_module.get_messages() is not None
+        assert await context_module.get_messages() is not None, "get_messages() returned None"
 
 
 def _contents(messages: list[Any]) -> list[Any]:

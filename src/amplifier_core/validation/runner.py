@@ -19,6 +19,7 @@ from amplifier_core.validation.base import (
 )
 from amplifier_core.validation.kinds import Kind, cleanup_of
 from amplifier_core.validation.members import check_member
+from amplifier_core.validation.places import root_of, told
 
 __all__ = ["run_checks"]
 
@@ -54,7 +55,7 @@ async def run_checks(
     ready = check_on_session_ready(module)
     if ready is not None:
         result.add(ready)
-    await _mount_and_inspect(result, kind, mount, config, may_decline)
+    await _mount_and_inspect(result, kind, module, mount, config, may_decline)
     return result
 
 
@@ -71,7 +72,7 @@ def _import(
             ValidationCheck(
                 "module_importable",
                 False,
-                f"cannot import {module_path}: {type(error).__name__}: {error}",
+                f"cannot import {module_path}: {told(error, _root_of_path(module_path))}",
             )
         )
         return None
@@ -90,6 +91,12 @@ def _import_package(module_path: Path | str) -> ModuleType:
     if isinstance(module_path, Path) or len(path.parts) > 1 or path.suffix == ".py":
         raise ImportError("there is no such folder or file")
     return importlib.import_module(module_path)
+
+
+def _root_of_path(module_path: Path | str) -> Path | None:
+    """Where the code of a module is that cannot be imported: a dotted name does not tell."""
+    path = Path(module_path)
+    return path.resolve() if path.exists() else None
 
 
 def _find_mount(
@@ -122,10 +129,12 @@ def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:
 async def _mount_and_inspect(
     result: ValidationResult,
     kind: Kind,
+    module: ModuleType,
     mount: Callable[..., Any],
     config: dict[str, Any] | None,
     may_decline: bool,
 ) -> None:
+    root = root_of(module)
     coordinator = _throwaway_coordinator()
     returned: Any = None
     try:
@@ -141,9 +150,9 @@ async def _mount_and_inspect(
             for member in kind.members:
                 result.add(check_member(member, instance, label))
     except _FOREIGN_ERRORS as error:
-        result.add(_compliance(False, f"mount() raised {type(error).__name__}: {error}"))
+        result.add(_compliance(False, f"mount() raised {told(error, root)}"))
     finally:
-        await _clean_up(result, cleanup_of(returned), coordinator)
+        await _clean_up(result, cleanup_of(returned), coordinator, root)
 
 
 async def _call(
@@ -197,7 +206,10 @@ def _compliance(passed: bool, message: str) -> ValidationCheck:
 
 
 async def _clean_up(
-    result: ValidationResult, cleanup: Callable[[], Any] | None, coordinator: ModuleCoordinator
+    result: ValidationResult,
+    cleanup: Callable[[], Any] | None,
+    coordinator: ModuleCoordinator,
+    root: Path | None,
 ) -> None:
     try:
         if cleanup is not None:
@@ -206,7 +218,7 @@ async def _clean_up(
                 await pending
     # The module's cleanup cannot make its contract worse, but whoever reads the report wants to know.
     except _FOREIGN_ERRORS as error:
-        message = f"the cleanup returned by mount() raised {type(error).__name__}: {error}"
+        message = f"the cleanup returned by mount() raised {told(error, root)}"
         result.add(ValidationCheck("cleanup", False, message, "warning"))
     await coordinator.cleanup()
 

@@ -28,7 +28,15 @@ class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
 
 @app.command()
 def validate(
-    path: Annotated[Path, typer.Argument(help="Folder of the module, or a Python file.")],
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|ID|SOURCE",
+            help="Folder or Python file, id of a bundled or installed module, or a source as in "
+            "a plan: git+https://…",
+            show_default=False,
+        ),
+    ],
     kind: Annotated[
         Kind | None, typer.Option("--type", "-t", help="What it is; by default what it says.")
     ] = None,
@@ -49,17 +57,20 @@ def validate(
     ] = 60.0,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Check a module: structure, entry point, mount, protocol, schema, cleanup, behaviour.
+    """Check a module: structure, entry point, mount, protocol, schemas, cleanup, behaviour.
 
-    The module is imported and mounted for real, in a process of its own. Exit code 3 if it is
-    not valid.
+    The module is imported and mounted for real, with your rights, in a process of its own that
+    nothing it starts outlives. Exit code 3 if it is not valid, 2 if there is no such module.
     """
-    from amplifier_app.sources.validation import validate_module
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_app.validation.subject import find_subject
+    from amplifier_app.validation.validate import validate_module
 
+    settings = _config(config or [])
     report = validate_module(
-        path,
+        find_subject(module, AppModuleSourceResolver()),
         kind=kind.value if kind else None,
-        config=_config(config or []),
+        config=settings,
         behavioral=behavioral,
         seconds=timeout,
     )

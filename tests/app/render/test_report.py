@@ -1,0 +1,57 @@
+"""The report of `amplifier module validate` for a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_app.render.report import report_lines
+from amplifier_app.validation.report import Check, Report
+
+CHECKS = (
+    Check("one", True, "fine"),
+    Check("two", False, "bad \x1b[2J[bold]word[/] " + "and more " * 20, "error", "mend it " * 20),
+    Check("three", False, "so so", "warning", "better"),
+    Check("four", False, "not there", "info", "add it"),
+)
+REPORT = Report("/m", "tool", "m:mount", CHECKS, "last \x1b]0;title\x07words\n")
+
+
+def lines_of(report: Report, width: int) -> list[str]:
+    return ["".join(span.text for span in line) for line in report_lines(report, width=width)]
+
+
+@pytest.mark.parametrize("width", [30, 45, 60, 120])
+def test_a_report_fits_any_width_and_is_clean(width: int) -> None:
+    lines = lines_of(REPORT, width)
+    text = "\n".join(lines[:-1])
+    assert max(len(line) for line in lines[:-1]) <= width
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]word[/]" in text
+    assert "  last words" in text
+    assert lines[-1] == ("not valid: 1 of 4 checks passed, 1 failed, 1 with warnings, 1 to note")
+
+
+def test_where_there_is_room_messages_stand_beside_the_names_else_below() -> None:
+    wide = lines_of(REPORT, 80)
+    assert "ok    one    fine" in wide
+    assert "warn  three  so so" in wide
+    narrow = lines_of(REPORT, 40)
+    assert narrow[narrow.index("ok    one") + 1] == "      fine"
+    assert narrow[narrow.index("note  four") + 1 :][:2] == ["      not there", "      → add it"]
+
+
+def test_a_path_stays_whole_so_that_it_can_be_copied() -> None:
+    path = "/a/very/long/path/that/does/not/fit/into/the/width/of/the/terminal"
+    report = Report("/m", None, None, (Check("structure", False, f"there is no {path} here"),))
+    assert any(path in line for line in lines_of(report, 40))
+
+
+def test_a_report_marks_what_is_bad() -> None:
+    marks = [(line[0].text, line[0].style) for line in report_lines(REPORT, width=80) if line]
+    assert [mark for mark in marks if mark[0] in ("ok  ", "FAIL", "warn", "note")] == [
+        ("ok  ", "good"),
+        ("FAIL", "bad"),
+        ("warn", "warn"),
+        ("note", "dim"),
+    ]

@@ -1,0 +1,7 @@
+"""The fixtures of modules' sources serve here as well."""
+
+from __future__ import annotations
+
+from tests.app.sources.conftest import home, seed_tool
+
+__all__ = ["home", "seed_tool"]
