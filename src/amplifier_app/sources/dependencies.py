@@ -45,10 +45,13 @@ class DependencyCache:
     Args:
         root: The folder of the cache; made when first needed.
         offline: Whether nothing but what is on this machine may be used.
+
+    Attributes:
+        root: As given.
     """
 
     def __init__(self, root: Path, *, offline: bool = False) -> None:
-        self._root = root
+        self.root = root
         self._offline = offline
 
     def folder_for(
@@ -77,7 +80,7 @@ class DependencyCache:
             return None
         _refuse_other_versions(layout, required, present)
         settings = _uv_settings(layout.project_file)
-        home = self._root / _key(required, settings, layout, pins)
+        home = self.root / _key(required, settings, layout, pins)
         if not _fits(home, present):
             with locked(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
@@ -85,25 +88,34 @@ class DependencyCache:
         return home
 
     def agree(
-        self, layouts: list[Layout], *, stop: threading.Event | None = None
+        self,
+        layouts: list[Layout],
+        *,
+        fixed: Mapping[str, str] = _UNPINNED,
+        stop: threading.Event | None = None,
     ) -> dict[str, str]:
         """Name → version of what several modules need, so that all of them can live with it.
+
+        Args:
+            layouts: Of the modules.
+            fixed: Name → version of what may only be had in that version.
+            stop: When set, uv is ended.
 
         Raises:
             SourceError: There are no such versions; the message has uv's reason.
             Stopped: `stop` was set.
         """
-        present = self.environment()
+        constraints = {**fixed, **self.environment()}
         keys = [_key(required_by(one), _uv_settings(one.project_file), one, {}) for one in layouts]
-        text = json.dumps([sorted(keys), sorted(present.items())])
-        note = self._root / f"agreed-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        text = json.dumps([sorted(keys), sorted(constraints.items())])
+        note = self.root / f"agreed-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
         try:
             return json.loads(note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             # Not there yet, or damaged: it is worked out again.
             pass
         with self._staging() as stage:
-            uv = Uv(stage, present, offline=self._offline, stop=stop)
+            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
             agreed = uv.compile(_listed(stage, layouts), "what the modules require together")
             (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
             (stage / "agreed").replace(note)
@@ -111,7 +123,7 @@ class DependencyCache:
 
     def environment(self) -> dict[str, str]:
         """Name → version of what is installed where Amplifier runs, without what is ours."""
-        ours = [self._root, *(self._root.parent / name for name in _OF_MODULES)]
+        ours = [self.root, *(self.root.parent / name for name in _OF_MODULES)]
         return distributions(
             folder
             for folder in sys.path
@@ -136,8 +148,8 @@ class DependencyCache:
 
     @contextmanager
     def _staging(self) -> Generator[Path]:
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self._root) as stage:
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self.root) as stage:
             yield Path(stage)
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_app.errors import Location
 from amplifier_app.sources import installed
@@ -24,6 +24,8 @@ from amplifier_core.module_sources import ModuleNotFoundError
 if TYPE_CHECKING:
     from amplifier_app.sources.drift import ModuleLock
     from amplifier_app.sources.fetching import Fetcher
+
+T = TypeVar("T")
 
 __all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
 
@@ -97,12 +99,7 @@ class AppModuleSourceResolver:
         chosen = self.choose(module_id, hint)
         if chosen.source is None:
             return self._resolve(module_id, hint, chosen, None)
-        stop = threading.Event()
-        try:
-            return await asyncio.to_thread(self._resolve, module_id, hint, chosen, stop)
-        except asyncio.CancelledError:
-            stop.set()
-            raise
+        return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
 
     async def prefetch(self, mount_plan: dict[str, Any]) -> None:
         """Resolve every module of a mount plan at once, so that all failures are told together.
@@ -124,16 +121,38 @@ class AppModuleSourceResolver:
             return_exceptions=True,
         )
         failures: list[SourceError] = []
+        found: dict[tuple[str, str | None], ResolvedSource] = {}
         for (module_id, hint), result in zip(wanted, results, strict=True):
-            if isinstance(result, (SourceError, ModuleNotFoundError)):
+            if isinstance(result, ResolvedSource):
+                found[module_id, hint] = result
+            elif isinstance(result, (SourceError, ModuleNotFoundError)):
                 failures.append(self._of_module(module_id, hint, result))
-            elif isinstance(result, BaseException):
+            else:
                 raise result
         if len(failures) == 1:
             raise failures[0]
         if failures:
             listed = "\n".join(map(str, failures))
             raise SourceError(f"{len(failures)} modules cannot be had:\n{listed}")
+        await self._let_agree(found)
+
+    async def _let_agree(self, found: dict[tuple[str, str | None], ResolvedSource]) -> None:
+        """Give modules that require one package in two versions the same one, if that can be."""
+        if not any(source.import_paths for source in found.values()):
+            return
+        from amplifier_app.sources.agreement import agree
+
+        named = {self._named(*key): source for key, source in found.items()}
+
+        def run(stop: threading.Event) -> None:
+            locked = self._lock is not None
+            agree(named, self._fetcher.dependencies, locked=locked, stop=stop)
+
+        await _in_thread(run)
+
+    def _named(self, module_id: str, hint: str | None) -> str:
+        at = self._places.origin(module_id, hint)
+        return f"{module_id} ({at})" if at is not None else module_id
 
     def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
         """The failure with the module's name and the place that has to be mended."""
@@ -201,6 +220,16 @@ class AppModuleSourceResolver:
 
             drift.check_found(locked, found)
         return found
+
+
+async def _in_thread(work: Callable[[threading.Event], T]) -> T:
+    """Run `work` in a thread; cancelling it sets the event that it is given."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(work, stop)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
 
 
 def _told_where(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:

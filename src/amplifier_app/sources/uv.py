@@ -113,10 +113,10 @@ class Uv:
         if done.code != 0:
             lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
             reason = "\n".join(lines[-_SHOWN_LINES:])
-            raise SourceError(
-                f"{what} cannot be installed:\n{reason}",
-                hint="requirements have to agree with the environment Amplifier runs in",
-            )
+            hint = None
+            if "No solution found" in done.stderr:
+                hint = "requirements have to agree with the environment Amplifier runs in"
+            raise SourceError(f"{what} cannot be installed:\n{reason}", hint=hint)
         return done.stdout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -15,23 +14,7 @@ from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import Layout, find_layout
 from tests.app.sources.conftest import Repository, write_files
-
-
-def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
-    """A wheel with one package that says its version."""
-    folder.mkdir(exist_ok=True)
-    package = name.replace("-", "_")
-    info = f"{package}-{version}.dist-info"
-    lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
-    with zipfile.ZipFile(folder / f"{package}-{version}-py3-none-any.whl", "w") as archive:
-        archive.writestr(f"{package}/__init__.py", f"VERSION = {version!r}\n")
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}"
-        )
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
+from tests.support.packages import wheel
 
 
 @pytest.fixture

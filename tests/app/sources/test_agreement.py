@@ -1,0 +1,213 @@
+"""Modules of one session that require the same package: a real uv, wheels in a folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.errors import Location
+from amplifier_app.outcome import outcome_of
+from amplifier_app.sources import uv
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core import ModuleLoader
+from amplifier_core.testing import MockCoordinator
+from tests.app.sources.conftest import write_files
+from tests.support.packages import wheel
+
+TOOL = """
+import some_lib
+
+
+class Tool:
+    name = "{name}"
+    description = "Tells the version it has."
+    input_schema = {{"type": "object", "properties": {{}}}}
+
+    async def execute(self, input):
+        from amplifier_core.models import ToolResult
+
+        return ToolResult(output=some_lib.VERSION)
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Tool(), name="{name}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place uv looks in."""
+    folder = tmp_path / "wheels"
+    for version in ("1.0", "1.5", "2.0"):
+        wheel(folder, "some-lib", version)
+    wheel(folder, "old-user", "1.0", ("some-lib<2",))
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    return folder
+
+
+def module(folder: Path, *requires: str) -> dict[str, Any]:
+    name = folder.name
+    listed = ", ".join(f'"{one}"' for one in requires)
+    package = name.replace("-", "_")
+    write_files(
+        folder,
+        {
+            "pyproject.toml": f'[project]\nname = "{name}"\nversion = "1"\ndependencies = [{listed}]\n'
+            f'[project.entry-points."amplifier.modules"]\n{name} = "{package}:mount"\n',
+            f"{package}.py": TOOL.format(name=name),
+        },
+    )
+    return {"module": name, "source": str(folder)}
+
+
+def plan(*tools: dict[str, Any]) -> dict[str, Any]:
+    session = {"orchestrator": "loop-basic", "context": "context-simple"}
+    return {"session": session, "tools": list(tools)}
+
+
+def resolver(**options: Any) -> AppModuleSourceResolver:
+    def origin(module_id: str, source: str | None) -> Location:
+        return Location("plan.yaml", 3 if module_id == "tool-a" else 4)
+
+    return AppModuleSourceResolver(origin=origin, **options)
+
+
+async def versions(ready: AppModuleSourceResolver, *tools: dict[str, Any]) -> list[str]:
+    """Mount tools through the kernel, and what each of them has."""
+    coordinator = MockCoordinator()
+    await coordinator.mount("module-source-resolver", ready)
+    loader = ModuleLoader(coordinator)
+    for tool in tools:
+        mount = await loader.load(tool["module"], {}, source_hint=tool["source"])
+        await mount(coordinator)
+    answers = [await tool.execute({}) for tool in coordinator.get("tools").values()]
+    loader.cleanup()
+    return [answer.output for answer in answers]
+
+
+async def test_modules_get_a_version_that_all_of_them_can_live_with(tmp_path: Path) -> None:
+    a = module(tmp_path / "tool-a", "some-lib>=1.2")
+    b = module(tmp_path / "tool-b", "some-lib<2")
+    alone = resolver()
+    await alone.prefetch(plan(a))
+    assert alone.resolve(**hint(a)).requirements == {"some-lib": "2.0"}
+    together = resolver()
+    await together.prefetch(plan(a, b))
+    assert together.resolve(**hint(a)).requirements == {"some-lib": "1.5"}
+    assert await versions(together, a, b) == ["1.5", "1.5"]
+
+
+def hint(tool: dict[str, Any]) -> dict[str, Any]:
+    return {"module_id": tool["module"], "source_hint": tool["source"]}
+
+
+async def test_what_was_agreed_on_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = module(tmp_path / "tool-a", "some-lib"), module(tmp_path / "tool-b", "some-lib<2")
+    await resolver().prefetch(plan(*tools))
+
+    def no_uv(*_: object, **__: object) -> None:
+        raise AssertionError("uv was called")
+
+    monkeypatch.setattr(uv, "run", no_uv)
+    again = resolver(offline=True)
+    await again.prefetch(plan(*tools))
+    assert {again.resolve(**hint(one)).requirements["some-lib"] for one in tools} == {"1.5"}
+
+
+async def test_modules_that_cannot_agree_are_named_before_anything_is_imported(
+    tmp_path: Path,
+) -> None:
+    a = module(tmp_path / "tool-a", "some-lib>=2")
+    b = module(tmp_path / "tool-b", "old-user")
+    with pytest.raises(SourceError) as raised:
+        await resolver().prefetch(plan(a, b))
+    assert str(raised.value).splitlines() == [
+        "some-lib is needed in different versions, and one process can hold only one:",
+        "  tool-a (plan.yaml:3) requires some-lib>=2, and has 2.0",
+        "  tool-b (plan.yaml:4) requires old-user, which requires some-lib<2, and has 1.5",
+        "  use versions of the modules that agree, or leave one of them out",
+    ]
+    assert outcome_of(raised.value).exit_code == 3
+    assert "tool_a" not in sys.modules
+    assert "some_lib" not in sys.modules
+
+
+async def test_what_a_module_itself_is_counts_as_well(tmp_path: Path, wheels: Path) -> None:
+    files = {"tool_w.py": TOOL.format(name="tool-w").replace("some_lib.VERSION", "'w'")}
+    for version in ("1.0", "2.0"):
+        points = {"tool-w": "tool_w:mount"}
+        wheel(wheels, "tool-w", version, ("some-lib",), files=files, modules=points)
+    w = {"module": "tool-w", "source": "tool-w==1.0"}
+    a = module(tmp_path / "tool-a", "tool-w>=2", "some-lib")
+    with pytest.raises(SourceError) as raised:
+        await resolver().prefetch(plan(w, a))
+    assert "tool-w (plan.yaml:4) is that itself, and has 1.0" in str(raised.value)
+    assert "tool-a (plan.yaml:3) requires tool-w>=2, and has 2.0" in str(raised.value)
+
+
+async def test_what_the_process_has_imported_is_reckoned_with(tmp_path: Path) -> None:
+    first = module(tmp_path / "tool-a", "some-lib<2")
+    ready = resolver()
+    await ready.prefetch(plan(first))
+    assert await versions(ready, first) == ["1.5"]
+    # The session is closed, its folders are off the path; what it imported stays imported.
+    assert not [path for path in sys.path if "dependencies" in path]
+    free = module(tmp_path / "tool-b", "some-lib>=1")
+    again = resolver()
+    await again.prefetch(plan(free))
+    assert await versions(again, free) == ["1.5"]
+    other = module(tmp_path / "tool-c", "some-lib>=2")
+    with pytest.raises(SourceError) as raised:
+        await resolver().prefetch(plan(other))
+    assert "this process has imported it already, and has 1.5" in str(raised.value)
+    assert "tool-c (plan.yaml:4) requires some-lib>=2, and has 2.0" in str(raised.value)
+
+
+async def test_what_amplifier_runs_on_is_told_with_both_versions(tmp_path: Path) -> None:
+    from importlib import metadata
+
+    version = metadata.version("pydantic")
+    a = module(tmp_path / "tool-a", "pydantic<2", "some-lib")
+    with pytest.raises(SourceError) as raised:
+        await resolver().prefetch(plan(a))
+    assert f"requires pydantic<2, and Amplifier runs on {version}" in str(raised.value)
+    assert str(raised.value).startswith("plan.yaml:3: tool-a: ")
+
+
+async def test_a_folder_of_another_session_is_not_the_environment(tmp_path: Path) -> None:
+    """What lies on the path for one session goes with it; another must not count on it."""
+    first = module(tmp_path / "tool-a", "some-lib")
+    ready = resolver()
+    await ready.prefetch(plan(first))
+    coordinator = MockCoordinator()
+    await coordinator.mount("module-source-resolver", ready)
+    loader = ModuleLoader(coordinator)
+    await loader.load("tool-a", {}, source_hint=first["source"])
+    second = module(tmp_path / "tool-b", "some-lib")
+    source = resolver().resolve(**hint(second))
+    assert [path.parent.name for path in source.import_paths] == ["dependencies"]
+    loader.cleanup()
+
+
+def test_the_running_environment_is_never_written_to(tmp_path: Path) -> None:
+    tools = module(tmp_path / "tool-a", "some-lib>=1.2"), module(tmp_path / "tool-b", "some-lib<2")
+    site = Path(next(path for path in sys.path if path.endswith("site-packages")))
+    before = sorted(path.name for path in site.iterdir())
+    code = (
+        "import asyncio, sys, json\n"
+        "from amplifier_app.sources.resolver import AppModuleSourceResolver\n"
+        "asyncio.run(AppModuleSourceResolver().prefetch(json.loads(sys.argv[1])))\n"
+    )
+    import json
+
+    subprocess.run([sys.executable, "-c", code, json.dumps(plan(*tools))], check=True)
+    assert sorted(path.name for path in site.iterdir()) == before
