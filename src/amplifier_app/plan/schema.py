@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amplifier_app.plan.module_schemas import ModuleSchema, Schema, bundled_schemas
+from amplifier_app.plan.modules import KINDS
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -17,7 +18,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _REFERENCE = r"\$\{"
-_KINDS = {"providers": "provider", "tools": "tool", "hooks": "hook"}
 
 
 def plan_schema() -> Schema:
@@ -36,7 +36,7 @@ def plan_schema() -> Schema:
         "source": _SOURCE,
         **{part: _part(part, modules) for part in PARTS},
         **{section: _section(section) for section in ENTRY_SECTIONS},
-        **{f"{kind}_entry": _entry(kind, modules) for kind in _KINDS.values()},
+        **{f"{kind}_entry": _entry(kind, modules) for kind in KINDS.values()},
     }
     for module in modules:
         if module.config is not None:
@@ -162,7 +162,7 @@ def _section(section: str) -> Schema:
         "tools": "What the model may do.",
         "hooks": "What watches a session, and may step in.",
     }[section]
-    kind = _KINDS[section]
+    kind = KINDS[section]
     return {
         "type": ["array", "null"],
         "description": what,

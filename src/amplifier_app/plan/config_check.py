@@ -1,0 +1,164 @@
+"""Checks a module's config in a plan against the module's schema, each mistake at its line.
+
+What is said never repeats a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.module_schemas import Schema
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data
+from amplifier_app.plan.problems import Problem, suggest
+from amplifier_app.plan.yaml_reader import plain_scalar
+
+_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+_LIMITS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "minLength": "at least {} characters long",
+    "maxLength": "at most {} characters long",
+    "minItems": "a list of at least {}",
+    "maxItems": "a list of at most {}",
+    "multipleOf": "a multiple of {}",
+    "const": "{}",
+}
+
+
+def config_problems(entry: MapNode, module_id: str, schema: Schema) -> list[Problem]:
+    """What is wrong with the config of one module.
+
+    A text that reads as the number or truth value that is wanted is fine: variables are texts.
+
+    Args:
+        entry: The module's entry in the plan.
+        module_id: Its id.
+        schema: The JSON Schema of its config.
+    """
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    config = entry.items.get("config")
+    node = config if isinstance(config, MapNode) else MapNode({}, entry.at)
+    # An empty registry: nothing is ever fetched to check a config.
+    validator: Any = validator_for(schema)(schema, registry=Registry())
+    problems: list[Problem] = []
+    for error in validator.iter_errors(plain_data(node)):
+        problems += _problems_of(error, node, module_id, validator)
+    return list(dict.fromkeys(problems))
+
+
+def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) -> Iterator[Problem]:
+    if _reads_as_wanted(error, validator):
+        return
+    if error.context and (specific := _of_one_alternative(error)):
+        for one in specific:
+            yield from _problems_of(one, config, module_id, validator)
+        return
+    path = list(error.absolute_path)
+    node = _at(config, path)
+    if isinstance(node, Scalar) and node.unset:
+        return
+    where = f"'{_dotted(path)}' of {module_id}" if path else f"the config of {module_id}"
+    if error.validator == "additionalProperties" and isinstance(node, MapNode):
+        known = list(error.schema.get("properties", {}))
+        patterns = error.schema.get("patternProperties", {})
+        for key in node.items:
+            if key not in known and not any(re.search(one, key) for one in patterns):
+                message = f"unknown key {key!r} in {where}"
+                yield Problem(message, node.key_at(key), suggest(key, known))
+    elif error.validator == "required":
+        for key in error.validator_value:
+            if key not in error.instance:
+                yield Problem(f"{where} lacks {key!r}", node.at, f"add '{key}: …'")
+    else:
+        yield Problem(f"{where} {_expected(error)}", _place(config, path))
+
+
+def _reads_as_wanted(error: Any, validator: Any) -> bool:
+    if not isinstance(error.instance, str):
+        return False
+    value = plain_scalar(error.instance)
+    return not isinstance(value, str) and validator.evolve(schema=error.schema).is_valid(value)
+
+
+def _of_one_alternative(error: Any) -> list[Any]:
+    """The errors of the alternative that was meant: the one whose type the value has."""
+    by_alternative: dict[Any, list[Any]] = {}
+    for one in error.context:
+        by_alternative.setdefault(one.relative_schema_path[0], []).append(one)
+    fitting = [
+        errors
+        for errors in by_alternative.values()
+        if not any(one.validator in ("type", "enum", "const") for one in errors if not one.path)
+    ]
+    return min(fitting, key=len) if fitting else []
+
+
+def _expected(error: Any) -> str:
+    if error.validator in ("type", "enum", "anyOf", "oneOf"):
+        return f"has to be {_either(list(dict.fromkeys(_wanted(error.schema))))}"
+    said = json.dumps(error.validator_value, ensure_ascii=False)
+    if error.validator in _LIMITS:
+        return f"has to be {_LIMITS[error.validator].format(said)}"
+    return f"does not fit: {error.validator} {said if len(said) < 80 else '…'}"
+
+
+def _wanted(schema: Schema) -> Iterator[str]:
+    """What a schema takes, each kind in a few words."""
+    for word in ("anyOf", "oneOf"):
+        for one in schema.get(word, ()):
+            yield from _wanted(one)
+    if "$ref" in schema:
+        yield _TYPES["object"]
+    elif "enum" in schema or "const" in schema:
+        yield from map(json.dumps, schema.get("enum") or [schema["const"]])
+    elif "type" in schema:
+        kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        yield from (_TYPES.get(kind, kind) for kind in kinds)
+
+
+def _either(wanted: Sequence[str]) -> str:
+    said = [one for one in wanted if one != _TYPES["null"]] or list(wanted)
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} or {said[-1]}"
+
+
+def _at(config: MapNode, path: Iterable[str | int]) -> Node:
+    node: Node = config
+    for step in path:
+        if isinstance(node, MapNode):
+            node = node.items[str(step)]
+        elif isinstance(node, ListNode):
+            node = node.items[int(step)]
+    return node
+
+
+def _place(config: MapNode, path: list[str | int]) -> Location:
+    """The key of what is wrong, which a person looks for; of an entry of a list, the entry."""
+    if not path:
+        return config.at
+    parent = _at(config, path[:-1])
+    if isinstance(parent, MapNode):
+        return parent.key_at(str(path[-1]))
+    return _at(config, path).at
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text

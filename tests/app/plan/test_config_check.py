@@ -1,0 +1,160 @@
+"""Configs of modules against their schemas: what is said, and at which line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_app.plan.config_check import config_problems
+from amplifier_app.plan.interpolation import interpolate
+from amplifier_app.plan.module_schemas import keys_at, rule_at, schema_of_installed
+from amplifier_app.plan.nodes import MapNode
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.yaml_reader import read_yaml
+
+
+def check(module_id: str, text: str, schema: dict[str, Any] | None = None) -> list[str]:
+    problems = Problems()
+    lines = "".join(f"  {line}\n" for line in text.splitlines())
+    tree = read_yaml(f"config:\n{lines}".encode(), "f", problems)
+    problems.raise_if_any()
+    assert tree is not None
+    entry = interpolate(tree, {"SET": "7"}, problems, keep_unset=True)
+    assert isinstance(entry, MapNode)
+    found = schema or schema_of_installed(module_id)
+    assert found is not None
+    return [str(problem) for problem in config_problems(entry, module_id, found)]
+
+
+WRONG = [
+    (
+        "tool-bash",
+        "timeot: 3",
+        "f:2:3: unknown key 'timeot' in the config of tool-bash; did you mean 'timeout'?",
+    ),
+    ("tool-bash", "timeout: soon", "f:2:3: 'timeout' of tool-bash has to be a number"),
+    ("tool-bash", "timeout: 0", "f:2:3: 'timeout' of tool-bash has to be more than 0"),
+    (
+        "tool-bash",
+        "env_passthrough:\n  - A\n  - 1",
+        "f:4:7: 'env_passthrough[1]' of tool-bash has to be a text",
+    ),
+    (
+        "tool-bash",
+        "allowed_paths: src",
+        "f:2:3: 'allowed_paths' of tool-bash has to be a list",
+    ),
+    (
+        "provider-anthropic",
+        "max_tokens: 0",
+        "f:2:3: 'max_tokens' of provider-anthropic has to be more than 0",
+    ),
+    (
+        "provider-anthropic",
+        "thinking: much",
+        "f:2:3: 'thinking' of provider-anthropic has to be a mapping, true or false, "
+        '"adaptive", "enabled" or "disabled"',
+    ),
+    (
+        "provider-anthropic",
+        "thinking: {budgets: 1}",
+        "f:2:14: unknown key 'budgets' in 'thinking' of provider-anthropic; "
+        "did you mean 'budget_tokens'?",
+    ),
+    (
+        "provider-mock",
+        "replies:\n  - tool_calls: [{input: {}}]",
+        "f:3:20: 'replies[0].tool_calls[0]' of provider-mock lacks 'name'; add 'name: …'",
+    ),
+    (
+        "hooks-logging",
+        "events: {include: '*'}",
+        "f:2:12: 'events.include' of hooks-logging has to be a list",
+    ),
+    (
+        "context-simple",
+        "strategy: other",
+        "f:2:3: 'strategy' of context-simple has to be \"truncate\"",
+    ),
+    ("loop-basic", "max_iterations: 1.5", "f:2:3: 'max_iterations' of loop-basic has to be a"),
+    ("tool-bash", "timeout: ${SOON:-never}", "f:2:3: 'timeout' of tool-bash has to be a number"),
+]
+
+
+@pytest.mark.parametrize(("module_id", "text", "said"), WRONG)
+def test_each_mistake_is_told_at_its_key(module_id: str, text: str, said: str) -> None:
+    found = check(module_id, text)
+    assert len(found) == 1
+    assert found[0].startswith(said)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    found = check("tool-bash", "timeot: 1\nmax_output: 5\nmax_spill: -1\nenvs: []")
+    assert sorted(one.split(":")[1] for one in found) == ["2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "timeout: '3'",
+        "timeout: '2.5'",
+        "timeout: ${SET}",
+        "timeout: ${NOT_SET}",
+        "max_output: ${SET}000",
+        "env_passthrough: ['${NOT_SET}']",
+        "{}",
+    ],
+)
+def test_texts_that_read_as_what_is_wanted_and_unset_variables_are_fine(text: str) -> None:
+    assert check("tool-bash", text) == []
+
+
+def test_nothing_that_is_said_repeats_a_value() -> None:
+    for text in (
+        "api_key: [sk-123]",
+        "base_url: {sk-123: 1}",
+        "effort: sk-123",
+        "beta: {a: sk-123}",
+    ):
+        found = check("provider-anthropic", text)
+        assert found
+        assert "sk-123" not in "".join(found).replace("unknown key 'sk-123'", "")
+
+
+def test_any_schema_of_another_module_is_worded() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "maxItems": 1}, "b": {"not": {"const": 5}}},
+        "required": ["a"],
+        "patternProperties": {"^x-": {}},
+        "additionalProperties": False,
+    }
+    assert check("mine", "b: 5\na: [1, 2]", schema) == [
+        "f:3:3: 'a' of mine has to be a list of at most 1",
+        "f:2:3: 'b' of mine does not fit: not {\"const\": 5}",
+    ]
+    assert check("mine", "a: []\nx-y: 1\nc: 1", schema) == [
+        "f:4:3: unknown key 'c' in the config of mine; known here: a, b"
+    ]
+
+
+def test_rules_are_found_through_references_also_circular_ones() -> None:
+    schema = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "Its name."},
+                    "child": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                },
+            }
+        },
+    }
+    assert rule_at(schema, ["child", "child", "name"]) == {
+        "type": "string",
+        "description": "Its name.",
+    }
+    assert keys_at(schema, ["child"]) == ["name", "child"]
+    assert rule_at(schema, ["child", "nme"]) is None
