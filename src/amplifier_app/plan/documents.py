@@ -11,11 +11,11 @@ from typing import NamedTuple
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan.merge import merge_documents, overlay_settings
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
-from amplifier_app.plan.places import PROFILE_SUFFIXES, find_profile, profile_names
+from amplifier_app.plan.places import SUFFIXES, find_profile, profile_names
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.scopes import Settings, SettingsFile
-from amplifier_app.plan.structure import check_complete, normalise
-from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+from amplifier_app.plan.reading import Document, Reader
+from amplifier_app.plan.scopes import Settings
+from amplifier_app.plan.structure import PLAN, check_complete
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
@@ -45,6 +45,7 @@ class MergedPlan(NamedTuple):
         project: The folder of the trusted project that counted.
         files: Every file that was read, absolute.
         notes: Sentences on what has no effect, for a person.
+        texts: The text of every file as origins call it, so that problems can show its lines.
         stages: How it came to be, file by file, the lowest first.
     """
 
@@ -57,13 +58,8 @@ class MergedPlan(NamedTuple):
     project: Path | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    texts: Mapping[str, str] = MappingProxyType({})
     stages: tuple[Stage, ...] = ()
-
-
-class _Document(NamedTuple):
-    file: str
-    path: Path
-    tree: MapNode
 
 
 def read_profile(name: str, settings: Settings, at: Location | None = None) -> MergedPlan:
@@ -84,7 +80,7 @@ def read_profile(name: str, settings: Settings, at: Location | None = None) -> M
         chain.read(str(path), path.absolute())
         return chain.merged(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
-    if "/" in name or name.endswith(PROFILE_SUFFIXES):
+    if "/" in name or name.endswith(SUFFIXES):
         hint = f"a file is given with '--plan {name}'"
     message = f"there is no profile {name!r}"
     if at is not None:
@@ -112,23 +108,24 @@ class _Chain:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._problems = Problems()
-        self._documents: list[_Document] = []
+        self._reader = Reader(self._problems, settings.project)
+        self._documents: list[Document] = []
 
     def read(self, file: str, path: Path) -> None:
         found: tuple[str, Path] | None = (file, path)
         while found is not None:
-            self._documents.append(self._read(*found))
+            self._documents.append(self._reader.read(*found, PLAN))
             found = self._extended()
         self._problems.raise_if_any()
 
-    def merged(self, name: str, overlays: Sequence[SettingsFile] = ()) -> MergedPlan:
+    def merged(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
         tree = MapNode({}, self._documents[-1].tree.at)
         stages: list[Stage] = []
         for document in reversed(self._documents):
             tree = merge_documents(tree, document.tree, self._problems)
             stages.append(Stage(document.file, tree))
         self._problems.raise_if_any()
-        notes: list[str] = []
+        notes = [*self._settings.problems.notes, *self._problems.notes]
         for settings in overlays:
             tree, found = overlay_settings(tree, settings.tree)
             notes += found
@@ -136,23 +133,24 @@ class _Chain:
         check_complete(tree, self._problems)
         self._problems.raise_if_any()
         own = text_of(self._documents[0].tree.items.get("name"))
-        read = [*self._documents, *self._settings.files]
+        files = {
+            file: path
+            for one in (*self._documents, *self._settings.files)
+            for file, path in {one.file: one.path, **one.others}.items()
+        }
         return MergedPlan(
             name=own or name,
             document=tree,
-            folders={one.file: one.path.parent for one in read},
+            folders={file: path.parent for file, path in files.items()},
             chain=tuple(document.file for document in self._documents),
             overlays=tuple(settings.file for settings in overlays),
             sources=self._settings.sources,
             project=self._settings.project,
-            files=tuple(dict.fromkeys(one.path for one in read)),
+            files=tuple(dict.fromkeys(files.values())),
             notes=tuple(notes),
+            texts={**self._settings.problems.texts, **self._problems.texts},
             stages=tuple(stages),
         )
-
-    def _read(self, file: str, path: Path) -> _Document:
-        root = read_yaml(read_bytes(path, file, "the plan"), file, self._problems)
-        return _Document(file, path, normalise(root, file, self._problems))
 
     def _extended(self) -> tuple[str, Path] | None:
         """What the last document extends, if it does."""
@@ -180,8 +178,8 @@ class _Chain:
         return found
 
 
-def _locate(target: str, document: _Document, project: Path | None) -> tuple[str, Path] | None:
-    if re.fullmatch(_NAME, target) and not target.endswith(PROFILE_SUFFIXES):
+def _locate(target: str, document: Document, project: Path | None) -> tuple[str, Path] | None:
+    if re.fullmatch(_NAME, target) and not target.endswith(SUFFIXES):
         path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
     if target.startswith(("./", "../", "/", "~")):

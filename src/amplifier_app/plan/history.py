@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from amplifier_app.plan.masking import masked_tree
@@ -86,7 +86,7 @@ def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
         yield "--set", normalise(changed, "--set", problems)
 
 
-def _last_with(stages: list[tuple[str, Node]], path: Path) -> _Found | None:
+def _last_with(stages: Sequence[tuple[str, Node]], path: Path) -> _Found | None:
     """The last stage that has something at an address, and the file that took it away."""
     taken_by = None
     for file, tree in reversed(stages):
@@ -116,7 +116,7 @@ def _by_key(tree: Node, path: Path) -> Path:
     return tuple(named)
 
 
-def _replaced(node: Node, trees: list[Node], path: Path) -> tuple[Node, ...]:
+def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]:
     seen: list[Node] = []
     for tree in trees:
         below = _get(tree, path)
@@ -130,7 +130,7 @@ def _replaced(node: Node, trees: list[Node], path: Path) -> tuple[Node, ...]:
     return tuple(reversed(seen))
 
 
-def _written(node: Node, trees: list[Node], path: Path) -> str | None:
+def _written(node: Node, trees: Sequence[Node], path: Path) -> str | None:
     if not isinstance(node, Scalar) or node.expression is None or not trees:
         return None
     written = _get(trees[-1], path)

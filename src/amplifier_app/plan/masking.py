@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
 
 from amplifier_app.plan.interpolation import is_secret_name, names_in
 from amplifier_app.plan.nodes import (
@@ -12,7 +12,6 @@ from amplifier_app.plan.nodes import (
     Node,
     Scalar,
     ScalarValue,
-    plain_data,
     with_items,
 )
 
@@ -21,24 +20,45 @@ MASK = "[REDACTED]"
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
 
 
-def masked_data(node: Node) -> Any:
-    """`masked_tree` as plain data."""
-    return plain_data(masked_tree(node))
-
-
-def masked_tree(node: Node, key: str = "", *, written: bool = False) -> Node:
-    """The tree with secrets masked; every value keeps its place.
+def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
+    """A plan with secrets masked; every value keeps its place.
 
     A value that came from a variable with a secret's name is shown as the `${NAME}` it
     came from, one that stands in the plan itself under a key with a secret's name as
-    `[REDACTED]`. A `$` that is meant as such is doubled, so what this gives can be read
-    as a plan again.
+    `[REDACTED]`. A `$` that is meant as such is doubled, and so is the `@` of a line of an
+    instruction, so what this gives can be read as a plan again.
 
     Args:
-        node: The tree.
-        key: The key it stands under.
+        tree: The plan.
         written: Whether the tree is as the files say it, no variable filled in yet.
     """
+    return _by_section(tree, lambda key, node: _masked(node, key, written))
+
+
+def open_tree(tree: MapNode) -> MapNode:
+    """A plan with nothing masked, each `$` and `@` that is meant as such doubled."""
+    return _by_section(tree, lambda _, node: _open(node))
+
+
+def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
+    items = {key: change(key, node) for key, node in tree.items.items()}
+    agents = tree.items.get("agents")
+    if isinstance(agents, MapNode):
+        # The name of an agent says nothing about what it holds.
+        named = {
+            name: _by_section(agent, change) if isinstance(agent, MapNode) else agent
+            for name, agent in agents.items.items()
+        }
+        items["agents"] = with_items(agents, named)
+    instruction = items.get("instruction")
+    if isinstance(instruction, Scalar) and "@" in str(instruction.value):
+        from amplifier_app.plan.includes import escaped
+
+        items["instruction"] = instruction._replace(value=escaped(str(instruction.value)))
+    return with_items(tree, items)
+
+
+def _masked(node: Node, key: str, written: bool) -> Node:
     escape = True
     if isinstance(node, Scalar):
         escape = node.literal if written else not node.unset
@@ -46,20 +66,18 @@ def masked_tree(node: Node, key: str = "", *, written: bool = False) -> Node:
     if is_secret_key(key):
         return Scalar(_masked_secret(node), node.at)
     if isinstance(node, MapNode):
-        items = {k: masked_tree(v, k, written=written) for k, v in node.items.items()}
-        return with_items(node, items)
+        return with_items(node, {k: _masked(v, k, written) for k, v in node.items.items()})
     if isinstance(node, ListNode):
-        return ListNode([masked_tree(one, written=written) for one in node.items], node.at)
+        return ListNode([_masked(one, "", written) for one in node.items], node.at)
     return node._replace(value=_masked_scalar(node, escape))
 
 
-def open_data(node: Node) -> Any:
-    """The tree as plain data with nothing masked, a `$` that is meant as such doubled."""
+def _open(node: Node) -> Node:
     if isinstance(node, MapNode):
-        return {name: open_data(value) for name, value in node.items.items()}
+        return with_items(node, {name: _open(value) for name, value in node.items.items()})
     if isinstance(node, ListNode):
-        return [open_data(value) for value in node.items]
-    return _escaped(node.value)
+        return ListNode([_open(value) for value in node.items], node.at)
+    return node._replace(value=_escaped(node.value))
 
 
 def is_secret_key(key: str) -> bool:

@@ -58,6 +58,8 @@ def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
             items[key] = _merge_entries(below, value)
         elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
             items[key] = _merge_session(below, value)
+        elif key == "agents" and isinstance(below, MapNode) and isinstance(value, MapNode):
+            items[key] = _merge_agents(below, value)
         elif below is not None:
             items[key] = merge_nodes(below, value)
         else:
@@ -83,6 +85,19 @@ def _merge_session(base: MapNode, child: MapNode) -> MapNode:
             items[key] = value
         else:
             items[key] = _merge_module(below, value) if key in PARTS else merge_nodes(below, value)
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
+    items = dict(base.items)
+    for name, agent in child.items.items():
+        below = items.get(name)
+        if isinstance(below, MapNode) and isinstance(agent, MapNode):
+            merged = _stacked(below, dict(below.items), agent)
+            # What an agent excludes is excluded of the plan it runs in, later.
+            exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
+            agent = with_items(merged, {**merged.items, **exclude})
+        items[name] = agent
     return MapNode(items, child.at, {**base.keys, **child.keys})
 
 
@@ -123,6 +138,9 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
         return base, []
     wanted = {text: node.at for node in exclude.items if (text := text_of(node))}
     present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
+    agents = base.items.get("agents")
+    if isinstance(agents, MapNode):
+        present |= agents.items.keys()
     known = sorted(present)
     missed = [_Missed(name, at, known) for name, at in wanted.items() if name not in present]
     items = dict(base.items)
@@ -131,6 +149,9 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
         if isinstance(node, ListNode):
             kept = [entry for entry in node.items if entry_key(entry) not in wanted]
             items[section] = ListNode(kept, node.at)
+    if isinstance(agents, MapNode):
+        left = {name: agent for name, agent in agents.items.items() if name not in wanted}
+        items["agents"] = with_items(agents, left)
     return MapNode(items, base.at, base.keys), missed
 
 

@@ -10,28 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app import keys
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
-from amplifier_app.plan.conditions import Dropped, apply_conditions
-from amplifier_app.plan.interpolation import interpolate
-from amplifier_app.plan.nodes import (
-    NOWHERE,
-    ListNode,
-    MapNode,
-    Node,
-    Scalar,
-    plain_data,
-    text_of,
-    with_items,
-)
-from amplifier_app.plan.paths import find, with_value
-from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.conditions import Dropped
+from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
+from amplifier_app.plan.resolution import Resolution, Unset, entries_of, resolve
 from amplifier_app.plan.scopes import Override, read_settings
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, check_complete, entry_key, normalise
-from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
 
 DEFAULT_PROFILE = "default"
 
@@ -101,7 +89,7 @@ class ResolvedPlan:
     def notes(self) -> list[str]:
         """Sentences on what was left out or has no effect, for a person."""
         left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
-        return [*left_out, *self.merged.notes]
+        return [*left_out, *self._resolution.notes, *self.merged.notes]
 
     @property
     def unset(self) -> list[Unset]:
@@ -120,7 +108,10 @@ class ResolvedPlan:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that was read for it, absolute: settings, plans, what they extend."""
+        """Every file that was read for it, absolute.
+
+        Settings, the plan, what it extends, files of agents and what instructions include.
+        """
         return self.merged.files
 
     @property
@@ -131,7 +122,7 @@ class ResolvedPlan:
     @property
     def default_provider(self) -> str | None:
         """The key of the provider that is asked first, if any is left."""
-        entry = overrides.first_provider(self.tree, _entries(self.tree, "providers"))
+        entry = overrides.first_provider(self.tree, entries_of(self.tree, "providers"))
         return entry_key(entry) if entry is not None else None
 
     def origin(self, path: str | Sequence[str | int]) -> Location:
@@ -164,34 +155,17 @@ class ResolvedPlan:
         """The plan as YAML that can be loaded again, secrets masked unless told otherwise."""
         import yaml
 
-        data = masking.masked_data(self.tree) if masked else masking.open_data(self.tree)
+        tree = masking.masked_tree(self.tree) if masked else masking.open_tree(self.tree)
+        data = plain_data(tree)
         dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
         return yaml.dump(
             data, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
         )
 
     @cached_property
-    def _resolution(self) -> _Resolution:
-        return _resolve(self)
-
-
-class Unset(NamedTuple):
-    """A variable that a plan names and that is not set.
-
-    Attributes:
-        name: Its name.
-        at: Where it is named.
-    """
-
-    name: str
-    at: Location
-
-
-class _Resolution(NamedTuple):
-    tree: MapNode
-    dropped: tuple[Dropped, ...]
-    sources: Mapping[str, Override]
-    unset: tuple[Unset, ...]
+    def _resolution(self) -> Resolution:
+        environ = keys.environment() if self.environ is None else self.environ
+        return resolve(self.merged, self.chosen, environ, keep_unset=self.keep_unset)
 
 
 def load_plan(
@@ -306,93 +280,6 @@ def apply_overrides(
     return ResolvedPlan(plan.merged, chosen, plan.environ, keep_unset=plan.keep_unset)
 
 
-def _resolve(plan: ResolvedPlan) -> _Resolution:
-    environ = keys.environment() if plan.environ is None else plan.environ
-    chosen = plan.chosen
-    problems = Problems()
-    tree = plan.merged.document
-    if chosen.sets:
-        changed = overrides.apply_sets(tree, chosen.sets, problems)
-        problems.raise_if_any()
-        tree = normalise(changed, "--set", problems)
-        check_complete(tree, problems)
-        problems.raise_if_any()
-    providers = _entries(tree, "providers")
-    key = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
-    kept, dropped = apply_conditions(providers, environ, key)
-    tree, kept = overrides.prefer(tree, kept, key)
-    if chosen.model:
-        kept = overrides.with_model(tree, kept, key, chosen.model)
-    section = tree.items.get("providers")
-    if section is not None:
-        tree = MapNode({**tree.items, "providers": ListNode(kept, section.at)}, tree.at, tree.keys)
-    resolved = interpolate(tree, environ, problems, keep_unset=plan.keep_unset)
-    assert isinstance(resolved, MapNode)
-    resolved = _with_absolute_sources(plan, resolved, problems)
-    written = interpolate(
-        MapNode(plan.merged.sources, NOWHERE), environ, problems, keep_unset=plan.keep_unset
-    )
-    sources = _source_overrides(plan, written, problems)
-    problems.raise_if_any()
-    unset = (*_unset_in(resolved), *_unset_in(written)) if plan.keep_unset else ()
-    return _Resolution(resolved, tuple(dropped), sources, unset)
-
-
-def _with_absolute_sources(plan: ResolvedPlan, tree: MapNode, problems: Problems) -> MapNode:
-    """The tree with every source checked, and paths starting from the file that names them."""
-    for path in _module_paths(tree):
-        module = find(tree, path)
-        source = module.items.get("source") if isinstance(module, MapNode) else None
-        if not isinstance(source, Scalar):
-            continue
-        text = _absolute(plan, source, problems)
-        if text is not None and text != source.value:
-            tree = with_value(tree, (*path, "source"), source._replace(value=text))
-    return tree
-
-
-def _source_overrides(plan: ResolvedPlan, sources: Node, problems: Problems) -> dict[str, Override]:
-    found: dict[str, Override] = {}
-    for module, source in sources.items.items() if isinstance(sources, MapNode) else ():
-        text = _absolute(plan, source, problems) if isinstance(source, Scalar) else None
-        if text is not None:
-            found[module] = Override(text, source.at)
-    return found
-
-
-def _absolute(plan: ResolvedPlan, source: Scalar, problems: Problems) -> str | None:
-    """The source with its path starting from the file that names it; None if it is wrong."""
-    if source.unset or problems.any_at(source.at):
-        return None
-    folder = plan.merged.folders.get(source.at.file) or Path.cwd()
-    try:
-        return parse_source(str(source.value), folder).text
-    except SourceSyntaxError as error:
-        problems.add(error.message, source.at, error.hint)
-        return None
-
-
-def _unset_in(node: Node) -> Iterator[Unset]:
-    if isinstance(node, Scalar):
-        for name in node.unset:
-            yield Unset(name, node.at)
-        return
-    for value in node.items.values() if isinstance(node, MapNode) else node.items:
-        yield from _unset_in(value)
-
-
-def _module_paths(tree: MapNode) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = [("session", part) for part in PARTS]
-    for section in ENTRY_SECTIONS:
-        found += [(section, str(index)) for index in range(len(_entries(tree, section)))]
-    return found
-
-
 def _modules_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for section in ENTRY_SECTIONS:
         yield from plan[section]
-
-
-def _entries(tree: MapNode, section: str) -> list[Node]:
-    node = tree.items.get(section)
-    return list(node.items) if isinstance(node, ListNode) else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app import paths
 
-PROFILE_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml", ".md")
 
 
 class ProfileFile(NamedTuple):
@@ -40,13 +40,13 @@ def profile_files(project: Path | None = None) -> Iterator[ProfileFile]:
     for scope, folder in profile_folders(project):
         if folder.is_dir():
             for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
-                if path.suffix in PROFILE_SUFFIXES and path.is_file():
+                if path.suffix in SUFFIXES and path.is_file():
                     yield ProfileFile(path.stem, path, scope)
 
 
 def _by_name_and_suffix(path: Path) -> tuple[str, int]:
-    known = path.suffix in PROFILE_SUFFIXES
-    return path.stem, PROFILE_SUFFIXES.index(path.suffix) if known else -1
+    known = path.suffix in SUFFIXES
+    return path.stem, SUFFIXES.index(path.suffix) if known else -1
 
 
 def find_profile(
@@ -64,7 +64,7 @@ def find_profile(
     if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:
         folders = folders[folders.index(extended_by.parent) + 1 :]
     for folder in folders:
-        for suffix in PROFILE_SUFFIXES:
+        for suffix in SUFFIXES:
             path = folder / f"{name}{suffix}"
             if path.is_file() and path != extended_by:
                 return path
@@ -74,3 +74,20 @@ def find_profile(
 def profile_names(project: Path | None = None) -> list[str]:
     """The names of all profiles, each once."""
     return sorted({profile.name for profile in profile_files(project)})
+
+
+def agent_folders(project: Path | None = None) -> list[Path]:
+    """The folders of agents that go by a name, the nearest first."""
+    folder = paths.config_dir() / "agents"
+    return [folder] if project is None else [project / "agents", folder]
+
+
+def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
+    """Every agent of the folders by name; of one name the first folder's wins."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if folder.is_dir():
+            for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
+                if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."):
+                    found.setdefault(path.stem, path)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
@@ -71,11 +72,16 @@ class PlanError(ConfigError):
 
 
 class Problems:
-    """A collection of problems that knows the texts of the files they are in."""
+    """A collection of problems that knows the texts of the files they are in.
 
-    def __init__(self) -> None:
+    Args:
+        texts: Texts that are known already, by file.
+    """
+
+    def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
         self._found: list[Problem] = []
-        self._texts: dict[str, str] = {}
+        self._notes: dict[str, None] = {}
+        self._texts = dict(texts)
 
     def add_text(self, file: str, text: str) -> None:
         """Remember a file's text, so that its lines can be shown."""
@@ -84,8 +90,26 @@ class Problems:
     def add(self, message: str, at: Location, hint: str | None = None) -> None:
         self._found.append(Problem(message, at, hint))
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The texts that are known, by file."""
+        return self._texts
+
+    def text(self, file: str) -> str:
+        """The text of a file that is known, else nothing."""
+        return self._texts.get(file, "")
+
+    def note(self, message: str, at: Location) -> None:
+        """Remember something that is not wrong, but that a person should know."""
+        self._notes[f"{at}: {message}"] = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noted, each once."""
+        return tuple(self._notes)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def any_at(self, at: Location) -> bool:
         """Whether something is wrong at this place already."""

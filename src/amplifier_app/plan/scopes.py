@@ -19,8 +19,8 @@ from amplifier_app import paths
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import SETTINGS, normalise
-from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+from amplifier_app.plan.reading import Document, Reader
+from amplifier_app.plan.structure import SETTINGS
 
 USER, PROJECT, LOCAL = "user", "project", "local"
 SCOPES = (USER, PROJECT, LOCAL)
@@ -38,25 +38,6 @@ class Override(NamedTuple):
     at: Location
 
 
-class SettingsFile(NamedTuple):
-    """One settings file that is there.
-
-    Attributes:
-        scope: `"user"`, `"project"` or `"local"`.
-        path: The file.
-        tree: What it holds, in normalised form.
-    """
-
-    scope: str
-    path: Path
-    tree: MapNode
-
-    @property
-    def file(self) -> str:
-        """The file as origins call it."""
-        return str(self.path)
-
-
 class Settings(NamedTuple):
     """The settings files that count, the widest scope first.
 
@@ -67,7 +48,7 @@ class Settings(NamedTuple):
     """
 
     project: Path | None
-    files: tuple[SettingsFile, ...]
+    files: tuple[Document, ...]
     problems: Problems
 
     @property
@@ -117,16 +98,11 @@ def read_settings(project: Path | None = None) -> Settings:
         PlanError: A file is wrong; all problems of all files at once.
     """
     problems = Problems()
-    found: list[SettingsFile] = []
+    reader = Reader(problems, project)
+    found: list[Document] = []
     for scope in SCOPES:
         path = settings_path(scope, project)
         if path is not None and os.path.lexists(path):
-            found.append(SettingsFile(scope, path, _read(path, problems)))
+            found.append(reader.read(str(path), path, SETTINGS))
     problems.raise_if_any()
     return Settings(project, tuple(found), problems)
-
-
-def _read(path: Path, problems: Problems) -> MapNode:
-    file = str(path)
-    root = read_yaml(read_bytes(path, file, "the settings"), file, problems)
-    return normalise(root, file, problems, SETTINGS)

@@ -33,12 +33,14 @@ _SESSION_KEYS = (
     "raw",
     "debug",
 )
+_PUBLISHED = ("ui", "task", "logging", "includes", "spawn", "model_role", "provider_preferences")
 _WHEN_KEYS = ("env", "no_other")
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-_MODULE_SECTIONS = ("exclude", "instruction", "session", *PARTS, *ENTRY_SECTIONS, "agents")
+_OVERLAY_SECTIONS = ("exclude", "instruction", "session", *PARTS, *ENTRY_SECTIONS)
+_MODULE_SECTIONS = (*_OVERLAY_SECTIONS, "agents")
 
 
 class Shape(NamedTuple):
@@ -49,12 +51,17 @@ class Shape(NamedTuple):
         keys: Its sections.
         start: What an empty one could start with; None if it may be empty.
         elsewhere: What to do about sections of other documents that have no place in it.
+        tables: Keys of the published form below which what else stands at the top may stand.
+        lenient: Whether it is of the published form, in which sections that are not known are
+            those of other programs, unless they look misspelt.
     """
 
     what: str
     keys: tuple[str, ...]
     start: str | None = None
     elsewhere: Mapping[str, str] = MappingProxyType({})
+    tables: tuple[str, ...] = ()
+    lenient: bool = False
 
 
 PLAN = Shape(
@@ -67,6 +74,15 @@ PLAN = Shape(
             "sources": "that belongs into settings; in a plan a module has its own 'source:'",
         }
     ),
+    tables=("profile", "bundle"),
+)
+AGENT = Shape(
+    "the agent",
+    ("description", *_OVERLAY_SECTIONS),
+    elsewhere=MappingProxyType({"agents": "an agent has no agents of its own"}),
+)
+AGENT_FILE = AGENT._replace(
+    keys=("name", *AGENT.keys), start="start with 'description:'", tables=("meta", "agent")
 )
 SETTINGS = Shape(
     "the settings",
@@ -147,7 +163,7 @@ class _Normaliser:
             "providers": self._entries,
             "tools": self._entries,
             "hooks": self._entries,
-            "agents": self._container,
+            "agents": self._agents,
             "profile": self._text,
             "sources": self._sources,
         }
@@ -162,7 +178,7 @@ class _Normaliser:
                 message = f"{key!r} has no place in {self._shape.what}"
                 self._problems.add(message, root.key_at(key), self._shape.elsewhere[key])
             elif not key.startswith("x-"):
-                self._unknown(key, root, self._shape.keys, self._shape.what)
+                self._foreign(key, root, self._shape.keys, self._shape.what)
         return with_items(root, self._join_parts(items))
 
     def _join_parts(self, items: dict[str, Node]) -> dict[str, Node]:
@@ -200,7 +216,7 @@ class _Normaliser:
         items: dict[str, Node] = {}
         for key, value in node.items.items():
             if key not in _SESSION_KEYS:
-                self._unknown(key, node, _SESSION_KEYS, "'session'")
+                self._foreign(key, node, _SESSION_KEYS, "'session'")
             elif key in PARTS and not _is_null(value):
                 items[key] = self._part(value, f"session.{key}")
             elif key.endswith("_source"):
@@ -319,6 +335,25 @@ class _Normaliser:
                 self._text(source, f"{where}.{module}")
         return node
 
+    def _agents(self, node: Node, where: str) -> Node:
+        if not isinstance(node, MapNode):
+            return self._wrong(
+                node, where, "a list of agents and files, or a mapping 'NAME: AGENT'"
+            )
+        items: dict[str, Node] = {}
+        for name, agent in node.items.items():
+            if not re.fullmatch(_ID, name):
+                message = f"{name!r} is not a name for an agent (letters, digits, '-', '_', '.')"
+                self._problems.add(message, node.key_at(name))
+            elif isinstance(agent, MapNode):
+                shape = AGENT._replace(what=f"agent {name!r}")
+                items[name] = _Normaliser(self._problems, shape).document(agent)
+            elif _is_null(agent):
+                items[name] = MapNode({}, agent.at)
+            else:
+                self._wrong(agent, f"agents.{name}", "a mapping with 'description'")
+        return with_items(node, items)
+
     # -- single values ---------------------------------------------------------------
 
     def _id(self, node: Node, where: str) -> None:
@@ -351,14 +386,16 @@ class _Normaliser:
     def _mapping(self, node: Node, where: str) -> Node:
         return node if isinstance(node, MapNode) else self._wrong(node, where, "a mapping")
 
-    def _container(self, node: Node, where: str) -> Node:
-        if isinstance(node, Scalar):
-            return self._wrong(node, where, "a mapping or a list")
-        return node
-
     def _wrong(self, node: Node, where: str, expected: str) -> Node:
         self._problems.add(f"{where!r} is {_kind(node)}", node.at, f"it has to be {expected}")
         return node
+
+    def _foreign(self, key: str, node: MapNode, known: tuple[str, ...], where: str) -> None:
+        """A key that is misspelt, or one of another program."""
+        if self._shape.lenient and (key in _PUBLISHED or not did_you_mean(key, known)):
+            self._problems.note(f"{key!r} in {where} is not used here", node.key_at(key))
+        else:
+            self._unknown(key, node, known, where)
 
     def _unknown(self, key: str, node: MapNode, known: Iterable[str], where: str) -> None:
         names = list(known)

@@ -78,7 +78,7 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
         The tree, or None if the text is empty or cannot be read at all. A tree may come
         with problems: then it is only good for finding more of them.
     """
-    text = _decode(data, file, problems)
+    text = decode(data, file, problems)
     if text is None:
         return None
     problems.add_text(file, text)
@@ -88,9 +88,10 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
         return None
 
 
-def _decode(data: bytes, file: str, problems: Problems) -> str | None:
+def decode(data: bytes, file: str, problems: Problems) -> str | None:
+    """The text of a file, without the mark UTF-8 may begin with; None if it is none."""
     if len(data) > MAX_BYTES:
-        problems.add(f"larger than {MAX_BYTES // 1024} KiB, which no plan is", Location(file))
+        problems.add(f"larger than {MAX_BYTES // 1024} KiB", Location(file))
         return None
     try:
         return data.decode("utf-8-sig")

@@ -1,0 +1,212 @@
+"""The agents of a document, in whichever way it names them, as one mapping by name.
+
+agents: [reviewer, ./agents/*.md, {name: tester, description: …}]   a list
+agents: {reviewer: {description: …}, tester: ./tester.md}           by name
+agents: {dirs: [./agents], include: [reviewer], inline: {…}}        as published
+agents: all | none                                                  as published
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders
+from amplifier_app.plan.problems import suggest
+from amplifier_app.plan.reading import Reader
+from amplifier_app.plan.structure import AGENT_FILE
+
+_LISTS = ("dirs", "include", "active")
+_PUBLISHED = (*_LISTS, "inline")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class _File(NamedTuple):
+    """A file of an agent; `file` is how origins call it."""
+
+    file: str
+    path: Path
+
+
+class AgentList:
+    """The agents of one document.
+
+    Args:
+        reader: Reads the files of agents.
+        file: The document, as origins call it.
+        path: Its absolute path.
+        published: Whether it is of the published form, in which agents lie in `agents/` beside
+            it or its folder and are named `collection:name`.
+
+    Attributes:
+        read: Every file that was read, as origins call it.
+    """
+
+    def __init__(self, reader: Reader, file: str, path: Path, *, published: bool) -> None:
+        self.read: dict[str, Path] = {}
+        self._reader = reader
+        self._problems = reader.problems
+        self._document = _File(file, path)
+        self._published = published
+        self._items: dict[str, Node] = {}
+        self._keys: dict[str, Location] = {}
+
+    def expand(self, node: Node) -> Node:
+        """The agents by name; what is no list of agents at all is given back as it is."""
+        if text_of(node) == "all":
+            for path in agent_files(self._folders()).values():
+                self._add_file(_File(str(path), path), node.at)
+        elif isinstance(node, ListNode):
+            for item in node.items:
+                self._add_item(item)
+        elif isinstance(node, MapNode) and _is_published(node):
+            self._add_published(node)
+        elif isinstance(node, MapNode):
+            self._add_named(node)
+        elif text_of(node) != "none":
+            return node
+        return MapNode(self._items, node.at, self._keys)
+
+    # -- forms -------------------------------------------------------------------------
+
+    def _add_item(self, item: Node) -> None:
+        if isinstance(item, MapNode):
+            name = text_of(item.items.get("name"))
+            if name is None:
+                self._problems.add("the agent has no name", item.at, "add 'name: NAME'")
+                return
+            rest = {key: node for key, node in item.items.items() if key != "name"}
+            self._add(name, with_items(item, rest), item.at)
+        elif (text := text_of(item)) is not None:
+            for found in self._located(text, item.at):
+                self._add_file(found, item.at)
+        else:
+            hint = "it has to be a name, a file or a mapping with 'name'"
+            self._problems.add("this is no agent", item.at, hint)
+
+    def _add_named(self, node: MapNode) -> None:
+        for name, agent in node.items.items():
+            target = text_of(agent)
+            if target is None:
+                self._add(name, agent, node.key_at(name))
+                continue
+            for found in self._located(target, agent.at):
+                self._add_file(found, node.key_at(name), name)
+
+    def _add_published(self, node: MapNode) -> None:
+        for key in node.items:
+            if key not in _PUBLISHED:
+                hint = suggest(key, _PUBLISHED)
+                self._problems.add(f"unknown key {key!r} in 'agents'", node.key_at(key), hint)
+        folders = list(self._dirs(node.items.get("dirs")))
+        named = [node.items[key] for key in ("include", "active") if key in node.items]
+        for texts in named:
+            for text in self._texts(texts):
+                for found in self._located(str(text.value), text.at, folders):
+                    self._add_file(found, text.at)
+        if not named:
+            for path in agent_files(folders).values():
+                self._add_file(_File(self._shown(path), path), node.key_at("dirs"))
+        inline = node.items.get("inline")
+        if isinstance(inline, MapNode):
+            self._add_named(inline)
+        elif inline is not None:
+            hint = "it has to be a mapping 'NAME: AGENT'"
+            self._problems.add("'agents.inline' is not a mapping", inline.at, hint)
+
+    def _dirs(self, node: Node | None) -> Iterator[Path]:
+        for text in self._texts(node) if node is not None else ():
+            folder = self._absolute(str(text.value))
+            if folder.is_dir():
+                yield folder
+            elif self._published:
+                self._problems.note(f"there is no folder {text.value!r} of agents", text.at)
+            else:
+                self._problems.add(f"there is no folder {text.value!r}", text.at)
+
+    def _texts(self, node: Node) -> Iterator[Scalar]:
+        for item in node.items if isinstance(node, ListNode) else [node]:
+            if isinstance(item, Scalar) and isinstance(item.value, str):
+                yield item
+            else:
+                self._problems.add("this has to be a text", item.at)
+
+    # -- finding -----------------------------------------------------------------------
+
+    def _folders(self) -> list[Path]:
+        parent = self._document.path.parent
+        beside = [parent / "agents", parent.parent / "agents"] if self._published else []
+        return [*beside, *agent_folders(self._reader.project)]
+
+    def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
+        """The files a text means; a problem if there is none."""
+        if self._published and ":" in text:
+            text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
+        if _MAGIC.search(text):
+            found = list(self._matching(text))
+            if not found:
+                self._problems.add(f"no agent's file matches {text!r}", at)
+            return found
+        if "/" in text or text.startswith("~") or text.endswith(SUFFIXES):
+            path = self._absolute(text)
+            if path.suffix in SUFFIXES and path.is_file():
+                return [_File(self._shown(path), path)]
+            problem = "does not exist" if not path.exists() else "is not a .md or .yaml file"
+            self._problems.add(f"the agent's file {text!r} {problem}", at)
+            return []
+        known = agent_files([*(folders or ()), *self._folders()])
+        if text in known:
+            return [_File(str(known[text]), known[text])]
+        hint = suggest(text, sorted(known)) if known else "a file is named like './agents/NAME.md'"
+        self._problems.add(f"there is no agent {text!r}", at, hint)
+        return []
+
+    def _matching(self, pattern: str) -> Iterator[_File]:
+        import glob
+
+        parent = glob.escape(str(self._document.path.parent))
+        pattern = os.path.join(parent, os.path.expanduser(pattern))
+        for name in sorted(glob.glob(pattern, recursive=True)):
+            path = Path(name)
+            if path.suffix in SUFFIXES and path.is_file():
+                yield _File(self._shown(path), path)
+
+    def _absolute(self, text: str) -> Path:
+        joined = self._document.path.parent / os.path.expanduser(text)
+        return Path(os.path.normpath(joined))
+
+    def _shown(self, path: Path) -> str:
+        """A file as origins call it: relative where the document is called so."""
+        if os.path.isabs(self._document.file):
+            return str(path)
+        relative = os.path.relpath(path, self._document.path.parent)
+        return os.path.normpath(os.path.join(os.path.dirname(self._document.file), relative))
+
+    # -- collecting --------------------------------------------------------------------
+
+    def _add_file(self, found: _File, at: Location, name: str | None = None) -> None:
+        document = self._reader.read(found.file, found.path, AGENT_FILE)
+        self.read |= {found.file: found.path, **document.others}
+        items = dict(document.tree.items)
+        own = text_of(items.pop("name", None))
+        self._add(name or own or found.path.stem, with_items(document.tree, items), at)
+
+    def _add(self, name: str, agent: Node, at: Location) -> None:
+        first = self._items.get(name)
+        if first is None:
+            self._items[name] = agent
+            self._keys[name] = at
+        else:
+            message = f"there are two agents {name!r}: the first is in {first.at}"
+            self._problems.add(message, at, "rename one of them")
+
+
+def _is_published(node: MapNode) -> bool:
+    """Whether the keys name lists of agents, not agents."""
+    lists = any(isinstance(node.items.get(key), (ListNode, Scalar)) for key in _LISTS)
+    return lists or list(node.items) == ["inline"]

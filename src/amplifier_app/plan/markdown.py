@@ -1,0 +1,109 @@
+"""Markdown documents: YAML between two lines `---`, and a body that is the instruction.
+
+This is how profiles, bundles and agents are published. Their name and description may stand in
+a table of their own, and sections that only other programs know are noted, not refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, with_items
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.yaml_reader import decode, read_yaml
+
+SUFFIX = ".md"
+
+_MARK = r"---[ \t]*"
+_UNUSED = ("version", "author", "license", "tags", "keywords", "homepage", "repository")
+
+
+def read_markdown(
+    data: bytes, file: str, tables: Sequence[str], problems: Problems
+) -> MapNode | None:
+    """A Markdown document as the tree of its front matter, the body as its `instruction`.
+
+    Args:
+        data: The bytes of the file.
+        file: How it is called in problems and origins.
+        tables: Keys whose mapping holds what else stands at the top: `profile`, `meta`.
+        problems: Gets everything that is wrong, and notes on what is not used.
+
+    Returns:
+        None if it cannot be read.
+    """
+    text = decode(data, file, problems)
+    if text is None:
+        return None
+    problems.add_text(file, text)
+    lines = re.split(r"\r\n|\n|\r", text)
+    if not re.fullmatch(_MARK, lines[0]):
+        hint = "begin the file with a line '---', then keys as in YAML, then another '---'"
+        problems.add("the file has no front matter", Location(file, 1, 1), hint)
+        return None
+    end = next((i for i, line in enumerate(lines) if i and re.fullmatch(_MARK, line)), None)
+    if end is None:
+        hint = "end it with a line '---'"
+        problems.add("the front matter is not closed", Location(file, 1, 1), hint)
+        return None
+    # An empty line stands in for the first mark, so that lines keep their numbers.
+    front = "\n".join(["", *lines[1:end], ""])
+    told = len(problems)
+    root = read_yaml(front.encode(), file, problems)
+    problems.add_text(file, text)
+    if root is None and len(problems) > told:
+        return None
+    if root is None or (isinstance(root, Scalar) and root.value is None):
+        root = MapNode({}, Location(file, 1, 1))
+    if not isinstance(root, MapNode):
+        problems.add("the front matter is not a mapping", root.at, "write 'key: value' lines")
+        return None
+    return _with_body(_without_tables(root, tables, problems), lines, end + 1, problems)
+
+
+def _with_body(root: MapNode, lines: list[str], start: int, problems: Problems) -> MapNode:
+    while start < len(lines) and not lines[start].strip():
+        start += 1
+    body = "\n".join(lines[start:]).rstrip()
+    if not body:
+        return root
+    if "instruction" in root.items:
+        message = "the instruction is given twice: here and as the text below the front matter"
+        problems.add(message, root.key_at("instruction"), "keep one of them")
+    # Prose is full of `${…}` that stands for itself.
+    node = Scalar(body, Location(root.at.file, start + 1, 1), plain=False, literal=True)
+    return with_items(root, {**root.items, "instruction": node})
+
+
+def _without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> MapNode:
+    items: dict[str, Node] = {}
+    keys = dict(root.keys)
+    for key, node in root.items.items():
+        if key not in tables:
+            _add(items, keys, key, node, root.key_at(key), problems)
+        elif isinstance(node, MapNode):
+            for name, value in node.items.items():
+                _add(items, keys, name, value, node.key_at(name), problems)
+        else:
+            hint = "it has to be a mapping with 'name' and 'description'"
+            problems.add(f"{key!r} is not a mapping", root.key_at(key), hint)
+    used = {key: node for key, node in items.items() if key not in _UNUSED}
+    return MapNode(used, root.at, keys)
+
+
+def _add(
+    items: dict[str, Node],
+    keys: dict[str, Location],
+    key: str,
+    node: Node,
+    at: Location,
+    problems: Problems,
+) -> None:
+    if key in items:
+        message = f"the key {key!r} stands twice: first on line {keys[key].line}"
+        problems.add(message, at, "keep one of them")
+        return
+    items[key] = node
+    keys[key] = at

@@ -1,0 +1,108 @@
+"""One document as a checked tree: YAML or Markdown, its agents and includes read along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.structure import Shape, normalise
+from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+
+MARKDOWN = ".md"
+SUFFIXES = (".yaml", ".yml", MARKDOWN)
+
+
+class Document(NamedTuple):
+    """A document that was read.
+
+    Attributes:
+        file: The file as origins call it.
+        path: The file, absolute.
+        tree: What it holds, in normalised form; agents by name, includes in place.
+        others: The files it took in, agents and includes, as origins call them.
+    """
+
+    file: str
+    path: Path
+    tree: MapNode
+    others: dict[str, Path]
+
+
+class Reader:
+    """Reads the documents that belong together, and collects what is wrong with all of them.
+
+    Args:
+        problems: Gets everything that is wrong, and knows the texts.
+        project: The folder of a trusted project, whose agents can be named.
+    """
+
+    def __init__(self, problems: Problems, project: Path | None = None) -> None:
+        self.problems = problems
+        self.project = project
+
+    def read(self, file: str, path: Path, shape: Shape) -> Document:
+        """
+        Raises:
+            ConfigError: The file cannot be read; all else becomes a problem.
+        """
+        data = read_bytes(path, file, shape.what)
+        published = path.suffix == MARKDOWN
+        root: Node | None
+        if published:
+            from amplifier_app.plan.markdown import read_markdown
+
+            root = read_markdown(data, file, shape.tables, self.problems)
+            shape = shape._replace(lenient=True)
+        else:
+            root = read_yaml(data, file, self.problems)
+        others: dict[str, Path] = {}
+        if isinstance(root, MapNode):
+            if "agents" in root.items and "agents" in shape.keys:
+                root = self._with_agents(root, file, path, published, others)
+            root = self._with_includes(root, file, path, published, others)
+        return Document(file, path, normalise(root, file, self.problems, shape), others)
+
+    def _with_agents(
+        self, root: MapNode, file: str, path: Path, published: bool, others: dict[str, Path]
+    ) -> MapNode:
+        from amplifier_app.plan.agents import AgentList
+
+        agents = AgentList(self, file, path, published=published)
+        expanded = agents.expand(root.items["agents"])
+        others |= agents.read
+        return with_items(root, {**root.items, "agents": expanded})
+
+    def _with_includes(
+        self, root: MapNode, file: str, path: Path, published: bool, others: dict[str, Path]
+    ) -> MapNode:
+        """The document with its own instruction and those of its inline agents filled in."""
+        agents = root.items.get("agents")
+        inline = agents.items if isinstance(agents, MapNode) else {}
+        if not any(_instruction(node, file) for node in (root, *inline.values())):
+            return root
+        from amplifier_app.plan.includes import Includer
+
+        includer = Includer(file, path, self.problems, published=published)
+
+        def filled(node: Node) -> Node:
+            text = _instruction(node, file)
+            if text is None or not isinstance(node, MapNode):
+                return node
+            return with_items(node, {**node.items, "instruction": includer.fill(text)})
+
+        if isinstance(agents, MapNode):
+            own = with_items(agents, {name: filled(node) for name, node in inline.items()})
+            root = with_items(root, {**root.items, "agents": own})
+        changed = filled(root)
+        others |= includer.read
+        return changed if isinstance(changed, MapNode) else root
+
+
+def _instruction(node: Node, file: str) -> Scalar | None:
+    """The instruction of a document or an agent, if it stands in `file` and may include any."""
+    found = node.items.get("instruction") if isinstance(node, MapNode) else None
+    if not isinstance(found, Scalar) or found.at.file != file:
+        return None
+    return found if "@" in (text_of(found) or "") else None

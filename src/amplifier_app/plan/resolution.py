@@ -1,0 +1,192 @@
+"""A merged plan in an environment: overrides, conditions, variables, sources of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan import overrides
+from amplifier_app.plan.conditions import Dropped, apply_conditions
+from amplifier_app.plan.documents import MergedPlan
+from amplifier_app.plan.interpolation import interpolate
+from amplifier_app.plan.merge import entry_keys
+from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.paths import find, with_value
+from amplifier_app.plan.problems import Problems, suggest
+from amplifier_app.plan.scopes import Override
+from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, check_complete, normalise
+from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+
+
+class Unset(NamedTuple):
+    """A variable that a plan names and that is not set.
+
+    Attributes:
+        name: Its name.
+        at: Where it is named.
+    """
+
+    name: str
+    at: Location
+
+
+class Resolution(NamedTuple):
+    """What a plan comes to.
+
+    Attributes:
+        tree: The plan with everything filled in.
+        dropped: The providers that conditions left out.
+        sources: Where settings say that modules come from.
+        unset: Variables that are not set, if these are no problem.
+        notes: Sentences on agents, for a person.
+    """
+
+    tree: MapNode
+    dropped: tuple[Dropped, ...]
+    sources: Mapping[str, Override]
+    unset: tuple[Unset, ...]
+    notes: tuple[str, ...]
+
+
+def resolve(
+    merged: MergedPlan,
+    chosen: overrides.Overrides,
+    environ: Mapping[str, str],
+    *,
+    keep_unset: bool = False,
+) -> Resolution:
+    """The plan with overrides, conditions and variables applied, and absolute sources.
+
+    Raises:
+        PlanError: Overrides that name what is not there, unset variables, bad sources.
+    """
+    problems = Problems(merged.texts)
+    tree = merged.document
+    if chosen.sets:
+        changed = overrides.apply_sets(tree, chosen.sets, problems)
+        problems.raise_if_any()
+        tree = normalise(changed, "--set", problems)
+        check_complete(tree, problems)
+        problems.raise_if_any()
+    tree, dropped = _with_providers(tree, chosen, environ)
+    tree, notes = _with_agents(tree, environ)
+    resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
+    assert isinstance(resolved, MapNode)
+    resolved = _with_absolute_sources(merged, resolved, problems)
+    written = interpolate(
+        MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
+    )
+    sources = _source_overrides(merged, written, problems)
+    problems.raise_if_any()
+    unset = (*_unset_in(resolved), *_unset_in(written)) if keep_unset else ()
+    return Resolution(resolved, tuple(dropped), sources, unset, tuple(notes))
+
+
+def _with_providers(
+    tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str]
+) -> tuple[MapNode, list[Dropped]]:
+    providers = entries_of(tree, "providers")
+    key = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
+    kept, dropped = apply_conditions(providers, environ, key)
+    tree, kept = overrides.prefer(tree, kept, key)
+    if chosen.model:
+        kept = overrides.with_model(tree, kept, key, chosen.model)
+    return _with_entries(tree, kept), dropped
+
+
+def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
+    section = tree.items.get("providers")
+    if section is None:
+        return tree
+    return with_items(tree, {**tree.items, "providers": ListNode(kept, section.at)})
+
+
+def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, list[str]]:
+    """The plan with the conditions of its agents applied, and what there is to say of them."""
+    agents = tree.items.get("agents")
+    if not isinstance(agents, MapNode):
+        return tree, []
+    present = sorted({key for section in ENTRY_SECTIONS for key in entry_keys(tree, section)})
+    notes: list[str] = []
+    changed: dict[str, Node] = {}
+    for name, agent in agents.items.items():
+        assert isinstance(agent, MapNode)
+        kept, dropped = apply_conditions(entries_of(agent, "providers"), environ, None)
+        changed[name] = _with_entries(agent, kept)
+        notes += [f"agent {name}: {one.key} is left out: {one.reason}" for one in dropped]
+        exclude = agent.items.get("exclude")
+        for node in exclude.items if isinstance(exclude, ListNode) else ():
+            # An agent meets plans of all kinds: one without what it excludes is fine.
+            if (text := text_of(node)) is not None and text not in present:
+                hint = suggest(text, present)
+                notes.append(
+                    f"{node.at}: agent {name} excludes {text!r}, which is not there; {hint}"
+                )
+    return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
+
+
+def _with_absolute_sources(merged: MergedPlan, tree: MapNode, problems: Problems) -> MapNode:
+    """The tree with every source checked, and paths starting from the file that names them."""
+    for path in _module_paths(tree):
+        module = find(tree, path)
+        source = module.items.get("source") if isinstance(module, MapNode) else None
+        if not isinstance(source, Scalar):
+            continue
+        text = _absolute(merged, source, problems)
+        if text is not None and text != source.value:
+            tree = with_value(tree, (*path, "source"), source._replace(value=text))
+    return tree
+
+
+def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> dict[str, Override]:
+    found: dict[str, Override] = {}
+    for module, source in sources.items.items() if isinstance(sources, MapNode) else ():
+        text = _absolute(merged, source, problems) if isinstance(source, Scalar) else None
+        if text is not None:
+            found[module] = Override(text, source.at)
+    return found
+
+
+def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | None:
+    """The source with its path starting from the file that names it; None if it is wrong."""
+    if source.unset or problems.any_at(source.at):
+        return None
+    folder = merged.folders.get(source.at.file) or Path.cwd()
+    try:
+        return parse_source(str(source.value), folder).text
+    except SourceSyntaxError as error:
+        problems.add(error.message, source.at, error.hint)
+        return None
+
+
+def _unset_in(node: Node) -> Iterator[Unset]:
+    if isinstance(node, Scalar):
+        for name in node.unset:
+            yield Unset(name, node.at)
+        return
+    for value in node.items.values() if isinstance(node, MapNode) else node.items:
+        yield from _unset_in(value)
+
+
+def _module_paths(tree: MapNode) -> Iterator[tuple[str, ...]]:
+    """The addresses of all modules, those of agents included."""
+    agents = tree.items.get("agents")
+    documents: dict[tuple[str, ...], MapNode] = {(): tree}
+    for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
+        if isinstance(agent, MapNode):
+            documents[("agents", name)] = agent
+    for prefix, document in documents.items():
+        session = document.items.get("session")
+        parts = session.items if isinstance(session, MapNode) else {}
+        yield from ((*prefix, "session", part) for part in PARTS if part in parts)
+        for section in ENTRY_SECTIONS:
+            for index in range(len(entries_of(document, section))):
+                yield (*prefix, section, str(index))
+
+
+def entries_of(document: MapNode, section: str) -> list[Node]:
+    """The entries of a section."""
+    node = document.items.get(section)
+    return list(node.items) if isinstance(node, ListNode) else []
