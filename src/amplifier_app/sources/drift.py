@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from amplifier_app.sources.dependencies import distributions
-from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.errors import DriftError
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.spec import GitSource, Source
 
@@ -24,15 +24,9 @@ class ModuleLock(Protocol):
         ...
 
 
-def entry_of(lock: ModuleLock, module_id: str) -> LockEntry:
-    """
-    Raises:
-        SourceError: The lock does not know the module.
-    """
-    entry = lock.entry(module_id)
-    if entry is None:
-        raise SourceError("the lock does not know this module", hint=_UPDATE)
-    return entry
+def unknown() -> DriftError:
+    """What to say of a module that the lock does not have."""
+    return DriftError("the lock does not know this module", hint=_UPDATE)
 
 
 def check_source(entry: LockEntry, kind: str, source: Source) -> None:
@@ -41,7 +35,7 @@ def check_source(entry: LockEntry, kind: str, source: Source) -> None:
     What its text says of where it comes from is not looked at: what comes is.
 
     Raises:
-        SourceError: It is of another kind than the locked one, or of another commit.
+        DriftError: It is of another kind than the locked one, or of another commit.
     """
     _same("kind of source", entry.kind, kind)
     if isinstance(source, GitSource) and source.is_commit:
@@ -52,7 +46,7 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
     """Whether what was found is what the lock says.
 
     Raises:
-        SourceError: It is not; the message says what differs.
+        DriftError: It is not; the message says what differs.
     """
     _same("kind of source", entry.kind, found.kind)
     if entry.distribution is not None:
@@ -74,7 +68,7 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
 
 def _same(what: str, locked: str | None, found: str | None) -> None:
     if locked != found:
-        raise SourceError(
+        raise DriftError(
             f"its {what} is not what the lock says: locked is {locked or 'none'}, "
             f"found is {found or 'none'}",
             hint=_UPDATE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amplifier_app.errors import ModuleError
 from amplifier_core.module_sources import ModuleLoadError
 
@@ -12,3 +14,20 @@ class SourceError(ModuleError, ModuleLoadError):
     Not the kernel's `ModuleNotFoundError`: on that one the loader would look for an
     installed module of the same name, and quietly run another one than the plan says.
     """
+
+
+class DriftError(SourceError):
+    """A module is not what its lock says."""
+
+
+class SourceErrors(SourceError):
+    """Several sources that cannot be had.
+
+    Attributes:
+        failures: Each of them.
+    """
+
+    def __init__(self, failures: Sequence[SourceError]) -> None:
+        listed = "\n".join(map(str, failures))
+        super().__init__(f"{len(failures)} modules cannot be had:\n{listed}")
+        self.failures = tuple(failures)

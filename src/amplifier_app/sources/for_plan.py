@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.errors import Location
+from amplifier_app.offline import is_offline
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def resolver_for(
     *,
     cache: Path | None = None,
     lock: ModuleLock | None = None,
-    offline: bool = False,
+    partial: bool = False,
+    offline: bool | None = None,
     renew: bool = False,
 ) -> AppModuleSourceResolver:
     """A resolver that looks where the plan's project and settings say, and names its lines.
@@ -27,7 +29,8 @@ def resolver_for(
         plan: Whose modules are resolved; its project is trusted.
         cache: The folder of what was fetched, `paths.cache_dir()` by default.
         lock: What modules are locked to; with one, nothing else is given.
-        offline: Whether nothing but the cache may be used.
+        partial: Whether modules that the lock does not know are looked up as without it.
+        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
         renew: Whether newer versions of packages are looked for.
     """
     return AppModuleSourceResolver(
@@ -37,7 +40,8 @@ def resolver_for(
         overrides=plan.sources,
         origin=lambda module_id, source: _origin(plan, module_id, source),
         lock=lock,
-        offline=offline,
+        partial=partial,
+        offline=is_offline() if offline is None else offline,
         renew=renew,
     )
 

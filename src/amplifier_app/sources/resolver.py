@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_app.errors import Location
 from amplifier_app.sources import installed
-from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.places import Candidate, Override, Places, variable_of
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_core.module_sources import ModuleNotFoundError
@@ -41,6 +41,7 @@ class AppModuleSourceResolver:
         overrides: Module id → the source that settings name.
         origin: Where a module with this source stands in the plan, for messages.
         lock: What modules are locked to; with one, nothing else is given.
+        partial: Whether modules that the lock does not know are looked up as without it.
         offline: Whether nothing but the cache may be used.
         renew: Whether newer versions of packages are looked for.
 
@@ -58,6 +59,7 @@ class AppModuleSourceResolver:
         overrides: Mapping[str, Override] | None = None,
         origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
         lock: ModuleLock | None = None,
+        partial: bool = False,
         offline: bool = False,
         renew: bool = False,
     ) -> None:
@@ -66,6 +68,7 @@ class AppModuleSourceResolver:
         )
         self.offline = offline
         self._lock = lock
+        self._partial = partial
         self._fetching = (folder, cache)
         self._renew = renew
         self._resolved: dict[tuple[str, str | None], ResolvedSource] = {}
@@ -132,8 +135,7 @@ class AppModuleSourceResolver:
         if len(failures) == 1:
             raise failures[0]
         if failures:
-            listed = "\n".join(map(str, failures))
-            raise SourceError(f"{len(failures)} modules cannot be had:\n{listed}")
+            raise SourceErrors(failures)
         await self._let_agree(found)
 
     async def _let_agree(self, found: dict[tuple[str, str | None], ResolvedSource]) -> None:
@@ -145,7 +147,7 @@ class AppModuleSourceResolver:
         named = {self._named(*key): source for key, source in found.items()}
 
         def run(stop: threading.Event) -> None:
-            locked = self._lock is not None
+            locked = self._lock is not None and not self._partial
             agree(named, self._fetcher.dependencies, locked=locked, stop=stop)
 
         await _in_thread(run)
@@ -161,7 +163,9 @@ class AppModuleSourceResolver:
                 f"{module_id}: {failure}", location=self._places.origin(module_id, hint)
             )
         location = failure.location or self._places.origin(module_id, hint)
-        return SourceError(f"{module_id}: {failure.message}", hint=failure.hint, location=location)
+        return type(failure)(
+            f"{module_id}: {failure.message}", hint=failure.hint, location=location
+        )
 
     @cached_property
     def _fetcher(self) -> Fetcher:
@@ -205,7 +209,9 @@ class AppModuleSourceResolver:
         if self._lock is not None:
             from amplifier_app.sources import drift
 
-            locked = drift.entry_of(self._lock, module_id)
+            locked = self._lock.entry(module_id)
+            if locked is None and not self._partial:
+                raise drift.unknown()
         if chosen.source is not None:
             return self._fetcher.fetch(module_id, chosen.source, locked=locked, stop=stop)
         found = ResolvedSource(
@@ -236,8 +242,8 @@ def _told_where(error: SourceError, module_id: str, chosen: Candidate) -> Source
     """The error with where the source was named, if that is not the plan."""
     if chosen.place == "environment":
         message = f"{variable_of(module_id)}: {error.message}"
-        return SourceError(message, hint=error.hint)
-    return SourceError(error.message, hint=error.hint, location=chosen.at)
+        return type(error)(message, hint=error.hint)
+    return type(error)(error.message, hint=error.hint, location=chosen.at)
 
 
 def _hint(module_id: str, source_hint: Any, profile_hint: Any) -> str | None:

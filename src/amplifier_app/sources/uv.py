@@ -114,6 +114,11 @@ class Uv:
             lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
             reason = "\n".join(lines[-_SHOWN_LINES:])
             hint = None
+            if self._offline and "network was disabled" in done.stderr:
+                raise SourceError(
+                    f"{what} is not in the cache, and offline nothing is fetched",
+                    hint="run once without --offline",
+                )
             if "No solution found" in done.stderr:
                 hint = "requirements have to agree with the environment Amplifier runs in"
             raise SourceError(f"{what} cannot be installed:\n{reason}", hint=hint)
