@@ -1,0 +1,29 @@
+"""Settings of hooks-status."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MODULE_ID = "hooks-status"
+
+
+class StatusConfig(BaseModel):
+    """Settings of hooks-status.
+
+    Attributes:
+        time: Tell date, time and time zone.
+        directory: Tell the working directory and the system.
+        git: Tell the branch and what is changed, inside a repository.
+        max_files: Changed files that are named; the others are counted.
+        git_timeout: Seconds git may take; after that its part is left out.
+        priority: Place among the hooks of a request.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    time: bool = True
+    directory: bool = True
+    git: bool = True
+    max_files: int = Field(default=20, ge=0)
+    git_timeout: float = Field(default=2, gt=0)
+    priority: int = 50

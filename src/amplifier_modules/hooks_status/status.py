@@ -1,0 +1,85 @@
+"""The hook: what it adds to a request, and how that reads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from typing import Any
+
+from amplifier_core.models import HookResult
+from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
+from amplifier_modules.hooks_status.repository import GitState, git_state
+
+
+class StatusHook:
+    """Adds the status to each request; it is told anew each time and never stored."""
+
+    def __init__(self, coordinator: Any, config: StatusConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+
+    async def on_request(self, event: str, data: dict[str, Any]) -> HookResult:
+        """Handler of `provider:request`."""
+        lines = [line async for line in self._lines()]
+        if not lines:
+            return HookResult()
+        text = "\n".join([f'<system-reminder source="{MODULE_ID}">', *lines, "</system-reminder>"])
+        return HookResult(
+            action="inject_context",
+            context_injection=text,
+            context_injection_role="user",
+            ephemeral=True,
+            append_to_last_tool_result=True,
+            suppress_output=True,
+        )
+
+    async def _lines(self) -> AsyncIterator[str]:
+        config = self._config
+        folder = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        if config.time:
+            yield f"Time: {datetime.now().astimezone():%A %Y-%m-%d %H:%M %Z (UTC%z)}"
+        if config.directory:
+            yield f"Working directory: {_one_line(folder)}"
+            yield f"System: {platform.system()} {platform.release()} ({platform.machine()})"
+        if config.git:
+            state = await git_state(folder, config.git_timeout)
+            if state is not None:
+                for line in git_lines(state, config.max_files):
+                    yield line
+
+
+def git_lines(state: GitState, most: int) -> Iterator[str]:
+    """The state of a repository in words.
+
+    Args:
+        state: The state.
+        most: Changed files that are named.
+    """
+    commit = f"at {state.commit[:12]}" if state.commit else "without a commit yet"
+    where = f"on branch {_one_line(state.branch)}" if state.branch else "on no branch"
+    line = f"Git: {where}, {commit}"
+    if state.upstream:
+        apart = [f"{count} {word}" for count, word in _apart(state) if count]
+        line += f", {' and '.join(apart) or 'level with'} {_one_line(state.upstream)}"
+    yield line
+    if not state.changes:
+        yield "Git: nothing is changed"
+        return
+    yield f"Git: {len(state.changes)} changed:"
+    for change in state.changes[:most]:
+        yield f"  {_one_line(change)}"
+    rest = len(state.changes) - most
+    if rest > 0:
+        yield f"  … and {rest} more"
+
+
+def _apart(state: GitState) -> tuple[tuple[int, str], ...]:
+    return (state.ahead, "ahead of"), (state.behind, "behind")
+
+
+def _one_line(text: str) -> str:
+    """A name that cannot pass for another line of the status, or end it."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return shown.replace("</", "<\\/")
