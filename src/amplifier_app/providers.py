@@ -183,7 +183,7 @@ async def mounted(
     """
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.loader import ModuleLoader
-    from amplifier_core.utils.logs import warnings_logged
+    from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 
     coordinator = ModuleCoordinator(display_system=Display(renderer or Renderer()))
     coordinator.loader = ModuleLoader(coordinator)
@@ -198,35 +198,22 @@ async def mounted(
     for event, handler in (renderer or Renderer()).handlers().items():
         coordinator.hooks.register(event, handler, name="app-renderer")
     await coordinator.mount("module-source-resolver", sources)
+    spec = ModuleSpec("provider", provider.module, provider.source, provider.config)
     try:
-        mount = await coordinator.loader.load(
-            provider.module, provider.config, source_hint=provider.source
-        )
-        with warnings_logged() as said:
-            try:
-                result = await mount(coordinator)
-            except ValueError as error:
-                raise ConfigError(f"{provider.module} cannot be mounted: {error}") from error
-        yield await _instance(provider, result, coordinator, said)
+        try:
+            await mount_module(spec, coordinator)
+        except NothingMountedError as error:
+            reason = str(error)
+            message = reason if provider.module in reason else f"{provider.module}: {reason}"
+            raise NotMounted(message, hint="Set it up with: amplifier init") from error
+        except ValueError as error:
+            raise ConfigError(f"{provider.module} cannot be mounted: {error}") from error
+        yield next(iter(coordinator.get("providers").values()))
     finally:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLEANUP_SECONDS):
                 await coordinator.cleanup()
         coordinator.loader.cleanup()
-
-
-async def _instance(provider: Provider, result: Any, coordinator: Any, said: list[str]) -> Any:
-    """What the mount function mounted, or returned to be mounted; what it returned else is a
-    cleanup."""
-    there: dict[str, Any] = coordinator.get("providers")
-    if not there and hasattr(result, "complete"):
-        return result
-    coordinator.register_cleanup(result)
-    if there:
-        return next(iter(there.values()))
-    reason = "; ".join(said) or "its mount function mounted nothing"
-    message = reason if provider.module in reason else f"{provider.module}: {reason}"
-    raise NotMounted(message, hint="Set it up with: amplifier init")
 
 
 class Described(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_app.render.sanitize import for_terminal, one_line
@@ -39,9 +40,18 @@ Line = list[Span]
 
 def print_report(report: Report) -> None:
     """Write the report to stdout: with colours on a terminal, as plain text in a pipe."""
+    print_lines(lambda width: report_lines(report, width=width))
+
+
+def print_lines(lines_of: Callable[[int], list[Line]]) -> None:
+    """Write lines to stdout: with colours on a terminal, as plain text in a pipe.
+
+    Args:
+        lines_of: Makes the lines for so many columns.
+    """
     if not sys.stdout.isatty():
         # Not wrapped: whoever reads it searches for lines.
-        for line in report_lines(report, width=sys.maxsize):
+        for line in lines_of(sys.maxsize):
             print("".join(span.text for span in line).rstrip())
         return
     from rich.console import Console
@@ -49,7 +59,7 @@ def print_report(report: Report) -> None:
 
     # Texts of a module are `Text`, never markup: a bracket in them is a bracket.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in report_lines(report, width=min(console.width, 120)):
+    for line in lines_of(min(console.width, 120)):
         text = Text()
         for span in line:
             text.append(span.text, style=_COLOURS.get(span.style, ""))
@@ -63,15 +73,22 @@ def report_lines(report: Report, *, width: int) -> list[Line]:
     """
     kind = report.kind or "module"
     lines: list[Line] = [[Span(f"{kind}: {one_line(report.subject, 1000)}", "bold")], []]
-    name_width = max((len(one_line(check.name)) for check in report.checks), default=0)
-    beside = width - (_MARK_WIDTH + name_width + 2) >= _ENOUGH_ROOM
-    for check in report.checks:
-        lines += _check_lines(check, name_width if beside else None, width)
+    lines += lines_of_checks(report.checks, width)
     if report.output and not report.passed:
         lines += [[], [Span("The end of what it wrote:", "dim")]]
         for text in for_terminal(report.output).splitlines():
             lines.append([Span(f"  {text}", "dim")])
     return [*lines, [], _verdict(report)]
+
+
+def lines_of_checks(checks: Sequence[Check], width: int) -> list[Line]:
+    """What was looked at: how each thing is, what was found, and how to mend it."""
+    name_width = max((len(one_line(check.name)) for check in checks), default=0)
+    beside = width - (_MARK_WIDTH + name_width + 2) >= _ENOUGH_ROOM
+    lines: list[Line] = []
+    for check in checks:
+        lines += _check_lines(check, name_width if beside else None, width)
+    return lines
 
 
 def _check_lines(check: Check, name_width: int | None, width: int) -> list[Line]:

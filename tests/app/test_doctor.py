@@ -1,0 +1,273 @@
+"""`amplifier doctor` as a real process: what is wrong is found, told with the mend, and left as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from amplifier_app.keys import KeyStore
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import ScriptedLLM
+
+KEY = "sk-secret-0123456789abcdef"
+
+
+class Diagnosis(NamedTuple):
+    done: Finished
+    checks: list[dict[str, Any]]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [check for check in self.checks if check["name"] == name]
+
+    def state(self, name: str) -> str:
+        """The worst state of the checks of this name."""
+        states = [check["state"] for check in self.of(name)]
+        return max(states, key=["ok", "warn", "fail"].index)
+
+    def text(self, name: str) -> str:
+        return "\n".join(f"{check['message']} → {check['mend']}" for check in self.of(name))
+
+
+def diagnosed(
+    *options: str, env: Mapping[str, str | None] | None = None, cwd: Path | None = None
+) -> Diagnosis:
+    done = run_amplifier("doctor", "--output", "json", *options, env=env, cwd=cwd)
+    assert KEY not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    checks = told["checks"]
+    failed = [check for check in checks if check["state"] == "fail"]
+    assert told["ok"] == (not failed)
+    assert done.code == (78 if failed else 0)
+    for check in checks:
+        assert set(check) == {"name", "state", "message", "mend"}
+        assert check["state"] == "ok" or check["mend"], check
+    return Diagnosis(done, checks)
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["AMPLIFIER_HOME"])
+
+
+@pytest.fixture
+def path_without_git(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+def test_a_sound_machine_ends_with_0_and_is_left_as_it_was(home: Path, tmp_path: Path) -> None:
+    shutil.rmtree(home)
+    found = diagnosed(cwd=tmp_path, env={"LC_ALL": "C.UTF-8"})
+    assert found.done.code == 0
+    assert not home.exists()
+    for name in ("python", "amplifier", "git", "uv", "encoding", "home", "keys", "cache"):
+        assert found.state(name) == "ok", found.of(name)
+    for name in ("sessions", "project", "settings", "profiles", "default"):
+        assert found.state(name) == "ok", found.of(name)
+    assert "amplifier init" in found.text("providers")
+
+
+def test_each_line_has_its_state_and_the_mend_below(home: Path) -> None:
+    (home / "settings.yaml").write_text("sessoin: {}\n")
+    done = run_amplifier("doctor")
+    assert (done.code, done.stderr) == (78, "")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("ok    python ") for line in lines)
+    (at,) = (number for number, line in enumerate(lines) if line.startswith("FAIL  settings"))
+    assert f"{home / 'settings.yaml'}:1:1" in lines[at]
+    assert "'session'" in lines[at]
+    assert any(line.strip().startswith("→ correct it") for line in lines[at:])
+    assert lines[-1].startswith("1 failed, ")
+
+
+def test_without_git_it_warns_and_goes_on(path_without_git: Path) -> None:
+    found = diagnosed(env={"PATH": str(path_without_git)})
+    assert found.done.code == 0
+    assert found.state("git") == "warn"
+    assert "install git" in found.text("git")
+
+
+def test_an_old_git_is_told(path_without_git: Path) -> None:
+    git = path_without_git / "git"
+    git.write_text("#!/bin/sh\necho git version 2.17.1\n")
+    git.chmod(0o755)
+    found = diagnosed(env={"PATH": f"{path_without_git}:{os.environ['PATH']}"})
+    assert found.state("git") == "warn"
+    assert "2.17.1" in found.text("git")
+
+
+def test_an_encoding_that_is_not_utf_8_is_told() -> None:
+    env = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    found = diagnosed(env={**env, "PYTHONIOENCODING": None})
+    assert found.state("encoding") == "warn"
+    assert "LC_ALL" in found.text("encoding")
+
+
+def test_proxies_are_shown_without_their_passwords() -> None:
+    login = f"http://user:{KEY}@127.0.0.1:3128"
+    env = {"HTTPS_PROXY": login, "http_proxy": f"user:{KEY}@127.0.0.1:3128", "NO_PROXY": "a,b"}
+    found = diagnosed(env={**env, "SSL_CERT_FILE": "/not/there.pem"})
+    text = found.text("proxies")
+    assert "HTTPS_PROXY=http://***@127.0.0.1:3128" in text
+    assert "HTTP_PROXY=***@127.0.0.1:3128" in text
+    assert "NO_PROXY=a,b" in text
+    assert found.state("certificates") == "fail"
+
+
+# -- what is kept ----------------------------------------------------------------------------
+
+
+def test_keys_are_told_with_their_places_and_never_shown() -> None:
+    KeyStore().store("OPENAI_API_KEY", KEY)
+    found = diagnosed()
+    assert "OPENAI_API_KEY in " in found.text("keys")
+    assert found.state("keys") == "ok"
+    assert "OPENAI_API_KEY is stored in the file" in found.text("openai")
+
+
+def test_keys_that_others_can_read_fail_with_the_mend() -> None:
+    store = KeyStore()
+    store.store("OPENAI_API_KEY", KEY)
+    store.file.chmod(0o644)
+    store.folder.chmod(0o755)
+    found = diagnosed()
+    assert found.state("keys") == "fail"
+    assert f"chmod 600 '{store.file}'" in found.text("keys")
+    assert f"chmod 700 '{store.folder}'" in found.text("keys")
+    assert store.file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_damaged_file_of_keys_fails_and_is_left_as_it_is() -> None:
+    store = KeyStore()
+    store.store("OPENAI_API_KEY", KEY)
+    store.file.write_text(store.file.read_text()[:-4])
+    before = store.file.read_bytes()
+    found = diagnosed()
+    assert found.state("keys") == "fail"
+    assert "damaged" in found.text("keys")
+    assert store.file.read_bytes() == before
+
+
+def test_a_variable_in_front_of_a_stored_key_is_told() -> None:
+    KeyStore().store("OPENAI_API_KEY", KEY)
+    found = diagnosed(env={"OPENAI_API_KEY": KEY + "x"})
+    assert found.state("keys") == "warn"
+    assert "unset OPENAI_API_KEY" in found.text("keys")
+
+
+@pytest.mark.parametrize("value", [f'"{KEY}"', f"{KEY} {KEY}"])
+def test_a_variable_that_holds_no_key_is_told(value: str) -> None:
+    found = diagnosed(env={"ANTHROPIC_API_KEY": value})
+    assert found.state("anthropic") == "warn"
+    assert "set ANTHROPIC_API_KEY again" in found.text("anthropic")
+
+
+def test_a_key_that_cannot_be_sent_fails_and_is_not_shown() -> None:
+    found = diagnosed(env={"ANTHROPIC_API_KEY": f"{KEY}\n{KEY}"})
+    assert found.state("anthropic") == "fail"
+
+
+def test_a_keyring_that_is_gone_fails(home: Path) -> None:
+    folder = home / "keys"
+    folder.mkdir(mode=0o700)
+    entries = {"version": 1, "keys": {"OPENAI_API_KEY": {"where": "keyring"}}}
+    (folder / "keys.json").write_text(json.dumps(entries))
+    (folder / "keys.json").chmod(0o600)
+    found = diagnosed()
+    assert found.state("keyring") == "fail"
+    assert "no keyring" in found.text("keyring")
+
+
+def test_a_home_that_is_no_folder_fails(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    found = diagnosed(env={"AMPLIFIER_HOME": str(file)})
+    assert found.state("home") == "fail"
+    assert str(file) in found.text("home")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write it")
+def test_a_home_that_cannot_be_written_fails(home: Path) -> None:
+    home.chmod(0o500)
+    try:
+        found = diagnosed()
+    finally:
+        home.chmod(0o700)
+    assert found.state("home") == "fail"
+
+
+def test_sessions_behind_a_link_fail_and_open_ones_are_told(home: Path, tmp_path: Path) -> None:
+    (home / "sessions").mkdir()
+    (home / "sessions").chmod(0o755)
+    found = diagnosed()
+    assert found.state("sessions") == "warn"
+    assert "chmod 700" in found.text("sessions")
+    (home / "sessions").rmdir()
+    (home / "sessions").symlink_to(tmp_path)
+    assert diagnosed().state("sessions") == "fail"
+
+
+def test_saved_sessions_and_the_cache_are_counted(home: Path) -> None:
+    done = run_amplifier("run", "--profile", "mock", "hi")
+    assert done.code == 0, done.stderr
+    (home / "cache").mkdir(exist_ok=True)
+    (home / "cache" / "model").write_bytes(b"x" * 3_000_000)
+    found = diagnosed()
+    assert ", 1 saved, " in found.text("sessions")
+    assert ", 3 MB" in found.text("cache")
+
+
+# -- what is written -------------------------------------------------------------------------
+
+
+def test_a_broken_profile_fails_and_one_that_needs_a_variable_warns(home: Path) -> None:
+    (home / "profiles").mkdir()
+    (home / "profiles" / "broken.yaml").write_text("session: [\n")
+    text = "extends: minimal\ninstruction: ${NOT_SET_HERE}\n"
+    (home / "profiles" / "needy.yaml").write_text(text)
+    found = diagnosed()
+    states = {check["message"].partition(":")[0]: check["state"] for check in found.of("profiles")}
+    assert states["broken"] == "fail"
+    assert states["needy"] == "warn"
+    assert found.state("default") == "ok"
+
+
+def test_a_project_that_is_not_trusted_is_told_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".amplifier").mkdir()
+    (tmp_path / ".amplifier" / "settings.yaml").write_text("profile: nowhere\n")
+    found = diagnosed(cwd=tmp_path)
+    assert found.done.code == 0
+    assert found.state("project") == "warn"
+    assert "amplifier trust" in found.text("project")
+    assert found.state("settings") == "ok"
+    assert "nowhere" not in found.done.stdout
+
+
+# -- providers -------------------------------------------------------------------------------
+
+
+def test_nobody_is_asked_unless_it_is_told_to() -> None:
+    with ScriptedLLM.running(["ready"], api_key=KEY) as server:
+        env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.base_url}
+        assert diagnosed(env=env).of("online") == []
+        assert server.requests == []
+        found = diagnosed("--online", env=env)
+        assert len(server.completions) == 1
+    assert found.state("online") == "ok"
+    assert "anthropic answers: " in found.text("online")
+
+
+def test_a_key_that_is_refused_fails_online() -> None:
+    with ScriptedLLM.running([], api_key="another") as server:
+        env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.base_url}
+        found = diagnosed("--online", env=env)
+    assert found.done.code == 78
+    assert found.state("online") == "fail"
