@@ -15,6 +15,7 @@ from amplifier_app.approvals import Approvals, Policy
 from amplifier_app.ending import Invocation
 from amplifier_app.errors import ConfigError, UsageError
 from amplifier_app.logs import show_logs
+from amplifier_app.offline import is_offline
 from amplifier_app.outcome import OK, Ending, Outcome
 from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
@@ -27,6 +28,7 @@ from amplifier_app.turn import TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import TrustedProject
 
 
@@ -37,6 +39,9 @@ class Request(NamedTuple):
         prompt: The prompt argument; None if there is none.
         whole_stdin: Whether stdin is to be read to its end, however long that takes.
         timeout: Seconds the prompt may take.
+        locked: Whether modules have to be what the plan's lock says.
+        lock: The file of that lock; None is the plan's own.
+        offline: Whether nothing may be fetched.
     """
 
     prompt: str | None = None
@@ -55,6 +60,9 @@ class Request(NamedTuple):
     max_turns: int | None = None
     timeout: float | None = None
     approve: Policy | None = None
+    locked: bool = False
+    lock: Path | None = None
+    offline: bool = False
     trust: bool = False
     no_project: bool = False
 
@@ -242,6 +250,7 @@ async def _run(
     logs = show_logs(renderer, verbose=invocation.verbose)
     approvals = _approvals(request, renderer, invocation.stdout)
     assert invocation.report is not None
+    sources = await _sources(request, plan, resume)
     async with open_session(
         plan,
         session_id=request.session,
@@ -250,6 +259,7 @@ async def _run(
         metadata={} if project is None else project.noted(plan),
         approval_system=approvals,
         renderer=renderer,
+        sources=sources,
     ) as session:
         # Off since the start of the process; nothing that exists by now will ever be garbage.
         gc.freeze()
@@ -267,6 +277,24 @@ async def _run(
             invocation.report.turn = session.turn
             if session.is_saved:
                 renderer.notice(f"session {session.id}", "info", "session")
+
+
+async def _sources(
+    request: Request, plan: ResolvedPlan, resume: str | None
+) -> AppModuleSourceResolver | None:
+    """Where modules come from, if that is not simply what the plan says."""
+    if not request.locked and not is_offline(request.offline):
+        return None
+    from amplifier_app.sources.strict import strict_sources
+
+    if request.locked and request.lock is None and _as_saved(request, resume):
+        raise ConfigError(
+            "the plan that was saved with the session has no lock",
+            hint="Name the plan or the profile to go on with, or the lock: --lock FILE",
+        )
+    return await strict_sources(
+        plan, locked=request.locked, lock=request.lock, offline=is_offline(request.offline)
+    )
 
 
 def choose_renderer(request: Request, invocation: Invocation) -> Renderer:

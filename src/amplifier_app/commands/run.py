@@ -78,6 +78,21 @@ def run(
             show_default=False,
         ),
     ] = None,
+    locked: Annotated[
+        bool,
+        typer.Option("--locked", help="Run only what the plan's lock says (amplifier plan lock)."),
+    ] = False,
+    lock: Annotated[
+        Path | None,
+        typer.Option("--lock", metavar="FILE", help="The same with the lock in this file."),
+    ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline",
+            help="Fetch nothing: use no network but the provider's. Also AMPLIFIER_OFFLINE=1.",
+        ),
+    ] = False,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust the project's .amplifier folder for this run.")
     ] = False,
@@ -118,6 +133,9 @@ def run(
         max_turns=max_turns,
         timeout=None if timeout is None else parse_duration(timeout),
         approve=approve,
+        locked=locked or lock is not None,
+        lock=lock,
+        offline=offline,
         trust=trust,
         no_project=no_project,
     )

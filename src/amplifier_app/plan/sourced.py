@@ -6,7 +6,7 @@ that a condition leaves out on this machine is mounted on another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
 from amplifier_app.sources.spec import (
+    ArchiveSource,
     FolderSource,
     SourceSyntaxError,
     parse_source,
@@ -31,32 +32,40 @@ class SourcedModule(NamedTuple):
     Attributes:
         module: Its id.
         source: Its source with paths absolute; None if the plan names none.
-        written: The source as it is written, without passwords: a folder as the file names it.
+        written: The source as it is written, without passwords: a path as the file names it.
         at: Where the source stands, else the module.
-        mounted: Whether a session of the plan mounts it here and now.
+        left_out: Whether a condition leaves it out on this machine.
     """
 
     module: str
     source: str | None
     written: str | None
     at: Location
-    mounted: bool
+    left_out: bool
 
 
 def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
     """The modules of a plan, those of its agents, and those that conditions leave out.
 
     Raises:
-        PlanError: The source of a module that is left out is wrong or names unset variables.
+        PlanError: The source of a module that is left out is wrong; or a source names a variable
+            that is not set.
     """
     tree = plan.tree
-    texts = _texts(plan)
-    found = [_sourced(node, texts, mounted=True) for node in _modules(tree)]
+    problems = Problems()
     agents = tree.items.get("agents")
-    if agents is not None:
-        found += [_sourced(node, texts, mounted=False) for node in _inside(agents)]
-    found += [_sourced(node, texts, mounted=False) for node in _left_out(plan)]
-    return list(dict.fromkeys(found))
+    nodes = [(node, False) for node in (*_modules(tree), *_inside(agents, _modules))]
+    there = {node.at for node, _ in nodes}
+    nodes += [(node, True) for node in _left_out(plan, there, problems)]
+    for node, _ in nodes:
+        source = node.items.get("source")
+        if isinstance(source, Scalar):
+            for name in source.unset:
+                hint = "set it, or give a default"
+                problems.add(f"the variable {name} is not set", source.at, hint)
+    problems.raise_if_any()
+    texts = _texts(plan)
+    return list(dict.fromkeys(_sourced(node, texts, left_out=out) for node, out in nodes))
 
 
 def written_override(plan: ResolvedPlan, module: str) -> str | None:
@@ -73,39 +82,46 @@ def written_value(source: str) -> str:
     return _portable(source, source, secret=False)
 
 
-def _modules(tree: MapNode) -> Iterator[MapNode]:
-    session = tree.items.get("session")
+def _modules(document: MapNode) -> Iterator[MapNode]:
+    session = document.items.get("session")
     if isinstance(session, MapNode):
         for part in PARTS:
             node = session.items.get(part)
             if isinstance(node, MapNode) and "module" in node.items:
                 yield node
     for section in ENTRY_SECTIONS:
-        entries = tree.items.get(section)
-        for entry in entries.items if isinstance(entries, ListNode) else ():
-            if isinstance(entry, MapNode):
-                yield entry
+        yield from _entries(document, section)
 
 
-def _inside(agents: Node) -> Iterator[MapNode]:
-    values = agents.items.values() if isinstance(agents, MapNode) else ()
-    for agent in agents.items if isinstance(agents, ListNode) else values:
+def _providers(document: MapNode) -> Iterator[MapNode]:
+    return _entries(document, "providers")
+
+
+def _entries(document: MapNode, section: str) -> Iterator[MapNode]:
+    entries = document.items.get(section)
+    for entry in entries.items if isinstance(entries, ListNode) else ():
+        if isinstance(entry, MapNode):
+            yield entry
+
+
+def _inside(agents: Node | None, of: Callable[[MapNode], Iterator[MapNode]]) -> Iterator[MapNode]:
+    for agent in agents.items.values() if isinstance(agents, MapNode) else ():
         if isinstance(agent, MapNode):
-            yield from _modules(agent)
+            yield from of(agent)
 
 
-def _left_out(plan: ResolvedPlan) -> Iterator[MapNode]:
-    """The entries that conditions leave out, with their sources resolved like those of others."""
-    dropped = {entry.at for entry in plan.dropped}
+def _left_out(plan: ResolvedPlan, there: set[Location], problems: Problems) -> Iterator[MapNode]:
+    """The providers that conditions leave out, with their sources resolved like those of others."""
     environ = keys.environment() if plan.environ is None else plan.environ
-    problems = Problems()
-    for entry in _modules(plan.merged.document):
-        if entry.at not in dropped:
+    document = plan.merged.document
+    agents = document.items.get("agents")
+    for entry in (*_providers(document), *_inside(agents, _providers)):
+        if entry.at in there:
             continue
         source = entry.items.get("source")
         items = {"module": entry.items["module"]}
-        if isinstance(source, Scalar):
-            filled = interpolate(source, environ, problems)
+        filled = interpolate(source, environ, problems) if isinstance(source, Scalar) else None
+        if isinstance(source, Scalar) and not problems.any_at(source.at):
             folder = plan.merged.folders.get(source.at.file) or Path.cwd()
             try:
                 text = parse_source(text_of(filled) or "", folder).text
@@ -113,16 +129,15 @@ def _left_out(plan: ResolvedPlan) -> Iterator[MapNode]:
             except SourceSyntaxError as error:
                 problems.add(error.message, source.at, error.hint)
         yield MapNode(items, entry.at)
-    problems.raise_if_any()
 
 
-def _sourced(node: MapNode, texts: dict[Location, str], *, mounted: bool) -> SourcedModule:
+def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> SourcedModule:
     module = text_of(node.items["module"]) or ""
     source = node.items.get("source")
     if not isinstance(source, Scalar) or not isinstance(source.value, str):
-        return SourcedModule(module, None, None, node.at, mounted)
+        return SourcedModule(module, None, None, node.at, left_out)
     written = _portable(source.value, texts.get(source.at), source.secret)
-    return SourcedModule(module, source.value, written, source.at, mounted)
+    return SourcedModule(module, source.value, written, source.at, left_out)
 
 
 def _texts(plan: ResolvedPlan) -> dict[Location, str]:
@@ -150,5 +165,8 @@ def _portable(source: str, raw: str | None, secret: bool) -> str:
     that the plan does not name itself."""
     if raw is None:
         return without_password(source)
-    folder = isinstance(parse_source(source, Path("/")), FolderSource)
-    return without_password(raw if folder or secret else source)
+    parsed = parse_source(source, Path("/"))
+    is_path = isinstance(parsed, FolderSource) or (
+        isinstance(parsed, ArchiveSource) and parsed.is_local
+    )
+    return without_password(raw if is_path or secret else source)

@@ -121,7 +121,7 @@ class Lock(BaseModel):
 
     def to_json(self) -> str:
         """The text of the file."""
-        data = {"format": FORMAT, "version": VERSION, **self.model_dump(exclude_none=True)}
+        data = {"format": FORMAT, "version": VERSION, **self.model_dump(exclude_defaults=True)}
         return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def write(self, path: Path) -> None:

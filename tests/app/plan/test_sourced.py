@@ -28,14 +28,20 @@ tools:
     source: ${TOOLS:-/opt/tools}/two
   - module: tool-three
     source: git+https://example.com/three@${REF:-main}
+  - module: tool-six
+    source: "./six.whl#sha256=%s"
   - module: tool-four
     source: git+https://user:hunter2@example.com/four
 agents:
   helper:
     tools:
       - module: tool-five
-        source: git+https://example.com/five
-"""
+        source: ../five
+    providers:
+      - module: provider-helper
+        when: {env: HELPER_KEY}
+        source: ./helper
+""" % ("0" * 64)
 
 
 def test_sources_are_told_as_written_and_without_passwords(write: Write, tmp_path: Path) -> None:
@@ -50,14 +56,17 @@ def test_sources_are_told_as_written_and_without_passwords(write: Write, tmp_pat
         "tool-one": "../shared/one",
         "tool-two": "${TOOLS:-/opt/tools}/two",
         "tool-three": "git+https://example.com/three@main",
+        "tool-six": f"./six.whl#sha256={'0' * 64}",
         "tool-four": "git+https://user:***@example.com/four",
-        "tool-five": "git+https://example.com/five",
+        "tool-five": "../five",
+        "provider-helper": "./helper",
     }
     assert found["tool-one"].source == str(tmp_path / "shared" / "one")
     assert found["tool-two"].source == "/opt/tools/two"
     assert found["loop-basic"].source == "git+https://me:s3cret@example.com/loop@main"
-    mounted = {name for name, one in found.items() if one.mounted}
-    assert found.keys() - mounted == {"provider-far", "tool-five"}
+    left_out = {name for name, one in found.items() if one.left_out}
+    assert left_out == {"provider-far", "provider-helper"}
+    assert found["tool-five"].source == str(tmp_path / "five")
     assert str(found["tool-one"].at) == f"{file}:13:13"
 
 
@@ -73,6 +82,13 @@ def test_the_source_of_what_is_left_out_has_to_be_right_as_well(write: Write) ->
     file = write(PLAN.replace("${FAR:-git+https://example.com/far}", "${FAR_SOURCE}"), "plan.yaml")
     plan = load(plan=file, environ={"TOKEN": "x"})
     with pytest.raises(PlanError, match="FAR_SOURCE"):
+        sourced_modules(plan)
+
+
+def test_a_source_that_names_an_unset_variable_is_no_source(write: Write) -> None:
+    file = write(PLAN, "plan.yaml")
+    plan = load(plan=file, environ={}, keep_unset=True)
+    with pytest.raises(PlanError, match="TOKEN is not set"):
         sourced_modules(plan)
 
 

@@ -52,7 +52,6 @@ def test_the_text_has_sorted_keys_and_no_empty_ones(tmp_path: Path) -> None:
     assert data["modules"]["tool-a"] == {
         "content": CONTENT,
         "kind": "folder",
-        "requirements": {},
         "source": "./tool-ä",
     }
 

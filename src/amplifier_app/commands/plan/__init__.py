@@ -16,6 +16,7 @@ class PlanCommands(LazyGroup):
     table: ClassVar[dict[str, str]] = {
         "diff": "Show how two plans differ.",
         "explain": "Show where a value of the plan is from, and what it replaced.",
+        "lock": "Write down what each module of the plan is exactly.",
         "schema": "Print the JSON Schema of plans, for editors.",
         "show": "Show the plan with everything it extends; secrets are masked.",
     }

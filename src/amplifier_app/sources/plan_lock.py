@@ -1,0 +1,267 @@
+"""A plan and its lock: writing the lock, and telling where the two differ.
+
+A lock is kept as far as it still fits: a branch stays at its commit and a requirement at its
+version until somebody asks for newer ones (`amplifier module update`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.errors import ConfigError
+from amplifier_app.offline import is_offline
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.sourced import (
+    SourcedModule,
+    sourced_modules,
+    written_override,
+    written_value,
+)
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.for_plan import resolver_for
+from amplifier_app.sources.lockfile import Lock, LockEntry
+from amplifier_app.sources.resolved import Place, ResolvedSource
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.sources.spec import FolderSource, GitSource, parse_source
+from amplifier_core.module_sources import ModuleNotFoundError
+
+
+class Wanted(NamedTuple):
+    """A module that a lock of the plan has to know.
+
+    Attributes:
+        module: Its id.
+        hint: What the plan says of its source, for the resolver.
+        place: Where it comes from (`amplifier_app.sources.places`).
+        source: The source text from there, with paths absolute; None for what is importable as
+            it is.
+        written: The same as the lock has it.
+    """
+
+    module: str
+    hint: str | None
+    place: Place
+    source: str | None
+    written: str | None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder or file that is its source, if it is one."""
+        parsed = parse_source(self.source, Path.cwd()) if self.source else None
+        return parsed.path if isinstance(parsed, FolderSource) else None
+
+    @property
+    def git(self) -> GitSource | None:
+        """The git repository that is its source, if it is one."""
+        parsed = parse_source(self.source, Path.cwd()) if self.source else None
+        return parsed if isinstance(parsed, GitSource) else None
+
+
+class Difference(NamedTuple):
+    """One thing about a module that is not what it was.
+
+    Attributes:
+        module: Its id.
+        what: `source`, `commit`, `requirement some-lib` …; `module` for all of it.
+        old: What it was; None if it was not there.
+        new: What it is; None if it is there no more.
+    """
+
+    module: str
+    what: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        if self.what != "module":
+            return f"{self.module}: {self.what} {_short(self.old)} → {_short(self.new)}"
+        return f"{self.module}: {self.old or 'not locked'} → {self.new or 'not in the plan'}"
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "none"
+    digits = value.removeprefix("sha256:")
+    return digits[:12] if len(digits) in (40, 64) and digits.isalnum() else value
+
+
+# -- what a lock has to know ---------------------------------------------------------------
+
+
+def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
+    """The modules of a plan, of its agents, and those that conditions leave out.
+
+    Raises:
+        ConfigError: Two sources are named for one module.
+        SourceError: A module is nowhere.
+    """
+    resolver = resolver_for(plan)
+    found: dict[str, tuple[Wanted, SourcedModule]] = {}
+    for module in sourced_modules(plan):
+        try:
+            wanted = _wanted(plan, resolver, module)
+        except ModuleNotFoundError as error:
+            raise SourceError(f"{module.module}: {error}", location=module.at) from error
+        before, there = found.setdefault(module.module, (wanted, module))
+        if before.source != wanted.source:
+            raise ConfigError(
+                f"{module.module} comes from two places: {before.written or before.place} "
+                f"({there.at}) and {wanted.written or wanted.place} ({module.at})",
+                hint="A lock knows one source for each module; name the same at both places.",
+            )
+    return [wanted for wanted, _ in found.values()]
+
+
+def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: SourcedModule) -> Wanted:
+    chosen = resolver.choose(module.module, module.source)
+    written = None
+    if chosen.place == "plan":
+        written = module.written
+    elif chosen.place == "settings":
+        written = written_override(plan, module.module)
+    elif chosen.place == "workspace":
+        written = f".amplifier/modules/{module.module}"
+    elif chosen.source is not None:
+        written = written_value(chosen.source)
+    return Wanted(module.module, module.source, chosen.place, chosen.source, written)
+
+
+# -- writing -------------------------------------------------------------------------------
+
+
+async def make_lock(
+    plan: ResolvedPlan, old: Lock | None = None, *, renew: Collection[str] = ()
+) -> Lock:
+    """Resolve every module that the plan can come to use, and tell what each of them is.
+
+    Args:
+        plan: The plan.
+        old: Its lock so far, which is kept as far as it fits.
+        renew: Ids of modules whose branches and requirements are looked up anew.
+
+    Raises:
+        ConfigError: Two sources are named for one module.
+        SourceError: Modules cannot be had; all of them at once.
+    """
+    wanted = wanted_modules(plan)
+    kept = await _kept(plan, wanted, old, renew) if old is not None else {}
+    locked = Lock(plan=plan.name, modules=kept)
+    resolver = resolver_for(plan, lock=locked, partial=True, renew=not is_offline())
+    await resolver.prefetch_modules((one.module, one.hint) for one in wanted)
+    entries = {
+        one.module: _entry(one, await resolver.async_resolve(one.module, one.hint))
+        for one in wanted
+    }
+    return Lock(plan=plan.name, modules=dict(sorted(entries.items())))
+
+
+async def _kept(
+    plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
+) -> dict[str, LockEntry]:
+    """What the lock says of modules to which it still applies."""
+    resolver = resolver_for(plan, lock=old)
+    candidates = [
+        one
+        for one in wanted
+        if one.module not in renew
+        and (entry := old.entry(one.module)) is not None
+        and not any(_source_differences(one, entry))
+    ]
+    results = await asyncio.gather(
+        *(resolver.async_resolve(one.module, one.hint) for one in candidates),
+        return_exceptions=True,
+    )
+    entries: dict[str, LockEntry] = {}
+    for one, result in zip(candidates, results, strict=True):
+        if isinstance(result, ResolvedSource):
+            entries[one.module] = _entry(one, result)
+        elif not isinstance(result, Exception):
+            raise result
+    # What could not be had as it is locked is resolved anew, and that tells what is wrong.
+    return entries
+
+
+def _entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
+    as_it_is = found.installed and found.version is not None
+    return LockEntry(
+        kind=found.kind,
+        source=wanted.written,
+        commit=found.commit,
+        content=None if as_it_is else found.content_hash,
+        archive=found.archive,
+        distribution=found.distribution,
+        version=found.version,
+        requirements=dict(sorted(found.requirements.items())),
+    )
+
+
+# -- telling -------------------------------------------------------------------------------
+
+
+def differences(old: Lock, new: Lock) -> list[Difference]:
+    """What changed between two locks, by module."""
+    found: list[Difference] = []
+    for module in sorted({*old.modules, *new.modules}):
+        before, after = old.entry(module), new.entry(module)
+        if before is not None and after is not None:
+            found += _entry_differences(module, before, after)
+        else:
+            found.append(Difference(module, "module", _told(before), _told(after)))
+    return found
+
+
+def _told(entry: LockEntry | None) -> str | None:
+    """A module in a few words: its source and what that was."""
+    if entry is None:
+        return None
+    exact = entry.commit or (f"{entry.distribution} {entry.version}" if entry.version else None)
+    words = [entry.source or ("" if exact else entry.kind), _short(exact) if exact else ""]
+    return " ".join(filter(None, words))
+
+
+def _entry_differences(module: str, old: LockEntry, new: LockEntry) -> Iterator[Difference]:
+    for what in ("kind", "source", "commit", "archive", "distribution", "version", "content"):
+        before, after = getattr(old, what), getattr(new, what)
+        if before != after:
+            yield Difference(module, what, before, after)
+    for name in sorted({*old.requirements, *new.requirements}):
+        before, after = old.requirements.get(name), new.requirements.get(name)
+        if before != after:
+            yield Difference(module, f"requirement {name}", before, after)
+
+
+def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
+    """Where the sources of a plan are not those of the lock; nothing is fetched for it.
+
+    Modules that only the lock knows are no difference: the plan runs without them.
+
+    Raises:
+        ConfigError: Two sources are named for one module.
+        SourceError: A module is nowhere.
+    """
+    found: list[Difference] = []
+    for wanted in wanted_modules(plan):
+        entry = lock.entry(wanted.module)
+        if entry is None:
+            told = wanted.written or wanted.place
+            found.append(Difference(wanted.module, "module", None, told))
+        else:
+            found += _source_differences(wanted, entry)
+    return found
+
+
+def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference]:
+    """What can be told without fetching: the text, and the files of a folder."""
+    if entry.source != wanted.written:
+        yield Difference(wanted.module, "source", entry.source, wanted.written)
+        return
+    folder = wanted.folder
+    if folder is not None and folder.exists():
+        from amplifier_app.sources.hashing import content_hash
+
+        content = content_hash(folder)
+        if content != entry.content:
+            yield Difference(wanted.module, "content", entry.content, content)
