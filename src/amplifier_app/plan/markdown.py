@@ -60,7 +60,8 @@ def read_markdown(
     if not isinstance(root, MapNode):
         problems.add("the front matter is not a mapping", root.at, "write 'key: value' lines")
         return None
-    return _with_body(_without_tables(root, tables, problems), lines, end + 1, problems)
+    root = _without_context_files(_without_tables(root, tables, problems), problems)
+    return _with_body(root, lines, end + 1, problems)
 
 
 def _with_body(root: MapNode, lines: list[str], start: int, problems: Problems) -> MapNode:
@@ -91,6 +92,17 @@ def _without_tables(root: MapNode, tables: Sequence[str], problems: Problems) ->
             problems.add(f"{key!r} is not a mapping", root.key_at(key), hint)
     used = {key: node for key, node in items.items() if key not in _UNUSED}
     return MapNode(used, root.at, keys)
+
+
+def _without_context_files(root: MapNode, problems: Problems) -> MapNode:
+    """Bundles list files under a key that means the context manager everywhere else."""
+    context = root.items.get("context")
+    if not isinstance(context, MapNode) or "include" not in context.items:
+        return root
+    problems.note("'context.include' is not used here", context.key_at("include"))
+    rest = {key: node for key, node in context.items.items() if key != "include"}
+    items = {**root.items, "context": with_items(context, rest)}
+    return with_items(root, items if rest else {k: v for k, v in items.items() if k != "context"})
 
 
 def _add(

@@ -47,7 +47,14 @@ class Reader:
         Raises:
             ConfigError: The file cannot be read; all else becomes a problem.
         """
-        data = read_bytes(path, file, shape.what)
+        return self.parse(file, path, read_bytes(path, file, shape.what), shape)
+
+    def parse(self, file: str, path: Path, data: bytes, shape: Shape) -> Document:
+        """A document whose bytes are known.
+
+        Raises:
+            ConfigError: A file that it takes in cannot be read.
+        """
         published = path.suffix == MARKDOWN
         root: Node | None
         if published:
