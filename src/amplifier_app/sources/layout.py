@@ -69,7 +69,7 @@ def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[st
             return found
     project_file = root / "pyproject.toml"
     project = _project(project_file) if project_file.is_file() else {}
-    _check_python(project.get("requires-python"), project_file)
+    _check_python(project.get("requires-python"), str(root), str(project_file))
     declared = _declared(project, module_id, project_file)
     if declared is None:
         found = _from_files(root, module_id)
@@ -102,7 +102,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(item for item in values if isinstance(item, str))
 
 
-def _check_python(wanted: Any, file: Path) -> None:
+def _check_python(wanted: Any, who: str, file: str) -> None:
     if not isinstance(wanted, str):
         return
     simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", wanted.strip())
@@ -118,7 +118,7 @@ def _check_python(wanted: Any, file: Path) -> None:
             raise SourceError(f"'requires-python' in {file} is not valid: {error}") from error
     if not fits:
         running = ".".join(map(str, sys.version_info[:3]))
-        raise SourceError(f"{file.parent} needs Python {wanted}, and this is {running}")
+        raise SourceError(f"{who} needs Python {wanted}, and this is {running}")
 
 
 # -- by entry point ----------------------------------------------------------------------
@@ -185,7 +185,8 @@ def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -
     if found is None:
         return None
     file = root / f"{found.name}-{found.version}.dist-info"
-    _check_python(found.requires_python, file)
+    named = f"{found.name} {found.version}"
+    _check_python(found.requires_python, named, f"{file.name}/METADATA")
     if found.modules:
         name, target = _meant(found.modules, module_id, file)
         layout = _from_target(root, target, file)._replace(module_id=name)

@@ -111,11 +111,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def clean_imports() -> Iterator[None]:
+def clean_imports(tmp_path: Path) -> Iterator[None]:
     """What a test imports from its own folders is forgotten after it."""
     before, path = set(sys.modules), list(sys.path)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] not in {m.partition(".")[0] for m in before}:
+        places = [getattr(sys.modules[name], "__file__", None) or ""]
+        places += getattr(sys.modules[name], "__path__", None) or ()
+        if any(place.startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
