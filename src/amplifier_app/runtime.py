@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from amplifier_app import keys, paths
+from amplifier_app import keys
 from amplifier_app.errors import AppError, ConfigError, ModuleError, SessionError
+from amplifier_app.hosting import register_capabilities
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.providers import model_of
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Display, Renderer, SessionFacts
@@ -21,6 +22,7 @@ from amplifier_app.sessions.store import SavedSession, SessionStore
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
+from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.session import AmplifierSession
 
 CLEANUP_SECONDS = 10.0
@@ -181,9 +183,7 @@ class OpenSession:
         """Mount everything and restore the conversation."""
         coordinator = self.session.coordinator
         self._listen()
-        coordinator.register_capability("session.working_dir", os.getcwd())
-        coordinator.register_capability("cache.dir", str(paths.cache_dir()))
-        coordinator.register_capability("offline", self._sources.offline)
+        register_capabilities(coordinator, self._sources)
         if self.saved is not None:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
         await self._sources.prefetch(self.session.config)
@@ -194,6 +194,11 @@ class OpenSession:
             await self.session.initialize()
         except AppError:
             raise
+        except RequiredModuleError as error:
+            session: dict[str, Any] = self.session.config["session"]
+            module = session[error.kind]["module"]
+            failure = {"module_type": error.kind, "module_id": module, "error": error.__cause__}
+            raise self._mount_error([failure]) from error
         except RuntimeError as error:
             raise ModuleError(str(error)) from error
         except ValueError as error:
@@ -225,13 +230,7 @@ class OpenSession:
     def _check_modules(self) -> None:
         broken = [failure for failure in self._failures if not failure.get("degraded")]
         if broken:
-            raise ModuleError(
-                "; ".join(
-                    f"{failure['module_type']} '{_key(failure)}' cannot be mounted: "
-                    f"{failure['error']}"
-                    for failure in broken
-                )
-            )
+            raise self._mount_error(broken)
         reasons = self.not_mounted
         if not self.session.coordinator.get("providers"):
             reasons += self._plan.notes
@@ -243,6 +242,16 @@ class OpenSession:
             )
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
+
+    def _mount_error(self, failures: list[dict[str, Any]]) -> AppError:
+        # Only read when something is wrong.
+        from amplifier_app.mount_problems import MountFailure, failure_error
+
+        told = [
+            MountFailure(failure["module_type"], _key(failure), str(failure["error"]))
+            for failure in failures
+        ]
+        return failure_error(self._plan, self._sources, told)
 
     async def _restore(self) -> None:
         if self.saved is None:

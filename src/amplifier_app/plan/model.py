@@ -38,6 +38,8 @@ class ResolvedPlan:
             environment and the stored keys at the time of reading by default.
         keep_unset: Whether texts that name variables which are not set stay as they are
             written; see `unset`. Otherwise that is a problem.
+        lenient: Whether to go on over everything that is wrong with variables and sources, which
+            stay as they are written. A plan that is not lenient tells it.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class ResolvedPlan:
         environ: Mapping[str, str] | None = None,
         *,
         keep_unset: bool = False,
+        lenient: bool = False,
     ) -> None:
         self.merged = merged
         self.chosen = chosen
         self.environ = environ
         self.keep_unset = keep_unset
+        self.lenient = lenient
 
     @property
     def name(self) -> str:
@@ -165,7 +169,13 @@ class ResolvedPlan:
     @cached_property
     def _resolution(self) -> Resolution:
         environ = keys.environment() if self.environ is None else self.environ
-        return resolve(self.merged, self.chosen, environ, keep_unset=self.keep_unset)
+        return resolve(
+            self.merged,
+            self.chosen,
+            environ,
+            keep_unset=self.keep_unset,
+            lenient=self.lenient,
+        )
 
 
 def load_plan(
@@ -223,6 +233,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
     keep_unset: bool = False,
+    lenient: bool = False,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
 
@@ -235,6 +246,7 @@ def load(
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project. Without it nothing of any project counts.
         keep_unset: See `ResolvedPlan`.
+        lenient: See `ResolvedPlan`.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -247,7 +259,7 @@ def load(
     else:
         loaded = load_profile(profile, environ=environ, project=project)
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
-    changed.keep_unset = keep_unset
+    changed.keep_unset, changed.lenient = keep_unset, lenient
     return changed.resolve()
 
 
@@ -277,7 +289,13 @@ def apply_overrides(
         model=model or before.model,
         sets=(*before.sets, *overrides.parse_sets(sets)),
     )
-    return ResolvedPlan(plan.merged, chosen, plan.environ, keep_unset=plan.keep_unset)
+    return ResolvedPlan(
+        plan.merged,
+        chosen,
+        plan.environ,
+        keep_unset=plan.keep_unset,
+        lenient=plan.lenient,
+    )
 
 
 def _modules_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -121,7 +121,11 @@ class Problems:
             PlanError: If anything was added.
         """
         if self._found:
-            raise PlanError([self._with_line(problem) for problem in _in_order(self._found)])
+            raise PlanError(self.listed())
+
+    def listed(self) -> list[Problem]:
+        """What was added, in the order of the files, with the lines it is on."""
+        return [self._with_line(problem) for problem in _in_order(self._found)]
 
     def _with_line(self, problem: Problem) -> Problem:
         text = self._texts.get(problem.at.file)

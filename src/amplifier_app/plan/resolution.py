@@ -56,8 +56,16 @@ def resolve(
     environ: Mapping[str, str],
     *,
     keep_unset: bool = False,
+    lenient: bool = False,
 ) -> Resolution:
     """The plan with overrides, conditions and variables applied, and absolute sources.
+
+    Args:
+        merged: The plan as the files say it.
+        chosen: What the command line asks for.
+        environ: The variables.
+        keep_unset: See `ResolvedPlan`.
+        lenient: See `ResolvedPlan`.
 
     Raises:
         PlanError: Overrides that name what is not there, unset variables, bad sources.
@@ -72,6 +80,7 @@ def resolve(
         problems.raise_if_any()
     tree, dropped = _with_providers(tree, chosen, environ)
     tree, notes = _with_agents(tree, environ)
+    keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
     resolved = _with_absolute_sources(merged, resolved, problems)
@@ -79,7 +88,8 @@ def resolve(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
     )
     sources = _source_overrides(merged, written, problems)
-    problems.raise_if_any()
+    if not lenient:
+        problems.raise_if_any()
     unset = (*_unset_in(resolved), *_unset_in(written)) if keep_unset else ()
     return Resolution(resolved, tuple(dropped), sources, unset, tuple(notes))
 

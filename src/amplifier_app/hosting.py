@@ -1,0 +1,18 @@
+"""What modules find in every coordinator of the app."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from amplifier_app import paths
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+
+def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
+    """Register what every module may ask for, whatever it is mounted for."""
+    coordinator.register_capability("session.working_dir", os.getcwd())
+    coordinator.register_capability("cache.dir", str(paths.cache_dir()))
+    coordinator.register_capability("offline", sources.offline)

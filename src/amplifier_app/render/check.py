@@ -1,0 +1,34 @@
+"""What a check of a plan found, for a person."""
+
+from __future__ import annotations
+
+from amplifier_app.check import CheckedModule, CheckReport
+from amplifier_app.commands.listing import table
+from amplifier_app.render.sanitize import for_terminal
+
+_HEAD = ("MODULE", "TYPE", "FROM", "VERSION", "STATUS")
+
+
+def module_lines(report: CheckReport) -> list[str]:
+    """The modules as a table."""
+    return table(_HEAD, [_row(module) for module in report.modules])
+
+
+def verdict(report: CheckReport) -> str:
+    """How it stands, with everything that is wrong."""
+    if not report.findings:
+        count = sum(module.status == "ok" for module in report.modules)
+        return f"amplifier: {for_terminal(report.name)} can be run: {count} modules mounted"
+    problems = [str(finding.problem) for finding in report.findings]
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return for_terminal("\n".join([f"amplifier: {report.name} has {count}", *problems]))
+
+
+def _row(module: CheckedModule) -> tuple[str, ...]:
+    found = module.found
+    name = module.module if module.key == module.module else f"{module.module} ({module.key})"
+    status = f"{module.status}: {module.reason}" if module.reason else module.status
+    if found is None:
+        return (name, module.kind, "-", "-", status)
+    source = found.place if found.place in ("bundled", "installed") else found.text
+    return (name, module.kind, source, found.version or (found.commit or "-")[:12], status)
