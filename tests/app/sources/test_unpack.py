@@ -1,0 +1,365 @@
+"""Archives that are up to something."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import stat
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources import unpack as unpacking
+from amplifier_app.sources.decompress import _XZ_MEMORY  # pyright: ignore[reportPrivateUsage]
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.unpack import unpack
+
+Member = tuple[str, bytes, bytes, str]
+"""Name, type, content and target of an entry of a tar archive."""
+
+FILE, LINK, SAME, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
+
+
+def tarred(file: Path, *members: Member, mode: int = 0o644) -> Path:
+    with tarfile.open(file, "w") as archive:
+        for name, kind, content, target in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.size, info.linkname, info.mode = kind, len(content), target, mode
+            archive.addfile(info, io.BytesIO(content))
+    return file
+
+
+def zipped(file: Path, *members: tuple[str, int, bytes]) -> Path:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, mode, content in members:
+            info = zipfile.ZipInfo("placeholder")
+            info.filename = info.orig_filename = name
+            info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return file
+
+
+def into(tmp_path: Path) -> Path:
+    folder = tmp_path / "inside" / "here"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+# -- what may be in one ------------------------------------------------------------------
+
+
+def test_files_folders_and_links_inside_come_out(tmp_path: Path) -> None:
+    folder = into(tmp_path)
+    file = tarred(
+        tmp_path / "m.tar",
+        ("./", FOLDER, b"", ""),
+        ("pkg", FOLDER, b"", ""),
+        ("pkg/data.txt", FILE, b"data", ""),
+        ("pkg/same.txt", SAME, b"", "pkg/data.txt"),
+        ("pkg/link.txt", LINK, b"", "data.txt"),
+        ("deep/er/up", LINK, b"", "../../pkg"),
+    )
+    unpack(file, file.name, folder)
+    assert (folder / "pkg/same.txt").read_text() == "data"
+    assert (folder / "pkg/link.txt").read_text() == "data"
+    assert (folder / "deep/er/up/data.txt").read_text() == "data"
+    assert os.readlink(folder / "deep/er/up") == "../../pkg"
+
+
+def test_of_the_mode_only_executable_remains(tmp_path: Path) -> None:
+    folder = into(tmp_path)
+    unpack(tarred(tmp_path / "m.tar", ("run", FILE, b"x", ""), mode=0o6777), "m.tar", folder)
+    assert stat.S_IMODE((folder / "run").stat().st_mode) == 0o755
+    zipped(tmp_path / "m.zip", ("z", 0o104777, b"x"), ("plain", 0o100600, b"x"))
+    unpack(tmp_path / "m.zip", "m.zip", folder)
+    assert stat.S_IMODE((folder / "z").stat().st_mode) == 0o755
+    assert not (folder / "plain").stat().st_mode & 0o111
+
+
+def test_a_link_in_a_zip_comes_out(tmp_path: Path) -> None:
+    folder = into(tmp_path)
+    zipped(tmp_path / "m.zip", ("a", 0o100644, b"x"), ("b", 0o120777, b"a"))
+    unpack(tmp_path / "m.zip", "m.zip", folder)
+    assert os.readlink(folder / "b") == "a"
+
+
+# -- what may not ------------------------------------------------------------------------
+
+NAMES = [
+    "../evil",
+    "a/../../evil",
+    "/tmp/evil",
+    "//tmp/evil",
+    "..",
+    "a/..",
+    "C:\\evil",
+    "C:/evil",
+    "..\\evil",
+    "a\\..\\..\\evil",
+    "evil\x1b[2J",
+    "evil\n",
+    "evil\u202e",
+    "e" * 2000,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", ["tar", "zip"])
+def test_names_that_lead_elsewhere_are_refused(name: str, make: str, tmp_path: Path) -> None:
+    folder = into(tmp_path)
+    if make == "tar":
+        file = tarred(tmp_path / "m.tar", ("ok", FILE, b"x", ""), (name, FILE, b"evil", ""))
+    else:
+        file = zipped(tmp_path / "m.zip", ("ok", 0o100644, b"x"), (name, 0o100644, b"evil"))
+    with pytest.raises(SourceError, match="is not a path inside it"):
+        unpack(file, file.name, folder)
+    assert tree(folder) in ([], ["ok"])
+    assert tree(tmp_path / "inside") in (["here"], ["here", "here/ok"])
+
+
+def test_a_nul_in_a_name_is_refused(tmp_path: Path) -> None:
+    file = zipped(tmp_path / "m.zip", ("ok.py?.txt", 0o100644, b"x"))
+    file.write_bytes(file.read_bytes().replace(b"ok.py?", b"ok.py\0"))
+    with pytest.raises(SourceError, match=r"is not a path inside it|is damaged"):
+        unpack(file, "m.zip", into(tmp_path))
+
+
+LINKS: dict[str, tuple[tuple[Member, ...], str]] = {
+    "absolute": ((("l", LINK, b"", "/etc/passwd"),), "leaves it"),
+    "up": ((("l", LINK, b"", "../evil"),), "leaves it"),
+    "up from a folder": ((("a/l", LINK, b"", "../../evil"),), "leaves it"),
+    "empty": ((("l", LINK, b"", ""),), "leaves it"),
+    "a circle": ((("a", LINK, b"", "b"), ("b", LINK, b"", "a")), "leaves it"),
+    "by way of another": (
+        (
+            ("d/e/f/x", FILE, b"", ""),
+            ("s", LINK, b"", "d/e/f"),
+            ("t", LINK, b"", "s/../../../../evil"),
+        ),
+        "leaves it",
+    ),
+    "shorter than it looks": (
+        (("deep/er/up", LINK, b"", "../.."), ("t", LINK, b"", "deep/er/up/..")),
+        "leaves it",
+    ),
+    "written through": ((("l", LINK, b"", "."), ("l/evil", FILE, b"x", "")), "behind a link"),
+    "written through later": (
+        (("l", LINK, b"", "../.."), ("l/../evil", FILE, b"x", "")),
+        "is not a path inside it",
+    ),
+    "replaced": ((("l", LINK, b"", "ok"), ("l", FILE, b"x", "")), "is in the archive twice"),
+    "replaces": ((("l", FILE, b"x", ""), ("l", LINK, b"", "/etc")), "is in the archive twice"),
+    "the same as outside": ((("l", SAME, b"", "/etc/passwd"),), "is not a path inside it"),
+    "the same as above": ((("l", SAME, b"", "../../evil"),), "is not a path inside it"),
+    "the same as a link": (
+        (("s", LINK, b"", "../../x"), ("l", SAME, b"", "s")),
+        "behind a link",
+    ),
+    "the same as nothing": ((("l", SAME, b"", "later"), ("later", FILE, b"", "")), "not there"),
+    "a device": ((("d", tarfile.CHRTYPE, b"", ""),), "a device or a pipe"),
+    "a disk": ((("d", tarfile.BLKTYPE, b"", ""),), "a device or a pipe"),
+    "a pipe": ((("d", tarfile.FIFOTYPE, b"", ""),), "a device or a pipe"),
+    "a file in a file": ((("a", FILE, b"x", ""), ("a/b", FILE, b"x", "")), "cannot be unpacked"),
+    "a folder over a file": ((("a", FILE, b"x", ""), ("a", FOLDER, b"", "")), "cannot be unpacked"),
+    "twice": ((("a", FILE, b"x", ""), ("./a", FILE, b"y", "")), "is in the archive twice"),
+}
+
+
+@pytest.mark.parametrize("case", LINKS)
+def test_links_and_odd_entries_are_refused(case: str, tmp_path: Path) -> None:
+    members, message = LINKS[case]
+    folder = into(tmp_path)
+    (tmp_path / "inside" / "evil").write_text("outside")
+    with pytest.raises(SourceError, match=message):
+        unpack(tarred(tmp_path / "m.tar", *members), "m.tar", folder)
+    assert (tmp_path / "inside" / "evil").read_text() == "outside"
+
+
+def test_odd_entries_of_a_zip_are_refused(tmp_path: Path) -> None:
+    cases: list[tuple[int, bytes, str]] = [
+        (0o120777, b"/etc/passwd", "leaves it"),
+        (0o120777, b"../../evil", "leaves it"),
+        (0o120777, b"", "leaves it"),
+        (0o120777, b"\xff\xfe", "is damaged"),
+        (0o010644, b"", "a device or a pipe"),
+        (0o020644, b"", "a device or a pipe"),
+    ]
+    for number, (mode, content, message) in enumerate(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(SourceError, match=message):
+            unpack(zipped(tmp_path / "m.zip", ("x", mode, content)), "m.zip", folder)
+        assert tree(folder) in ([], ["x"])
+
+
+# -- too much ----------------------------------------------------------------------------
+
+
+def test_too_many_entries_are_refused(tmp_path: Path) -> None:
+    members = [(f"f{n}", FILE, b"", "") for n in range(unpacking.MAX_ENTRIES + 1)]
+    with pytest.raises(SourceError, match="more than 10000 entries"):
+        unpack(tarred(tmp_path / "m.tar", *members), "m.tar", into(tmp_path))
+    zipped(tmp_path / "m.zip", *((name, 0o100644, b"") for name, *_ in members))
+    (tmp_path / "two").mkdir()
+    with pytest.raises(SourceError, match="more than 10000 entries"):
+        unpack(tmp_path / "m.zip", "m.zip", tmp_path / "two")
+
+
+def test_folders_that_have_no_entry_of_their_own_count(tmp_path: Path) -> None:
+    members = [(f"{n}/" + "d/" * 400 + "f", FILE, b"", "") for n in range(30)]
+    with pytest.raises(SourceError, match="more than 10000 entries"):
+        unpack(tarred(tmp_path / "m.tar", *members), "m.tar", into(tmp_path))
+
+
+def test_a_list_of_entries_that_is_too_long_is_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, 100_000_000, 0, 0)
+    (tmp_path / "m.zip").write_bytes(b"x" * 1000 + end)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(SourceError, match="more than 10000 entries"):
+        unpack(tmp_path / "m.zip", "m.zip", into(tmp_path))
+    locator = b"PK\6\7" + bytes(16)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, 46, 0, 0)
+    (tmp_path / "m.zip").write_bytes(b"x" * 1000 + locator + end)
+    with pytest.raises(SourceError, match="more than 10000 entries"):
+        unpack(tmp_path / "m.zip", "m.zip", tmp_path / "inside" / "here")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The limit of bytes as a tenth of a megabyte, so that tests need not write 200."""
+    monkeypatch.setattr(unpacking, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(unpacking, "_TAR_OVERHEAD", 100_000)
+    return 100_000
+
+
+def bomb_zip(file: Path, size: int) -> Path:
+    return zipped(file, *((f"f{n}", 0o100644, bytes(size // 4)) for n in range(5)))
+
+
+def bomb_tar(file: Path, size: int) -> Path:
+    return tarred(file, *((f"f{n}", FILE, bytes(size // 4), "") for n in range(5)))
+
+
+def bomb_gz(file: Path, size: int) -> Path:
+    file.write_bytes(gzip.compress(bomb_tar(file.with_suffix(".raw"), size).read_bytes()))
+    return file
+
+
+def bomb_xz(file: Path, size: int) -> Path:
+    file.write_bytes(lzma.compress(bomb_tar(file.with_suffix(".raw"), size).read_bytes()))
+    return file
+
+
+def bomb_header(file: Path, size: int) -> Path:
+    """A tar whose extended header alone is more than all that may be in it."""
+    with tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("x")
+        info.pax_headers = {"comment": "x" * (3 * size)}
+        archive.addfile(info)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (bomb_zip, "m.zip"),
+        (bomb_tar, "m.tar"),
+        (bomb_gz, "m.tar.gz"),
+        (bomb_xz, "m.tar.xz"),
+        (bomb_header, "m.tgz"),
+    ],
+)
+def test_more_than_the_limit_is_refused(
+    make: Callable[[Path, int], Path], name: str, small: int, tmp_path: Path
+) -> None:
+    folder = into(tmp_path)
+    with pytest.raises(SourceError, match="has more than 0 MB in it"):
+        unpack(make(tmp_path / name, small), name, folder)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) <= small
+
+
+def test_an_entry_that_holds_more_than_it_says_is_refused(tmp_path: Path, small: int) -> None:
+    file = zipped(tmp_path / "m.zip", ("x", 0o100644, bytes(10 * small)))
+    data = bytearray(file.read_bytes())
+    size = struct.pack("<L", 10 * small)
+    assert data.count(size) == 2
+    file.write_bytes(bytes(data).replace(size, struct.pack("<L", 10)))
+    folder = into(tmp_path)
+    with pytest.raises(SourceError, match="is damaged"):
+        unpack(file, "m.zip", folder)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) <= 10
+
+
+def test_an_xz_that_wants_a_gigabyte_of_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2 * _XZ_MEMORY}]
+    data = lzma.compress(b"x" * 1000, filters=filters)
+    (tmp_path / "m.tar.xz").write_bytes(data)
+    with pytest.raises(SourceError, match="is damaged: Memory usage limit"):
+        unpack(tmp_path / "m.tar.xz", "m.tar.xz", into(tmp_path))
+
+
+# -- damaged -----------------------------------------------------------------------------
+
+
+def with_bit(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] |= 1
+    return bytes(changed)
+
+
+def test_an_encrypted_or_oddly_compressed_zip_is_refused(tmp_path: Path) -> None:
+    file = zipped(tmp_path / "m.zip", ("x", 0o100644, b"x"))
+    data = file.read_bytes()
+    (tmp_path / "locked.zip").write_bytes(with_bit(data, data.index(b"PK\1\2") + 8))
+    with pytest.raises(SourceError, match="is encrypted"):
+        unpack(tmp_path / "locked.zip", "locked.zip", into(tmp_path))
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("x", "x")
+    with pytest.raises(SourceError, match="compressed in an unusual way"):
+        unpack(tmp_path / "odd.zip", "odd.zip", tmp_path / "inside" / "here")
+
+
+@pytest.mark.parametrize("name", ["m.zip", "m.whl", "m.tar", "m.tar.gz", "m.tar.bz2", "m.tar.xz"])
+@pytest.mark.parametrize("content", [b"", b"x", b"PK\5\6", b"PK\5\6" + bytes(40), os.urandom(4096)])
+def test_what_is_no_archive_is_told(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    folder = into(tmp_path)
+    # An archive without entries is one; that there is no module in it is told later.
+    empty = content.startswith(b"PK\5\6") and len(content) > 20
+    if empty and name in ("m.zip", "m.whl"):
+        unpack(tmp_path / name, name, folder)
+    else:
+        with pytest.raises(SourceError, match=f"{name} is damaged"):
+            unpack(tmp_path / name, name, folder)
+    assert tree(folder) == []
+
+
+@pytest.mark.parametrize("name", ["m.zip", "m.tar.gz", "m.tar.bz2", "m.tar.xz"])
+def test_an_archive_that_was_cut_is_told(name: str, tmp_path: Path) -> None:
+    if name.endswith("zip"):
+        zipped(tmp_path / name, *((f"f{n}", 0o100644, os.urandom(500)) for n in range(20)))
+    else:
+        with tarfile.open(tmp_path / name, f"w:{name.rpartition('.')[2]}") as archive:
+            for n in range(20):
+                info = tarfile.TarInfo(f"f{n}")
+                info.size = 500
+                archive.addfile(info, io.BytesIO(os.urandom(500)))
+    data = (tmp_path / name).read_bytes()
+    for part in (0.1, 0.5, 0.9):
+        (tmp_path / name).write_bytes(data[: int(len(data) * part)])
+        folder = tmp_path / str(part)
+        folder.mkdir()
+        with pytest.raises(SourceError, match="is damaged"):
+            unpack(tmp_path / name, name, folder)
