@@ -1,0 +1,290 @@
+"""Locks in the real program: written by `plan lock`, held to by `run --locked`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
+from tests.support.cli import Finished, run_amplifier
+from tests.support.packages import wheel
+
+GREETER = "my_tool/greeter.py"
+
+
+class Machine:
+    """A home of its own and, shared with others, the folder of the plan."""
+
+    def __init__(self, folder: Path, name: str, wheels: Path | None = None) -> None:
+        self.home = folder / name
+        self.cwd = folder / "work"
+        self.cwd.mkdir(exist_ok=True)
+        self.env: dict[str, str | None] = {"UV_NO_INDEX": "1", "UV_CACHE_DIR": f"{self.home}/uv"}
+        if wheels is not None:
+            self.env["UV_FIND_LINKS"] = str(wheels)
+
+    def __call__(self, *arguments: str, **env: str) -> Finished:
+        return run_amplifier(*arguments, home=self.home, cwd=self.cwd, env={**self.env, **env})
+
+    def run(self, *arguments: str, **env: str) -> Finished:
+        return self("run", "-f", "plan.yaml", "go", "--output", "json", *arguments, **env)
+
+    def lock(self, *arguments: str, **env: str) -> Finished:
+        return self("plan", "lock", "-f", "plan.yaml", *arguments, **env)
+
+    def locked(self) -> dict[str, Any]:
+        """The modules of the lock that do not ship with the program."""
+        modules = json.loads((self.cwd / "plan.lock.json").read_text())["modules"]
+        return {name: entry for name, entry in modules.items() if entry["kind"] != "bundled"}
+
+    def greeting(self) -> str:
+        """What the tool of the plan answers in a run that is held to the lock."""
+        done = self.run("--locked")
+        assert done.code == 0, done.stderr
+        session = json.loads(done.stdout)["session_id"]
+        transcript = self.home / "sessions" / session / "transcript.jsonl"
+        return next(
+            message["content"]
+            for line in transcript.read_text().splitlines()
+            if (message := json.loads(line).get("message", json.loads(line))).get("role") == "tool"
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path, "home")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "remotes" / "my-tool")
+    made.commit(SEED_TOOL)
+    return made
+
+
+def plan(folder: Path, source: str | None, **more: Any) -> Path:
+    """A plan in which a scripted model calls the tool once."""
+    calls = [{"name": "my-tool", "input": {"who": "world"}}]
+    tool: dict[str, Any] = {"module": "my-tool"} | ({"source": source} if source else {})
+    text = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "providers": [
+            {"module": "provider-mock", "config": {"replies": [{"tool_calls": calls}, "done"]}}
+        ],
+        "tools": [tool],
+        **more,
+    }
+    return write_files(folder, {"plan.yaml": yaml.safe_dump(text)}) / "plan.yaml"
+
+
+def drifted(done: Finished, *messages: str) -> None:
+    assert done.code == 78, done.stderr
+    for message in messages:
+        assert message in done.stderr
+    assert "amplifier plan lock" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["outcome"] == "configuration"
+
+
+def test_a_branch_stays_at_its_locked_commit_also_on_another_machine(
+    machine: Machine, repository: Repository, tmp_path: Path
+) -> None:
+    commit = repository.commit({})
+    plan(machine.cwd, f"{repository.url}@main")
+    done = machine.lock()
+    assert done.code == 0, done.stderr
+    assert "my-tool: not locked" in done.stdout
+    entry = machine.locked()["my-tool"]
+    assert (entry["kind"], entry["commit"]) == ("git", commit)
+    assert entry["source"] == f"{repository.url}@main"
+    repository.commit({GREETER: SEED_TOOL[GREETER].replace("'Hello'", "'Changed'")})
+    assert "Hello, world!" in machine.greeting()
+    other = Machine(tmp_path, "other")
+    assert "Hello, world!" in other.greeting()
+    # Without the lock the branch is what it is now.
+    assert other.run().code == 0
+    assert len(list((other.home / "cache" / "git").glob("*/*/my_tool"))) == 2
+    # And locking again keeps what is locked.
+    assert machine.lock().stdout == ""
+    assert machine.locked()["my-tool"]["commit"] == commit
+    assert machine.lock("--check").code == 0
+
+
+def test_a_plan_that_has_changed_is_refused_before_anything_is_fetched(
+    machine: Machine, repository: Repository, tmp_path: Path
+) -> None:
+    plan(machine.cwd, f"{repository.url}@main")
+    machine.lock()
+    other = Machine(tmp_path, "other")
+    plan(machine.cwd, "git+file:///nowhere/else@main")
+    drifted(
+        other.run("--locked"), f"my-tool: source {repository.url}@main → git+file:///nowhere/else"
+    )
+    plan(machine.cwd, f"{repository.url}@main", hooks=[{"module": "hooks-logging"}])
+    drifted(other.run("--locked"), "hooks-logging: not locked")
+    env = {"AMPLIFIER_MODULE_MY_TOOL": str(repository.folder)}
+    plan(machine.cwd, f"{repository.url}@main")
+    drifted(other.run("--locked", **env), f"→ {repository.folder}")
+    assert not (other.home / "cache").exists()
+    assert not (other.home / "sessions").exists()
+    # What only the lock knows does no harm to a run.
+    plan(machine.cwd, None, tools=[])
+    assert other.run("--locked").code == 0
+    assert "my-tool" in machine.lock("--check").stdout
+
+
+def test_the_files_of_a_folder_are_locked(machine: Machine, tmp_path: Path) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(machine.cwd, "./my-tool")
+    machine.lock()
+    assert machine.locked()["my-tool"]["source"] == "./my-tool"
+    assert str(tmp_path) not in (machine.cwd / "plan.lock.json").read_text()
+    assert "Hello, world!" in machine.greeting()
+    write_files(machine.cwd / "my-tool", {GREETER: SEED_TOOL[GREETER] + "\n# changed\n"})
+    drifted(machine.run("--locked"), "my-tool: content ")
+    done = machine.lock("--check", "--output", "json")
+    assert done.code == 78
+    report = json.loads(done.stdout)
+    assert [one["what"] for one in report["differences"]] == ["content"]
+    assert all(len(one["new"]) == len("sha256:") + 64 for one in report["differences"])
+    machine.lock()
+    assert "Hello, world!" in machine.greeting()
+
+
+def test_a_folder_may_move_with_its_plan(machine: Machine, tmp_path: Path) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(machine.cwd, "./my-tool")
+    machine.lock()
+    shutil.move(machine.cwd, tmp_path / "moved")
+    machine.cwd = tmp_path / "moved"
+    assert "Hello, world!" in machine.greeting()
+
+
+def test_requirements_stay_at_their_locked_versions(repository: Repository, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheel(wheels, "some-lib", "1.0")
+    project = SEED_TOOL["pyproject.toml"].replace("amplifier-core>=1.6", "some-lib")
+    says = 'f"{greeting}, {who}!"'
+    commit = repository.commit(
+        {
+            "pyproject.toml": project,
+            GREETER: SEED_TOOL[GREETER]
+            .replace("from typing", "import some_lib\nfrom typing")
+            .replace(says, 'f"{who} {some_lib.VERSION}"'),
+        }
+    )
+    machine = Machine(tmp_path, "home", wheels)
+    plan(machine.cwd, f"{repository.url}@{commit}")
+    assert machine.lock().code == 0
+    assert machine.locked()["my-tool"]["requirements"] == {"some-lib": "1.0"}
+    wheel(wheels, "some-lib", "2.0")
+    other = Machine(tmp_path, "other", wheels)
+    assert "world 1.0" in other.greeting()
+    lock = machine.cwd / "plan.lock.json"
+    lock.write_text(lock.read_text().replace('"some-lib": "1.0"', '"some-lib": "3.0"'))
+    done = other.run("--locked")
+    assert done.code == 3
+    assert "some-lib" in done.stderr
+    assert machine.lock().code == 0
+    assert machine.locked()["my-tool"]["requirements"] == {"some-lib": "1.0"}
+
+
+def test_a_package_of_the_index_is_locked_with_its_version(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    files = {name: text for name, text in SEED_TOOL.items() if name.startswith("my_tool/")}
+    made = {"files": files, "modules": {"my-tool": "my_tool:mount"}}
+    wheel(wheels, "my-tool", "1.0", **made)
+    machine = Machine(tmp_path, "home", wheels)
+    plan(machine.cwd, "my-tool>=1")
+    assert machine.lock().code == 0
+    entry = machine.locked()["my-tool"]
+    assert (entry["kind"], entry["distribution"], entry["version"]) == ("package", "my-tool", "1.0")
+    wheel(wheels, "my-tool", "2.0", **made)
+    other = Machine(tmp_path, "other", wheels)
+    assert "Hello, world!" in other.greeting()
+    assert [path.name for path in (other.home / "cache/packages/my-tool").glob("[12]*")] != []
+    assert not list((other.home / "cache/packages/my-tool").glob("2.0*"))
+
+
+def test_agents_and_what_a_condition_leaves_out_are_locked_as_well(machine: Machine) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(
+        machine.cwd,
+        None,
+        tools=[],
+        agents={"helper": {"tools": [{"module": "my-tool", "source": "./my-tool"}]}},
+        providers=[
+            {"module": "provider-mock"},
+            {
+                "module": "provider-far",
+                "source": "./my-tool",
+                "when": {"env": "FAR_KEY"},
+                "config": {"api_key": "${FAR_KEY}"},
+            },
+        ],
+    )
+    done = machine.lock()
+    assert done.code == 0, done.stderr
+    assert machine.locked().keys() == {"my-tool", "provider-far"}
+
+
+def test_a_password_is_not_in_the_lock_and_a_changed_one_is_no_drift(
+    machine: Machine, repository: Repository
+) -> None:
+    plan(machine.cwd, "git+file://${PLACE_TOKEN}@main")
+    env = {"PLACE_TOKEN": str(repository.folder)}
+    assert machine.lock(**env).code == 0
+    assert machine.locked()["my-tool"]["source"] == "git+file://${PLACE_TOKEN}@main"
+    assert machine.run("--locked", **env).code == 0
+
+
+def test_two_sources_of_one_module_cannot_be_locked(machine: Machine) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    agents = {"helper": {"tools": [{"module": "my-tool", "source": "git+file:///x"}]}}
+    plan(machine.cwd, "./my-tool", agents=agents)
+    done = machine.lock()
+    assert done.code == 78
+    assert "my-tool comes from two places: ./my-tool (plan.yaml:" in done.stderr
+    assert not (machine.cwd / "plan.lock.json").exists()
+
+
+def test_what_cannot_be_had_is_told_and_no_lock_is_written(machine: Machine) -> None:
+    plan(machine.cwd, "git+file:///nowhere@main")
+    done = machine.lock()
+    assert done.code == 3
+    assert "plan.yaml:" in done.stderr
+    plan(machine.cwd, None)
+    done = machine.lock()
+    assert (done.code, "there is no module 'my-tool'" in done.stderr) == (3, True)
+    assert not (machine.cwd / "plan.lock.json").exists()
+
+
+def test_a_lock_elsewhere_and_one_that_is_not_there(machine: Machine) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(machine.cwd, "./my-tool")
+    done = machine.run("--locked")
+    drifted(done, "plan.lock.json: there is no such lock")
+    machine.lock("-o", "locks/prod.json")
+    assert not (machine.cwd / "plan.lock.json").exists()
+    assert machine.run("--lock", "locks/prod.json").code == 0
+    (machine.cwd / "locks" / "prod.json").write_text("{")
+    drifted(machine.run("--lock", "locks/prod.json"), "damaged")
+    assert machine.lock("-o", "locks/prod.json").code == 78
+    assert (machine.cwd / "locks" / "prod.json").read_text() == "{"
+
+
+def test_a_session_that_goes_on_is_held_to_the_lock_of_a_plan_that_is_named(
+    machine: Machine,
+) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(machine.cwd, "./my-tool")
+    machine.lock()
+    session = json.loads(machine.run("--locked").stdout)["session_id"]
+    done = machine("run", "--resume", session, "--locked", "go", "--output", "json")
+    assert (done.code, "--lock FILE" in done.stderr) == (78, True)
+    assert machine.run("--resume", session, "--locked").code == 0
