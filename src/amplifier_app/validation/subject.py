@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.errors import UsageError
+from amplifier_app.sources import installed
 from amplifier_app.sources.layout import Layout
 from amplifier_core.module_sources import ModuleNotFoundError
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_app.sources.resolver import AppModuleSourceResolver, ResolvedSource
 
 
 class Subject(NamedTuple):
@@ -30,55 +32,75 @@ class Subject(NamedTuple):
     layout: Layout | None = None
 
 
-def find_subject(text: str, resolver: AppModuleSourceResolver) -> Subject:
+def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> Subject:
     """What a person means by a text on the command line.
 
     Args:
         text: A folder or file, a source as in a plan, or the id of a module.
-        resolver: Where sources and ids are looked up.
+        resolver: Gives what knows ids and sources; called only for these.
 
     Raises:
         UsageError: There is nothing of that name.
         SourceError: The source cannot be had.
     """
-    path = Path(text).expanduser()
+    path = Path(text).expanduser().absolute()
+    if path.is_dir() or path.suffix == ".py":
+        _refuse_missing(path, text)
+        return Subject(str(path), path)
     if path.exists():
-        return Subject(str(path.absolute()), path.absolute())
+        return _fetched(resolver(), str(path))
     if "://" in text:
-        found = resolver.resolve(_name_in(text), source_hint=text)
-        return Subject(found.text, found.root)
+        return _fetched(resolver(), text)
     if os.sep in text or text.startswith(("~", ".")):
-        raise UsageError(f"there is no folder or file {path.absolute()}", hint=_near(path))
+        _refuse_missing(path, text)
+    if re.search(r"[=<>~!\[]", text):
+        return _fetched(resolver(), text)
     try:
-        found = resolver.resolve(text)
+        found = resolver().resolve(text)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"there is no folder or file {text!r} here, and no module of that id",
-            hint="give its folder, a source such as git+https://…, or an id that "
-            "'amplifier module list' shows",
+            hint=_near(text, installed.bundled())
+            or "Give its folder, a source such as git+https://…, or an id that "
+            "'amplifier module list' shows.",
         ) from error
-    shown = f"{text} ({found.text})"
+    return _subject_of(found, f"{text} ({found.text})", text)
+
+
+def _refuse_missing(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    siblings = os.listdir(path.parent) if path.parent.is_dir() else []
+    beside = [str(Path(text).parent / name) for name in siblings]
+    raise UsageError(f"there is no folder or file {path}", hint=_near(str(Path(text)), beside))
+
+
+def _near(text: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, known, n=1, cutoff=0.7)
+    return f"Did you mean '{near[0]}'?" if near else None
+
+
+def _fetched(resolver: AppModuleSourceResolver, source: str) -> Subject:
+    name = _name_in(source)
+    found = resolver.resolve(name, source_hint=source)
+    return _subject_of(found, found.text, name)
+
+
+def _subject_of(found: ResolvedSource, shown: str, name: str) -> Subject:
     if not found.installed:
-        return Subject(shown, found.root)
-    return Subject(shown, None, _installed_layout(text, found.entry_point or ""))
+        return Subject(shown, found.root, found.layout)
+    layout = _installed_layout(name, found.entry_point or "")
+    of = (found.distribution, found.version) if found.distribution and found.version else None
+    return Subject(shown, None, layout._replace(distribution=of))
 
 
 def _name_in(source: str) -> str:
-    """The name of a repository or archive, which is what comes closest to an id."""
-    address = source.partition("#")[0].rstrip("/")
-    name = re.split(r"[/:]", address)[-1].partition("@")[0]
-    return re.sub(r"\.(git|whl|zip|tar|tgz|gz)$", "", name) or "module"
-
-
-def _near(path: Path) -> str | None:
-    from difflib import get_close_matches
-
-    try:
-        names = os.listdir(path.absolute().parent)
-    except OSError:
-        return None
-    near = get_close_matches(path.name, names, n=1)
-    return f"Did you mean '{path.parent / near[0]}'?" if near else None
+    """The name of a repository, archive or package, which is what comes closest to an id."""
+    name = re.split(r"[/:]", source.partition("#")[0].rstrip("/"))[-1]
+    match = re.match(r"[A-Za-z0-9_-]+", name)
+    return match[0] if match else "module"
 
 
 def _installed_layout(module_id: str, entry_point: str) -> Layout:

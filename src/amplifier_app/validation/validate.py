@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app import paths
-from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.dependencies import DependencyCache, distributions, required_by
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
 from amplifier_app.validation.isolation import MEMORY_BYTES, try_out
@@ -15,6 +15,9 @@ from amplifier_app.validation.report import Check, Report
 from amplifier_app.validation.subject import Subject
 
 DEFAULT_SECONDS = 60.0
+
+_SUITE = ("pytest>=8.3", "pytest-asyncio>=0.25")
+"""What the behaviour suites run in; a program that is only used has no need of it."""
 
 
 def validate_module(
@@ -37,15 +40,15 @@ def validate_module(
         memory: Bytes of resident memory each of them may take.
     """
     checks: list[Check] = []
-    layout = subject.layout or _check_layout(subject.path or Path(), checks)
-    folders = _check_dependencies(layout, checks) if layout is not None else []
+    layout = _find_layout(subject, checks)
+    folders = _install(layout, checks) if layout is not None else []
     if layout is None or _failed(checks):
         entry_point = layout.entry_point if layout is not None else None
         return Report(subject.shown, kind, entry_point, tuple(checks))
     request: dict[str, Any] = {
         "mode": "contract",
         # What is installed is on the child's path already.
-        "folder": str(layout.folder) if subject.path is not None else "",
+        "folder": "" if subject.path is None else str(layout.folder),
         "import_paths": folders,
         "entry_point": layout.entry_point,
         "package": str(layout.package),
@@ -57,13 +60,14 @@ def validate_module(
     kind = tried.kind or kind
     checks += tried.checks
     output = tried.output
-    if behavioral and not _failed(checks) and kind is not None:
-        folder = _suite_folder(checks)
-        request |= {"mode": "behaviour", "kind": kind, "import_paths": [*folders, *folder]}
-        if not _failed(checks):
-            tried = try_out(request, seconds=seconds, memory=memory)
-            checks += [check for check in tried.checks if check not in checks]
-            output = "\n".join(filter(None, (output, tried.output)))
+    if behavioral and kind is not None and not _failed(checks):
+        folders += _install_suite(folders, checks)
+        request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
+    if request["mode"] == "behaviour" and not _failed(checks):
+        tried = try_out(request, seconds=seconds, memory=memory)
+        # What it leaves behind it leaves behind both times.
+        checks += [check for check in tried.checks if check not in checks]
+        output = "\n".join(filter(None, (output, tried.output)))
     return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
 
 
@@ -71,51 +75,81 @@ def _failed(checks: list[Check]) -> bool:
     return any(not check.passed and check.severity == "error" for check in checks)
 
 
-def _check_layout(path: Path, checks: list[Check]) -> Layout | None:
+# -- structure and entry point -----------------------------------------------------------
+
+
+def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
     try:
-        layout = find_layout(path)
+        layout = subject.layout or find_layout(subject.path or Path())
     except SourceError as error:
-        advice = error.hint or "the page contracts/README.md says what a module has"
+        advice = error.hint or "contracts/README.md of amplifier_core says what a module has"
         checks.append(Check("structure", False, error.message, advice=advice))
         return None
-    shown = layout.package.relative_to(path) if path.is_dir() else Path(path.name)
-    found = "the folder is itself the package" if shown == Path() else f"the package is {shown}"
-    checks.append(Check("structure", True, found))
+    checks.append(Check("structure", True, _structure(subject, layout)))
+    target = layout.entry_point or layout.package.name
     if layout.module_id is not None:
-        target = layout.entry_point or "the package"
-        message = f"pyproject.toml declares {layout.module_id} as {target}"
+        who = " ".join(layout.distribution) if layout.distribution else "pyproject.toml"
+        message = f"{who} declares {layout.module_id} as {target}"
         checks.append(Check("entry_point", True, message))
-    else:
-        target = layout.entry_point or f"{layout.package.name}:mount"
-        checks.append(
-            Check(
-                "entry_point",
-                False,
-                "no pyproject.toml declares it: a folder works, an installed package does not",
-                "warning",
-                f'add [project.entry-points."{ENTRY_POINT_GROUP}"] with '
-                f'{path.stem.replace("_", "-")} = "{target}"',
-            )
+        return layout
+    name = (subject.path or layout.package).stem.replace("_", "-")
+    checks.append(
+        Check(
+            "entry_point",
+            False,
+            "no pyproject.toml declares it: a folder works, an installed package does not",
+            "warning",
+            f'add [project.entry-points."{ENTRY_POINT_GROUP}"] with '
+            f'{name} = "{layout.entry_point or f"{target}:mount"}"',
         )
+    )
     return layout
 
 
-def _check_dependencies(layout: Layout, checks: list[Check]) -> list[str]:
+def _structure(subject: Subject, layout: Layout) -> str:
+    if subject.path is None:
+        return f"installed at {layout.package}"
+    if layout.package == subject.path and subject.path.is_dir():
+        return "the folder is itself the package"
+    within = layout.package.is_relative_to(subject.path) and layout.package != subject.path
+    return f"the package is {layout.package.relative_to(subject.path) if within else layout.package.name}"
+
+
+# -- requirements ------------------------------------------------------------------------
+
+
+def _cache() -> DependencyCache:
+    return DependencyCache(paths.cache_dir() / "dependencies")
+
+
+def _install(layout: Layout, checks: list[Check]) -> list[str]:
     """What goes to the end of `sys.path` for the module's requirements."""
-    if layout.project_file is None:
+    if layout.project_file is None and not layout.dependencies:
         return []
     try:
-        folder = DependencyCache(paths.cache_dir() / "dependencies").folder_for(layout)
+        folder = _cache().folder_for(layout)
     except SourceError as error:
         advice = error.hint or "mend 'dependencies' in pyproject.toml"
         checks.append(Check("dependencies", False, error.message, advice=advice))
         return []
-    count = len(layout.dependencies)
-    found = f"installed into {folder}" if folder else "all there" if count else "none"
+    nothing = "all there" if required_by(layout) else "none"
+    found = f"installed into {folder}" if folder else nothing
     checks.append(Check("dependencies", True, found))
     return [str(folder)] if folder is not None else []
 
 
-def _suite_folder(checks: list[Check]) -> list[str]:
-    """What goes to the end of `sys.path` for the suite: pytest, where the environment has none."""
-    return []
+def _install_suite(folders: list[str], checks: list[Check]) -> list[str]:
+    """What goes to the end of `sys.path` for the suite, where the environment does not have it.
+
+    Args:
+        folders: What is there for the module already, whose versions count.
+        checks: Where it is told if it cannot be had.
+    """
+    layout = Layout(Path("the behaviour suite"), None, Path(), dependencies=_SUITE)
+    try:
+        folder = _cache().folder_for(layout, pins=distributions(folders))
+    except SourceError as error:
+        advice = "install pytest and pytest-asyncio beside Amplifier"
+        checks.append(Check("behavior", False, error.message, advice=advice))
+        return []
+    return [str(folder)] if folder is not None else []

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.app.sources.conftest import home, seed_tool
+from tests.app.sources.conftest import home, repository, seed_tool
 
-__all__ = ["home", "seed_tool"]
+__all__ = ["home", "repository", "seed_tool"]

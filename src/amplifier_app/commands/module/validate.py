@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.errors import UsageError
 from amplifier_app.outcome import Ending
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -62,13 +65,12 @@ def validate(
     The module is imported and mounted for real, with your rights, in a process of its own that
     nothing it starts outlives. Exit code 3 if it is not valid, 2 if there is no such module.
     """
-    from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.validation.subject import find_subject
     from amplifier_app.validation.validate import validate_module
 
     settings = _config(config or [])
     report = validate_module(
-        find_subject(module, AppModuleSourceResolver()),
+        find_subject(module, _resolver),
         kind=kind.value if kind else None,
         config=settings,
         behavioral=behavioral,
@@ -82,6 +84,14 @@ def validate(
         print_report(report)
     if not report.passed:
         raise typer.Exit(Ending.MODULE.exit_code)
+
+
+def _resolver() -> AppModuleSourceResolver:
+    """What a run here would ask, so that an id means the module that it would use."""
+    from amplifier_app.commands.choosing import chosen_plan
+    from amplifier_app.sources.for_plan import resolver_for
+
+    return resolver_for(chosen_plan(None, None))
 
 
 def _config(texts: list[str]) -> dict[str, Any]:

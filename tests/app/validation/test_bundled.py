@@ -1,0 +1,39 @@
+"""Every bundled module keeps the contract of its kind, its behaviour included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.sources.installed import bundled
+from tests.support.cli import run_amplifier
+
+CONFIG: dict[str, dict[str, Any]] = {
+    "provider-anthropic": {"api_key": "sk-ant-none", "base_url": "http://127.0.0.1:9"},
+    "provider-openai": {
+        "api_key": "sk-none",
+        "base_url": "http://127.0.0.1:9",
+        # Of a server that is not OpenAI's nobody else knows them.
+        "context_window": 100_000,
+        "max_output_tokens": 4_000,
+    },
+    "hooks-logging": {"path": "events.jsonl"},
+}
+"""What a module needs to do its work; the others need nothing."""
+
+
+@pytest.mark.parametrize("module_id", sorted(bundled()))
+def test_a_bundled_module_is_valid_and_behaves(module_id: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG.get(module_id, {})))
+    done = run_amplifier(
+        *("module", "validate", module_id, "--behavioral", "--output", "json"),
+        *("--config", "config.json"),
+        cwd=tmp_path,
+    )
+    report = json.loads(done.stdout)
+    wrong = [c for c in report["checks"] if not c["passed"] and c["severity"] != "info"]
+    assert (done.code, wrong) == (0, []), report["output"]
+    assert sum(c["message"] == "as the contract has it" for c in report["checks"]) >= 5
