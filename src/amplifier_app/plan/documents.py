@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.merge import merge_documents, overlay_settings
+from amplifier_app.plan.merge import excluded_in, merge_documents, overlay_settings
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
 from amplifier_app.plan.places import SUFFIXES, find_profile, profile_names
 from amplifier_app.plan.problems import Problems, suggest
@@ -126,8 +126,9 @@ class _Chain:
             stages.append(Stage(document.file, tree))
         self._problems.raise_if_any()
         notes = [*self._settings.problems.notes, *self._problems.notes]
+        excluded = excluded_in(document.tree for document in reversed(self._documents))
         for settings in overlays:
-            tree, found = overlay_settings(tree, settings.tree)
+            tree, found = overlay_settings(tree, settings.tree, excluded)
             notes += found
             stages.append(Stage(settings.file, tree))
         check_complete(tree, self._problems)

@@ -7,6 +7,7 @@ another module takes nothing over.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from amplifier_app.errors import Location
@@ -33,11 +34,29 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
     return _stacked(inherited, items, child)
 
 
-def overlay_settings(base: MapNode, settings: MapNode) -> tuple[MapNode, list[str]]:
+def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
+    """What documents, the lowest first, take away with `exclude` and do not bring back."""
+    gone: set[str] = set()
+    for document in documents:
+        exclude = document.items.get("exclude")
+        nodes = exclude.items if isinstance(exclude, ListNode) else []
+        gone |= {text for node in nodes if (text := text_of(node))}
+        gone -= {key for section in ENTRY_SECTIONS for key in entry_keys(document, section)}
+    return frozenset(gone)
+
+
+def overlay_settings(
+    base: MapNode, settings: MapNode, excluded: Collection[str] = ()
+) -> tuple[MapNode, list[str]]:
     """Settings on top of a plan, and a sentence for each `exclude` that takes nothing away.
 
     The plan keeps its `name` and `description`. Settings meet plans of all kinds, so one that
     does not have what they exclude is fine; but it could be misspelt.
+
+    Args:
+        base: The plan.
+        settings: What lies on top.
+        excluded: What the plan is not to have: settings of these modules do not bring them back.
     """
     below, missed = _without_excluded(base, settings)
     notes = [
@@ -45,6 +64,11 @@ def overlay_settings(base: MapNode, settings: MapNode) -> tuple[MapNode, list[st
         for one in missed
     ]
     overlay = {key: settings.items[key] for key in settings.items if key not in _SETTINGS_ONLY}
+    for section in ENTRY_SECTIONS:
+        node = overlay.get(section)
+        if isinstance(node, ListNode):
+            kept = [entry for entry in node.items if entry_key(entry) not in excluded]
+            overlay[section] = ListNode(kept, node.at)
     merged = _stacked(below, dict(below.items), with_items(settings, overlay))
     return merged._replace(at=base.at), notes
 

@@ -298,6 +298,9 @@ class _Normaliser:
             elif key in ("module", "instance_id"):
                 self._id(value, f"{where}.{key}")
                 items[key] = value
+            elif key == "when" and _is_null(value):
+                # Takes an inherited condition away.
+                items[key] = value
             elif _is_null(value):
                 continue
             elif key == "source":
