@@ -14,7 +14,7 @@ COMMANDS = {
     "session": "List and show saved sessions.",
     "plan": "Show and check plans.",
     "module": "List and validate modules.",
-    "profile": "List and show profiles.",
+    "profile": "List, show and choose profiles.",
     "provider": "List and test providers, their models and their keys.",
     "trust": "Look at what a project brings along, and trust it.",
     "doctor": "Check what a run needs, and say how to mend it.",

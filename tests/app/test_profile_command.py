@@ -1,0 +1,144 @@
+"""`amplifier profile list|show|use` as real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Finished, run_amplifier
+
+MOCK = "extends: mock\ndescription: {}\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def repo(tmp_path: Path, home: Path) -> Path:
+    """A project with a profile of its own, trusted."""
+    folder = tmp_path / "repo"
+    (folder / ".amplifier" / "profiles").mkdir(parents=True)
+    (folder / ".amplifier" / "profiles" / "team.yaml").write_text(MOCK.format("the team's"))
+    assert run_amplifier("trust", "--yes", home=home, cwd=folder).code == 0
+    return folder
+
+
+def listed(home: Path, cwd: Path) -> dict[str, dict[str, Any]]:
+    done = run_amplifier("profile", "list", "--output", "json", home=home, cwd=cwd)
+    assert done.code == 0, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+def chosen(home: Path, cwd: Path) -> list[str]:
+    return [name for name, row in listed(home, cwd).items() if row["chosen"]]
+
+
+def use(name: str, *scope: str, home: Path, cwd: Path) -> Finished:
+    return run_amplifier("profile", "use", name, *scope, home=home, cwd=cwd)
+
+
+def test_profiles_of_a_trusted_project_are_listed(home: Path, repo: Path, tmp_path: Path) -> None:
+    rows = listed(home, repo)
+    assert rows["team"] == {
+        "name": "team",
+        "scope": "project",
+        "path": str(repo / ".amplifier" / "profiles" / "team.yaml"),
+        "chosen": False,
+        "description": "the team's",
+        "problem": "",
+    }
+    assert rows["default"]["chosen"]
+    assert "team" not in listed(home, tmp_path)
+
+
+def test_profiles_of_an_untrusted_project_are_left_out_and_that_is_said(
+    home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo" / ".amplifier" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "team.yaml").write_text(MOCK.format("x"))
+    done = run_amplifier("profile", "list", home=home, cwd=tmp_path / "repo")
+    assert done.code == 0
+    assert "team" not in done.stdout
+    assert "amplifier trust" in done.stderr
+
+
+def test_a_profile_is_used_from_then_on(home: Path, tmp_path: Path) -> None:
+    done = use("mock", home=home, cwd=tmp_path)
+    assert (done.code, done.stdout) == (0, "")
+    assert "mock runs when no profile is named" in done.stderr
+    assert (home / "settings.yaml").read_text() == "profile: mock\n"
+    assert (home / "settings.yaml").stat().st_mode & 0o777 == 0o600
+    assert chosen(home, tmp_path) == ["mock"]
+    ran = run_amplifier("run", "hi", home=home, cwd=tmp_path)
+    assert ran.code == 0, ran.stderr
+
+
+def test_what_else_is_in_the_settings_stays(home: Path, tmp_path: Path) -> None:
+    before = "# mine\ntools: [tool-bash]   # the shell\nprofile: default # for now\n"
+    (home / "settings.yaml").write_text(before)
+    assert use("local", home=home, cwd=tmp_path).code == 0
+    after = (home / "settings.yaml").read_text()
+    assert after == before.replace("profile: default", "profile: local")
+
+
+def test_scopes_and_who_wins(home: Path, repo: Path) -> None:
+    assert use("minimal", "--scope", "user", home=home, cwd=repo).code == 0
+    assert chosen(home, repo) == ["minimal"]
+    assert use("team", "--scope", "project", home=home, cwd=repo).code == 0
+    assert chosen(home, repo) == ["team"]
+    done = use("mock", home=home, cwd=repo)
+    assert "settings.local.yaml" in done.stderr
+    assert chosen(home, repo) == ["mock"]
+    local = repo / ".amplifier" / "settings.local.yaml"
+    done = use("team", "--scope", "project", home=home, cwd=repo)
+    assert f"here mock still runs, which {local}:1:10 names" in done.stderr
+
+
+def test_the_users_settings_cannot_name_a_profile_of_one_project(home: Path, repo: Path) -> None:
+    done = use("team", "--scope", "user", home=home, cwd=repo)
+    assert done.code == 78
+    assert "there is no profile 'team'" in done.stderr
+    assert not (home / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("moc", "did you mean 'mock'?"), ("broken", "unknown key 'tolls'")]
+)
+def test_a_profile_that_cannot_run_is_not_chosen(
+    name: str, said: str, home: Path, tmp_path: Path
+) -> None:
+    (home / "profiles" / "broken.yaml").write_text("tolls: []\n")
+    done = use(name, home=home, cwd=tmp_path)
+    assert done.code == 78
+    assert said in done.stderr
+    assert not (home / "settings.yaml").exists()
+
+
+def test_settings_that_cannot_be_read_stop_and_stay(home: Path, tmp_path: Path) -> None:
+    (home / "settings.yaml").write_text("profile: [mock\n")
+    for arguments in (["use", "mock"], ["list"], ["show", "mock"]):
+        done = run_amplifier("profile", *arguments, home=home, cwd=tmp_path)
+        assert done.code == 78
+        assert f"{home / 'settings.yaml'}:2:1: not valid YAML" in done.stderr
+    assert (home / "settings.yaml").read_text() == "profile: [mock\n"
+
+
+def test_there_is_no_project_scope_without_a_project(home: Path, tmp_path: Path) -> None:
+    done = use("mock", "--scope", "local", home=home, cwd=tmp_path)
+    assert done.code == 78
+    assert "no project here" in done.stderr
+
+
+def test_show_is_the_plan_with_settings_on_top(home: Path, tmp_path: Path) -> None:
+    (home / "settings.yaml").write_text("exclude: [tool-bash]\n")
+    done = run_amplifier("profile", "show", "mock", home=home, cwd=tmp_path)
+    assert done.code == 0
+    assert "tool-filesystem" in done.stdout
+    assert "tool-bash" not in done.stdout
