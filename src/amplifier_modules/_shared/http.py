@@ -208,7 +208,6 @@ class Endpoint:
         if self._client is None:
             from .lean_httpx import httpx
 
-            secure = self.base_url.lower().startswith("https://")
             self._client = httpx.AsyncClient(
                 headers={
                     "user-agent": "amplifier",
@@ -216,11 +215,8 @@ class Endpoint:
                     **self._headers,
                 },
                 timeout=httpx.Timeout(self.idle_timeout, connect=self.connect_timeout),
-                limits=httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS),
                 follow_redirects=False,
-                verify=_trusted_context() if secure else _trusting_nobody(),
-                # A proxy of the environment would look for this machine's own servers on its own.
-                trust_env=not _is_loopback(self.base_url),
+                **_way_to(self.base_url),
             )
         return self._client
 
@@ -371,17 +367,26 @@ def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes
 def _trusted_context() -> ssl.SSLContext:
     from .lean_httpx import httpx
 
-    return httpx.create_ssl_context()
+    context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _way_to(url: str) -> dict[str, Any]:
+    """Arguments of `httpx.AsyncClient` that say how to connect."""
+    from urllib.request import getproxies
+
+    # A proxy of the environment would look for this machine's own servers on its own.
+    if _is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
+        from .asyncio_transport import AsyncioTransport
+
+        return {"transport": AsyncioTransport(_trusted_context, _KEEPALIVE_SECONDS)}
+    from .lean_httpx import httpx
+
+    limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
+    return {"verify": _trusted_context(), "limits": limits}
 
 
 def _is_loopback(url: str) -> bool:
     host = (urlsplit(url).hostname or "").lower()
     return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
-
-
-def _trusting_nobody() -> ssl.SSLContext:
-    """For plain http, where loading the certificate store would be the largest cost of a request.
-
-    Should a connection turn out to need TLS after all, it fails instead of trusting anybody.
-    """
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
