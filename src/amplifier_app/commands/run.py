@@ -1,7 +1,6 @@
 """`amplifier run`: one prompt to an answer, or a chat."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 from pathlib import Path
 from typing import Annotated, Literal
 
