@@ -85,7 +85,7 @@ AGENT_FILE = AGENT._replace(
     keys=("name", *AGENT.keys), start="start with 'description:'", tables=("meta", "agent")
 )
 SETTINGS = Shape(
-    "the settings",
+    "the settings file",
     ("profile", "sources", *_MODULE_SECTIONS),
     elsewhere=MappingProxyType(
         {

@@ -209,10 +209,10 @@ def test_problems_of_all_settings_are_told_at_once(write: Write, project: Path) 
     with pytest.raises(PlanError) as raised:
         load_profile(project=project)
     assert [(str(p.at), p.message, p.hint) for p in raised.value.problems] == [
-        (f"{user}:1:1", "unknown key 'profil' in the settings", "did you mean 'profile'?"),
+        (f"{user}:1:1", "unknown key 'profil' in the settings file", "did you mean 'profile'?"),
         (
             f"{user}:2:1",
-            "'extends' has no place in the settings",
+            "'extends' has no place in the settings file",
             "settings lie on top of every profile; 'profile: NAME' chooses one",
         ),
         (f"{shared}:1:1", "'sources' is a list", "it has to be a mapping 'MODULE: SOURCE'"),
@@ -229,5 +229,5 @@ def test_settings_may_be_empty(text: str, write: Write, base: Path) -> None:
 
 def test_settings_that_lead_nowhere_are_told(home: Path, base: Path) -> None:
     (home / "settings.yaml").symlink_to("gone.yaml")
-    with pytest.raises(ConfigError, match=r"settings\.yaml: cannot read the settings: no such"):
+    with pytest.raises(ConfigError, match=r"settings\.yaml: cannot read the settings file: no such"):
         load(profile="base")
