@@ -8,63 +8,24 @@ import os
 import re
 import sys
 from collections.abc import Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from amplifier_app.approvals import Approvals, Policy
+from amplifier_app.approvals import Approvals
 from amplifier_app.ending import Invocation
-from amplifier_app.errors import ConfigError, UsageError
+from amplifier_app.errors import UsageError
 from amplifier_app.logs import show_logs
-from amplifier_app.offline import is_offline
 from amplifier_app.outcome import OK, Ending, Outcome
-from amplifier_app.paths import project_dir
-from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import Renderer
 from amplifier_app.render.result import RunReport
 from amplifier_app.repl.commands import command_in
+from amplifier_app.request import Chosen, Request, choose, sources_of, terminal_to_ask_on
 from amplifier_app.signals import Interrupts
 from amplifier_app.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
 from amplifier_app.turn import TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
-    from amplifier_app.sources.resolver import AppModuleSourceResolver
-    from amplifier_app.trust import TrustedProject
-
-
-class Request(NamedTuple):
-    """What the command line of `run` asks for.
-
-    Attributes:
-        prompt: The prompt argument; None if there is none.
-        whole_stdin: Whether stdin is to be read to its end, however long that takes.
-        timeout: Seconds the prompt may take.
-        locked: Whether modules have to be what the plan's lock says.
-        lock: The file of that lock; None is the plan's own.
-        offline: Whether nothing may be fetched.
-    """
-
-    prompt: str | None = None
-    whole_stdin: bool = False
-    profile: str | None = None
-    plan: Path | None = None
-    provider: str | None = None
-    model: str | None = None
-    sets: tuple[str, ...] = ()
-    session: str | None = None
-    resume: str | None = None
-    continue_last: bool = False
-    save: bool = True
-    quiet: bool = False
-    plain: bool = False
-    max_turns: int | None = None
-    timeout: float | None = None
-    approve: Policy | None = None
-    locked: bool = False
-    lock: Path | None = None
-    offline: bool = False
-    trust: bool = False
-    no_project: bool = False
 
 
 _Result = TypeVar("_Result")
@@ -98,11 +59,9 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
-    resume = _session_to_resume(request)
-    project = _project(request, resume, invocation.stdout)
-    plan = _plan(request, resume, project)
+    chosen = choose(request, invocation.stdout)
     prompt = None if chat else _prompt(request)
-    return run_loop(_run(request, invocation, plan, project, resume, prompt))
+    return run_loop(_run(request, invocation, chosen, prompt))
 
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -132,86 +91,6 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
-# What runs
-
-
-def _session_to_resume(request: Request) -> str | None:
-    """Id of the session to go on with; None for a new one."""
-    if request.resume is None and request.session is None and not request.continue_last:
-        return None
-    from amplifier_app.sessions.store import SessionStore
-
-    store = SessionStore()
-    if request.continue_last:
-        return store.latest(os.getcwd())
-    if request.resume is not None:
-        return store.find(request.resume).name
-    assert request.session is not None
-    return request.session if store.exists(request.session) else None
-
-
-def _project(request: Request, resume: str | None, stdout: Output) -> TrustedProject | None:
-    """The project whose settings, profiles and modules count."""
-    of_session = _as_saved(request, resume)
-    if not of_session and (request.no_project or project_dir() is None):
-        return None
-    from amplifier_app.trust.for_run import choose_project
-
-    return choose_project(
-        session=resume if of_session else None,
-        trust=request.trust,
-        ignore=request.no_project,
-        stands_alone=request.plan is not None,
-        terminal=_terminal(stdout),
-    )
-
-
-def _as_saved(request: Request, resume: str | None) -> bool:
-    """Whether a session goes on with the plan it began with."""
-    return resume is not None and request.plan is None and request.profile is None
-
-
-def _plan(request: Request, resume: str | None, project: TrustedProject | None) -> ResolvedPlan:
-    sets = request.sets
-    if request.max_turns is not None:
-        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
-    plan = request.plan
-    saved = _as_saved(request, resume)
-    if saved:
-        plan = _saved_plan(resume)
-    loaded = load(
-        plan=plan,
-        profile=request.profile,
-        provider=request.provider,
-        model=request.model,
-        sets=sets,
-        project=None if project is None else project.folder,
-    )
-    if project is not None:
-        project.check(loaded)
-    if saved and plan is not None:
-        _refuse_masked(loaded, resume)
-    return loaded
-
-
-def _saved_plan(session_id: str | None) -> Path | None:
-    """The plan the session ran with, so that it goes on as it began."""
-    from amplifier_app.sessions.store import SessionStore
-
-    path = SessionStore().find(session_id or "") / "plan.yaml"
-    return path if path.is_file() and path.stat().st_size else None
-
-
-def _refuse_masked(plan: ResolvedPlan, session_id: str | None) -> None:
-    from amplifier_app.plan.masking import MASK
-
-    if MASK in repr(plan.data):
-        raise ConfigError(
-            f"the plan of session {session_id} had a secret in it, which was not saved",
-            hint="Resume with the plan itself: --plan FILE. Better, write secrets as ${VARIABLE}.",
-        )
-
-
 def _prompt(request: Request) -> str:
     """The prompt, with what is piped in."""
     parts = [] if request.prompt is None else [request.prompt]
@@ -239,9 +118,7 @@ def _prompt(request: Request) -> str:
 async def _run(
     request: Request,
     invocation: Invocation,
-    plan: ResolvedPlan,
-    project: TrustedProject | None,
-    resume: str | None,
+    chosen: Chosen,
     prompt: str | None,
 ) -> Outcome:
     from amplifier_app.runtime import open_session
@@ -250,11 +127,12 @@ async def _run(
     logs = show_logs(renderer, verbose=invocation.verbose)
     approvals = _approvals(request, renderer, invocation.stdout)
     assert invocation.report is not None
-    sources = await _sources(request, plan, resume)
+    plan, project = chosen.plan, chosen.project
+    sources = await sources_of(request, chosen)
     async with open_session(
         plan,
         session_id=request.session,
-        resume=resume,
+        resume=chosen.resume,
         save=request.save,
         metadata={} if project is None else project.noted(plan),
         approval_system=approvals,
@@ -279,24 +157,6 @@ async def _run(
                 renderer.notice(f"session {session.id}", "info", "session")
 
 
-async def _sources(
-    request: Request, plan: ResolvedPlan, resume: str | None
-) -> AppModuleSourceResolver | None:
-    """Where modules come from, if that is not simply what the plan says."""
-    if not request.locked and not is_offline(request.offline):
-        return None
-    from amplifier_app.sources.strict import strict_sources
-
-    if request.locked and request.lock is None and _as_saved(request, resume):
-        raise ConfigError(
-            "the plan that was saved with the session has no lock",
-            hint="Name the plan or the profile to go on with, or the lock: --lock FILE",
-        )
-    return await strict_sources(
-        plan, locked=request.locked, lock=request.lock, offline=is_offline(request.offline)
-    )
-
-
 def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
     """How the session is shown, by what stdout is and what was asked for."""
     from amplifier_app.render import text
@@ -319,14 +179,8 @@ def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
     return TerminalRenderer(stdout, quiet=quiet)
 
 
-def _terminal(stdout: Output) -> int | None:
-    """Descriptor of the terminal a person can be asked on; None if there is nobody to ask."""
-    terminal = stdout.fd if stdout.isatty() else 2
-    return terminal if stdin_is_tty() and os.isatty(terminal) else None
-
-
 def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
-    terminal = _terminal(stdout)
+    terminal = terminal_to_ask_on(stdout)
     if terminal is None:
         return Approvals(request.approve or "deny")
 

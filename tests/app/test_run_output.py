@@ -213,17 +213,17 @@ def test_without_any_provider_it_says_why_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "code", "said"),
     [
-        ({"tools": [{"module": "tool-that-is-not-there"}]}, "tool-that-is-not-there"),
-        ({"hooks": [{"module": "hooks-logging", "config": {"bogus_key": 1}}]}, "bogus_key"),
+        ({"tools": [{"module": "tool-that-is-not-there"}]}, 3, "tool-that-is-not-there"),
+        ({"hooks": [{"module": "hooks-logging", "config": {"bogus_key": 1}}]}, 78, "bogus_key"),
     ],
 )
 def test_a_module_that_does_not_mount_stops_the_run_with_its_error(
-    tmp_path: Path, section: dict[str, Any], said: str
+    tmp_path: Path, section: dict[str, Any], code: int, said: str
 ) -> None:
     done = run_amplifier("run", "-f", mock_plan(tmp_path, ["x"], **section), "hi")
-    assert (done.code, done.stdout) == (3, "")
+    assert (done.code, done.stdout) == (code, "")
     assert said in done.stderr
     assert done.stderr.count("\namplifier:") == 0
     assert "Traceback" not in done.stderr

@@ -92,6 +92,12 @@ def run(
             help="Fetch nothing: use no network but the provider's. Also AMPLIFIER_OFFLINE=1.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Mount everything, ask no model, and say what is wrong (plan check)."
+        ),
+    ] = False,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust the project's .amplifier folder for this run.")
     ] = False,
@@ -113,7 +119,8 @@ def run(
         raise UsageError("--no-save cannot go with --session, --resume or --continue")
     if trust and no_project:
         raise UsageError("--trust and --no-project exclude each other")
-    from amplifier_app.launch import Request, launch, parse_duration
+    from amplifier_app.launch import launch, parse_duration
+    from amplifier_app.request import Request
 
     request = Request(
         prompt=_one_prompt(prompt or []),
@@ -138,6 +145,10 @@ def run(
         trust=trust,
         no_project=no_project,
     )
+    if dry_run:
+        from amplifier_app.dry_run import dry_run as check
+
+        raise typer.Exit(check(request, invocation))
     invocation.outcome = launch(request, invocation)
 
 

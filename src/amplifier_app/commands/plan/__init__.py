@@ -14,6 +14,7 @@ class PlanCommands(LazyGroup):
 
     package: ClassVar[str] = "amplifier_app.commands.plan"
     table: ClassVar[dict[str, str]] = {
+        "check": "Fetch and mount everything the plan names, and ask no model.",
         "diff": "Show how two plans differ.",
         "explain": "Show where a value of the plan is from, and what it replaced.",
         "lock": "Write down what each module of the plan is exactly.",

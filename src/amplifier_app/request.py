@@ -1,0 +1,193 @@
+"""What a command line asks to be run, and what that comes to: plan, project, session, sources."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_app.approvals import Policy
+from amplifier_app.errors import ConfigError
+from amplifier_app.offline import is_offline
+from amplifier_app.paths import project_dir
+from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.stdio import Output, stdin_is_tty
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_app.trust import TrustedProject
+
+
+class Request(NamedTuple):
+    """What the command line of `run` asks for.
+
+    Attributes:
+        prompt: The prompt argument; None if there is none.
+        whole_stdin: Whether stdin is to be read to its end, however long that takes.
+        timeout: Seconds the prompt may take.
+        locked: Whether modules have to be what the plan's lock says.
+        lock: The file of that lock; None is the plan's own.
+        offline: Whether nothing may be fetched.
+    """
+
+    prompt: str | None = None
+    whole_stdin: bool = False
+    profile: str | None = None
+    plan: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    sets: tuple[str, ...] = ()
+    session: str | None = None
+    resume: str | None = None
+    continue_last: bool = False
+    save: bool = True
+    quiet: bool = False
+    plain: bool = False
+    max_turns: int | None = None
+    timeout: float | None = None
+    approve: Policy | None = None
+    locked: bool = False
+    lock: Path | None = None
+    offline: bool = False
+    trust: bool = False
+    no_project: bool = False
+
+
+class Chosen(NamedTuple):
+    """What a request comes to.
+
+    Attributes:
+        plan: What is mounted.
+        project: The project whose settings, profiles and modules count.
+        resume: Id of the session to go on with; None for a new one.
+    """
+
+    plan: ResolvedPlan
+    project: TrustedProject | None
+    resume: str | None
+
+
+def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen:
+    """The plan of a request, its project trusted.
+
+    Args:
+        request: What was asked for.
+        stdout: Where the answer goes; a person may be asked about trust there.
+        lenient: See `amplifier_app.plan.model.ResolvedPlan`.
+
+    Raises:
+        AppError: It cannot be had, is wrong or is not trusted.
+    """
+    resume = _session_to_resume(request)
+    project = _project(request, resume, stdout)
+    return Chosen(_plan(request, resume, project, lenient), project, resume)
+
+
+async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
+    """Where the modules come from.
+
+    Raises:
+        ConfigError: They are to be what a lock says, and it does not fit or is not there.
+        SourceError: Nothing may be fetched, and not everything is there.
+    """
+    from amplifier_app.sources.for_plan import resolver_for
+
+    plan = chosen.plan
+    if not request.locked and not is_offline(request.offline):
+        return resolver_for(plan)
+    from amplifier_app.sources.strict import strict_sources
+
+    if request.locked and request.lock is None and _as_saved(request, chosen.resume):
+        raise ConfigError(
+            "the plan that was saved with the session has no lock",
+            hint="Name the plan or the profile to go on with, or the lock: --lock FILE",
+        )
+    return await strict_sources(
+        plan, locked=request.locked, lock=request.lock, offline=is_offline(request.offline)
+    )
+
+
+def terminal_to_ask_on(stdout: Output) -> int | None:
+    """Descriptor of the terminal a person can be asked on; None if there is nobody to ask."""
+    terminal = stdout.fd if stdout.isatty() else 2
+    return terminal if stdin_is_tty() and os.isatty(terminal) else None
+
+
+def _session_to_resume(request: Request) -> str | None:
+    """Id of the session to go on with; None for a new one."""
+    if request.resume is None and request.session is None and not request.continue_last:
+        return None
+    from amplifier_app.sessions.store import SessionStore
+
+    store = SessionStore()
+    if request.continue_last:
+        return store.latest(os.getcwd())
+    if request.resume is not None:
+        return store.find(request.resume).name
+    assert request.session is not None
+    return request.session if store.exists(request.session) else None
+
+
+def _project(request: Request, resume: str | None, stdout: Output) -> TrustedProject | None:
+    """The project whose settings, profiles and modules count."""
+    of_session = _as_saved(request, resume)
+    if not of_session and (request.no_project or project_dir() is None):
+        return None
+    from amplifier_app.trust.for_run import choose_project
+
+    return choose_project(
+        session=resume if of_session else None,
+        trust=request.trust,
+        ignore=request.no_project,
+        stands_alone=request.plan is not None,
+        terminal=terminal_to_ask_on(stdout),
+    )
+
+
+def _as_saved(request: Request, resume: str | None) -> bool:
+    """Whether a session goes on with the plan it began with."""
+    return resume is not None and request.plan is None and request.profile is None
+
+
+def _plan(
+    request: Request, resume: str | None, project: TrustedProject | None, lenient: bool
+) -> ResolvedPlan:
+    sets = request.sets
+    if request.max_turns is not None:
+        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
+    plan = request.plan
+    saved = _as_saved(request, resume)
+    if saved:
+        plan = _saved_plan(resume)
+    loaded = load(
+        plan=plan,
+        profile=request.profile,
+        provider=request.provider,
+        model=request.model,
+        sets=sets,
+        project=None if project is None else project.folder,
+        lenient=lenient,
+    )
+    if project is not None:
+        project.check(loaded)
+    if saved and plan is not None:
+        _refuse_masked(loaded, resume)
+    return loaded
+
+
+def _saved_plan(session_id: str | None) -> Path | None:
+    """The plan the session ran with, so that it goes on as it began."""
+    from amplifier_app.sessions.store import SessionStore
+
+    path = SessionStore().find(session_id or "") / "plan.yaml"
+    return path if path.is_file() and path.stat().st_size else None
+
+
+def _refuse_masked(plan: ResolvedPlan, session_id: str | None) -> None:
+    from amplifier_app.plan.masking import MASK
+
+    if MASK in repr(plan.data):
+        raise ConfigError(
+            f"the plan of session {session_id} had a secret in it, which was not saved",
+            hint="Resume with the plan itself: --plan FILE. Better, write secrets as ${VARIABLE}.",
+        )
