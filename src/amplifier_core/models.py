@@ -154,7 +154,9 @@ class SessionStatus(_Model):
     """Where a session stands. Times are local and naive."""
 
     session_id: str
-    started_at: datetime = Field(default_factory=datetime.now)
+    # Not `datetime.now` itself: pydantic would read its signature, and for a function written in C
+    # that takes milliseconds of every start.
+    started_at: datetime = Field(default_factory=lambda: datetime.now())
     ended_at: datetime | None = None
     status: Literal["running", "completed", "failed", "cancelled"] = "running"
     total_messages: int = 0
