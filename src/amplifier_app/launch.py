@@ -144,6 +144,8 @@ async def _run(
         gc.enable()
         logs.show_held(session.not_mounted)
         invocation.report.session_id = session.id
+        for warning in plan.warnings:
+            renderer.notice(warning, "info", "plan")
         _tell_pick(request, plan, session, renderer)
         if prompt is None:
             from amplifier_app.repl.chat import chat

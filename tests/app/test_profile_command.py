@@ -142,3 +142,12 @@ def test_show_is_the_plan_with_settings_on_top(home: Path, tmp_path: Path) -> No
     assert done.code == 0
     assert "tool-filesystem" in done.stdout
     assert "tool-bash" not in done.stdout
+
+
+def test_a_run_says_what_could_be_misspelt_in_settings(home: Path, tmp_path: Path) -> None:
+    (home / "settings.yaml").write_text("profile: mock\nexclude: [tool-bahs]\n")
+    done = run_amplifier("run", "hi", home=home, cwd=tmp_path)
+    assert done.code == 0
+    assert "settings.yaml:2:11 excludes 'tool-bahs', which is not there" in done.stderr
+    assert "did you mean 'tool-bash'?" in done.stderr
+    assert "excludes" not in run_amplifier("run", "-q", "hi", home=home, cwd=tmp_path).stderr

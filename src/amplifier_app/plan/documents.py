@@ -44,7 +44,8 @@ class MergedPlan(NamedTuple):
         sources: Where settings say modules come from, by module id, as it is written.
         project: The folder of the trusted project that counted.
         files: Every file that was read, absolute.
-        notes: Sentences on what has no effect, for a person.
+        notes: Sentences on what is not used here, for a person.
+        warnings: Sentences on what could be misspelt.
         texts: The text of every file as origins call it, so that problems can show its lines.
         stages: How it came to be, file by file, the lowest first.
     """
@@ -58,6 +59,7 @@ class MergedPlan(NamedTuple):
     project: Path | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = MappingProxyType({})
     stages: tuple[Stage, ...] = ()
 
@@ -125,11 +127,11 @@ class _Chain:
             tree = merge_documents(tree, document.tree, self._problems)
             stages.append(Stage(document.file, tree))
         self._problems.raise_if_any()
-        notes = [*self._settings.problems.notes, *self._problems.notes]
+        warnings: list[str] = []
         excluded = excluded_in(document.tree for document in reversed(self._documents))
         for settings in overlays:
             tree, found = overlay_settings(tree, settings.tree, excluded)
-            notes += found
+            warnings += found
             stages.append(Stage(settings.file, tree))
         check_complete(tree, self._problems)
         self._problems.raise_if_any()
@@ -148,7 +150,8 @@ class _Chain:
             sources=self._settings.sources,
             project=self._settings.project,
             files=tuple(dict.fromkeys(files.values())),
-            notes=tuple(notes),
+            notes=(*self._settings.problems.notes, *self._problems.notes),
+            warnings=tuple(warnings),
             texts={**self._settings.problems.texts, **self._problems.texts},
             stages=tuple(stages),
         )

@@ -93,7 +93,12 @@ class ResolvedPlan:
     def notes(self) -> list[str]:
         """Sentences on what was left out or has no effect, for a person."""
         left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
-        return [*left_out, *self._resolution.notes, *self.merged.notes]
+        return [*left_out, *self._resolution.notes, *self.merged.notes, *self.warnings]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the notes that tell of what could be a mistake."""
+        return [*self.merged.warnings, *self._resolution.warnings]
 
     @property
     def unset(self) -> list[Unset]:

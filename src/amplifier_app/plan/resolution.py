@@ -40,7 +40,8 @@ class Resolution(NamedTuple):
         dropped: The providers that conditions left out.
         sources: Where settings say that modules come from.
         unset: Variables that are not set, if these are no problem.
-        notes: Sentences on agents, for a person.
+        notes: Sentences on what agents leave out, for a person.
+        warnings: Sentences on what could be misspelt in agents.
     """
 
     tree: MapNode
@@ -48,6 +49,7 @@ class Resolution(NamedTuple):
     sources: Mapping[str, Override]
     unset: tuple[Unset, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def resolve(
@@ -80,6 +82,7 @@ def resolve(
         problems.raise_if_any()
     tree, dropped = _with_providers(tree, chosen, environ)
     tree, notes = _with_agents(tree, environ)
+    warnings = _excluded_in_vain(tree)
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
@@ -91,7 +94,7 @@ def resolve(
     if not lenient:
         problems.raise_if_any()
     unset = (*_unset_in(resolved), *_unset_in(written)) if keep_unset else ()
-    return Resolution(resolved, tuple(dropped), sources, unset, tuple(notes))
+    return Resolution(resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings))
 
 
 def _with_providers(
@@ -114,11 +117,10 @@ def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
 
 
 def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, list[str]]:
-    """The plan with the conditions of its agents applied, and what there is to say of them."""
+    """The plan with the conditions of its agents applied, and what they left out."""
     agents = tree.items.get("agents")
     if not isinstance(agents, MapNode):
         return tree, []
-    present = sorted({key for section in ENTRY_SECTIONS for key in entry_keys(tree, section)})
     notes: list[str] = []
     changed: dict[str, Node] = {}
     for name, agent in agents.items.items():
@@ -126,15 +128,23 @@ def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, li
         kept, dropped = apply_conditions(entries_of(agent, "providers"), environ, None)
         changed[name] = _with_entries(agent, kept)
         notes += [f"agent {name}: {one.key} is left out: {one.reason}" for one in dropped]
-        exclude = agent.items.get("exclude")
-        for node in exclude.items if isinstance(exclude, ListNode) else ():
-            # An agent meets plans of all kinds: one without what it excludes is fine.
-            if (text := text_of(node)) is not None and text not in present:
-                hint = suggest(text, present)
-                notes.append(
-                    f"{node.at}: agent {name} excludes {text!r}, which is not there; {hint}"
-                )
     return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
+
+
+def _excluded_in_vain(tree: MapNode) -> Iterator[str]:
+    """A sentence for each module that an agent excludes and the plan does not have.
+
+    Agents meet plans of all kinds, so that is fine; but it could be misspelt.
+    """
+    agents = tree.items.get("agents")
+    present = sorted({key for section in ENTRY_SECTIONS for key in entry_keys(tree, section)})
+    for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
+        exclude = agent.items.get("exclude") if isinstance(agent, MapNode) else None
+        for node in exclude.items if isinstance(exclude, ListNode) else ():
+            text = text_of(node)
+            if text is not None and text not in present:
+                what = f"agent {name} excludes {text!r}, which is not there"
+                yield f"{node.at}: {what}; {suggest(text, present)}"
 
 
 def _with_absolute_sources(merged: MergedPlan, tree: MapNode, problems: Problems) -> MapNode:
