@@ -1,0 +1,241 @@
+"""`amplifier plan check` and `run --dry-run`: everything but the model, all mistakes at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import NOISY_TOOL, module_folder
+from tests.app.sources.conftest import SEED_TOOL, Repository
+from tests.app.test_mount_problems import BROKEN
+from tests.support.cli import Finished, run_amplifier
+from tests.support.fixtures import StartLLM
+
+
+def check(folder: Path, plan: str, *arguments: str, **env: str) -> Finished:
+    (folder / "plan.yaml").write_text(plan, encoding="utf-8")
+    return run_amplifier("plan", "check", "-f", "plan.yaml", *arguments, cwd=folder, env=env)
+
+
+def facts(finished: Finished) -> dict[str, Any]:
+    return json.loads(finished.stdout)
+
+
+def by_key(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {module["key"]: module for module in found["modules"]}
+
+
+EVERYTHING = """\
+extends: default
+providers:
+  - module: provider-mock
+    config: {model: "${MODEL_NAME}", priorty: 3}
+tools:
+  - module: tool-bash
+    config:
+      timeot: 3
+      max_output: many
+  - module: gone
+    source: ./gone
+  - module: tool-nope
+  - module: moon
+    source: ./amplifier-module-moon
+  - module: other
+    source: git+http://host/repository
+"""
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    finished = check(tmp_path, EVERYTHING, "--output", "json")
+    assert finished.code == 78
+    found = facts(finished)
+    assert (found["outcome"], found["exit_code"]) == ("configuration", 78)
+    told = [(one["kind"], one["line"], one["column"]) for one in found["problems"]]
+    assert told == [
+        ("plan", 4, 21),
+        ("config", 4, 38),
+        ("config", 8, 7),
+        ("config", 9, 7),
+        ("module", 11, 5),
+        ("module", 12, 5),
+        ("module", 13, 5),
+        ("plan", 16, 13),
+    ]
+    said = [f"{one['message']} {one['hint']}" for one in found["problems"]]
+    for part, sentence in zip(
+        ["MODEL_NAME is not set", "did you mean 'priority'?", "did you mean 'timeout'?",
+         "a whole number", "./gone", "no module 'tool-nope'", "the moon is not full", "'http'"],
+        said, strict=True,
+    ):  # fmt: skip
+        assert part.removeprefix("./") in sentence
+    modules = by_key(found)
+    assert modules["loop-streaming"]["status"] == "ok"
+    assert modules["tool-filesystem"]["status"] == "ok"
+    assert modules["provider-mock"]["status"] == "broken"
+    assert modules["gone"]["status"] == "broken"
+    assert modules["other"]["status"] == "not checked"
+    assert modules["provider-anthropic"]["reason"] == "ANTHROPIC_API_KEY is not set"
+
+
+def test_the_text_is_a_table_on_stdout_and_the_lines_on_stderr(tmp_path: Path) -> None:
+    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    finished = check(tmp_path, EVERYTHING)
+    assert finished.code == 78
+    lines = finished.stdout.splitlines()
+    assert lines[0].split() == ["MODULE", "TYPE", "FROM", "VERSION", "STATUS"]
+    assert any(line.startswith("tool-bash") and "config is wrong" in line for line in lines)
+    assert "amplifier: plan has 8 problems" in finished.stderr
+    assert "plan.yaml:8:7: unknown key 'timeot'" in finished.stderr
+    assert "  8 |       timeot: 3\n    |       ^" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_plan_that_is_fine_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    finished = check(tmp_path, "extends: mock\n")
+    assert finished.code == 0, finished.stderr
+    assert "can be run" in finished.stderr
+    assert "broken" not in finished.stdout
+    assert not (finished.home / "sessions").exists()
+
+
+def test_only_a_module_at_fault_ends_with_3(tmp_path: Path) -> None:
+    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    plan = "extends: mock\nhooks: [{module: moon, source: ./amplifier-module-moon}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 3
+    [problem] = facts(finished)["problems"]
+    assert (problem["kind"], problem["file"], problem["line"]) == ("module", "plan.yaml", 2)
+
+
+def test_a_plan_that_cannot_be_loaded_has_the_same_form(tmp_path: Path) -> None:
+    finished = check(tmp_path, "tolls: []\nhoks: []\n", "--output", "json")
+    assert finished.code == 78
+    found = facts(finished)
+    assert [one["line"] for one in found["problems"]] == [1, 2]
+    assert found["modules"] == []
+
+
+async def test_no_provider_is_sent_anything(tmp_path: Path, llm_server: StartLLM) -> None:
+    server = await llm_server()
+    plan = (
+        "session: {orchestrator: loop-streaming, context: context-simple}\n"
+        "providers:\n"
+        f"  - {{module: provider-openai, config: {{base_url: '{server.openai_base_url}'}}}}\n"
+        f"  - {{module: provider-anthropic, config: {{base_url: '{server.base_url}', api_key: k}}}}\n"
+    )
+    finished = check(tmp_path, plan)
+    assert finished.code == 0, finished.stderr
+    assert finished.stdout.count(" ok") == 4
+    assert server.requests == []
+
+
+def test_a_provider_without_credentials_is_left_out_and_one_has_to_be_left(tmp_path: Path) -> None:
+    plan = (
+        "session: {orchestrator: loop-streaming, context: context-simple}\n"
+        "providers:\n  - module: provider-anthropic\n"
+        "  - {module: provider-openai, when: {env: OPENAI_API_KEY}}\n"
+    )
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 78
+    found = facts(finished)
+    assert by_key(found)["provider-anthropic"]["status"] == "left out"
+    [problem] = found["problems"]
+    assert problem["message"] == "no model provider is available"
+    assert problem["line"] == 2
+    assert "ANTHROPIC_API_KEY" in problem["hint"]
+    assert "OPENAI_API_KEY is not set" in problem["hint"]
+    with_another = plan + "  - provider-mock\n"
+    assert check(tmp_path, with_another).code == 0
+
+
+def test_a_git_source_is_fetched_and_told_with_its_commit(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "remote")
+    commit = repository.commit(SEED_TOOL)
+    plan = f"extends: mock\ntools: [{{module: my-tool, source: '{repository.url}'}}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 0, finished.stderr
+    module = by_key(facts(finished))["my-tool"]
+    assert (module["commit"], module["status"], module["place"]) == (commit, "ok", "plan")
+
+
+def test_modules_print_nothing_into_the_report_and_are_taken_down(tmp_path: Path) -> None:
+    cleaned = NOISY_TOOL + (
+        "    def cleanup():\n"
+        "        print('noise at cleanup')\n"
+        "        open('cleaned', 'w').close()\n"
+        "    return cleanup\n"
+    )
+    module_folder(tmp_path, cleaned)
+    plan = "extends: mock\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 0, finished.stderr
+    assert by_key(facts(finished))["noisy"]["status"] == "ok"
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_a_module_that_ends_the_process_is_only_a_finding(tmp_path: Path) -> None:
+    code = "import sys\n\n\nasync def mount(coordinator, config=None):\n    sys.exit(0)\n"
+    module_folder(tmp_path, code, "amplifier_module_quits")
+    plan = "extends: mock\ntools: [{module: quits, source: ./amplifier-module-quits}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 3
+    assert by_key(facts(finished))["quits"]["status"] == "broken"
+    assert by_key(facts(finished))["hooks-logging"]["status"] == "ok"
+
+
+@pytest.mark.parametrize("schema", ["raise ValueError('no')", "return []", "return {'type': 5}"])
+def test_a_schema_that_cannot_be_used_is_the_modules_fault(tmp_path: Path, schema: str) -> None:
+    code = NOISY_TOOL + f"\n\ndef config_schema():\n    {schema}\n"
+    module_folder(tmp_path, code)
+    plan = "extends: mock\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 3
+    assert "config_schema() of amplifier_module_noisy" in facts(finished)["problems"][0]["message"]
+
+
+def test_an_unset_variable_keeps_a_module_from_being_mounted_but_not_from_being_looked_at(
+    tmp_path: Path,
+) -> None:
+    plan = "extends: mock\ntools: [{module: tool-bash, config: {timeout: '${T}', max_spill: -1}}]\n"
+    finished = check(tmp_path, plan, "--output", "json")
+    assert [(one["kind"], one["column"]) for one in facts(finished)["problems"]] == [
+        ("plan", 47),
+        ("config", 55),
+    ]
+    assert check(tmp_path, plan.replace("-1", "1000000"), T="5").code == 0
+
+
+def test_a_dry_run_is_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
+    checked = check(tmp_path, EVERYTHING, "--output", "json")
+    dry = run_amplifier(
+        "run", "--dry-run", "-f", "plan.yaml", "--output", "json", "do it", cwd=tmp_path
+    )
+    assert dry.code == checked.code
+    assert facts(dry) == facts(checked)
+    fine = run_amplifier("run", "--dry-run", "-P", "mock", "do it", cwd=tmp_path)
+    assert fine.code == 0
+    assert "do it" not in fine.stdout
+    assert not (fine.home / "sessions").exists()
+    events = run_amplifier("run", "--dry-run", "-P", "mock", "--output", "stream-json", "x")
+    assert events.code == 2
+
+
+def test_nothing_of_an_untrusted_project_is_run(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    noisy = tmp_path / ".amplifier" / "modules" / "tool-bash"
+    module_folder(tmp_path, NOISY_TOOL.replace('print("noise at import")', "open('ran', 'w')"))
+    noisy.parent.mkdir(parents=True)
+    (tmp_path / "amplifier-module-noisy").rename(noisy)
+    refused = run_amplifier("plan", "check", "-P", "mock", cwd=tmp_path)
+    assert refused.code == 78
+    assert "amplifier trust" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+    without = run_amplifier("plan", "check", "-P", "mock", "--no-project", cwd=tmp_path)
+    assert without.code == 0, without.stderr
+    assert not (tmp_path / "ran").exists()
+    trusted = run_amplifier("plan", "check", "-P", "mock", "--trust", cwd=tmp_path)
+    assert (tmp_path / "ran").exists(), trusted.stderr
