@@ -64,7 +64,8 @@ def agree(
             raise
         raise _told(*conflict) from error
     for source, layout in zip(movable, layouts, strict=True):
-        folder = cache.folder_for(layout, pins={**agreed, **fixed}, stop=stop)
+        pins = {**agreed, **fixed}
+        folder = cache.folder_for(layout, root=source.root, pins=pins, stop=stop)
         source.import_paths = () if folder is None else (folder,)
     conflict = _conflict(sources, in_use)
     if conflict is not None:

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.layout import Layout
@@ -58,14 +59,18 @@ class DependencyCache:
         self,
         layout: Layout,
         *,
+        root: Path | None = None,
         pins: Mapping[str, str] = _UNPINNED,
+        complete: bool = False,
         stop: threading.Event | None = None,
     ) -> Path | None:
         """A folder that has what a module requires; None if the environment has it all.
 
         Args:
             layout: Of the module.
+            root: The module's folder, which may have it with it.
             pins: Name → version of what may only be had in that version.
+            complete: Whether it has to have what the environment has as well.
             stop: When set, installing ends.
 
         Raises:
@@ -73,10 +78,14 @@ class DependencyCache:
             Stopped: `stop` was set.
         """
         required = required_by(layout)
-        if not layout.dynamic and not required:
+        brought = vendored.brought_by(root)
+        if not layout.dynamic and not required and brought is None:
             return None
         present = self.environment()
-        if not layout.dynamic and all(_is_there(text, present) for text in required):
+        if brought is not None and vendored.fits(brought, required, {**pins, **present}):
+            return brought
+        there = all(_is_there(text, present) for text in required)
+        if there and not layout.dynamic and not complete:
             return None
         _refuse_other_versions(layout, required, present)
         settings = _uv_settings(layout.project_file)
@@ -127,7 +136,8 @@ class DependencyCache:
         return distributions(
             folder
             for folder in sys.path
-            if not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
+            if Path(folder).name != vendored.FOLDER
+            and not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
         )
 
     def _fill(

@@ -132,7 +132,7 @@ class Fetcher:
         facts: dict[str, Any],
     ) -> ResolvedSource:
         pins = locked.requirements if locked is not None else {}
-        required = self.dependencies.folder_for(layout, pins=pins, stop=stop)
+        required = self.dependencies.folder_for(layout, root=root, pins=pins, stop=stop)
         distribution, version = layout.distribution or (None, None)
         return ResolvedSource(
             kind,

@@ -2,11 +2,12 @@
 
     cache/git/<name>-<hash of the URL>/<commit>/<name>/…   the files of one commit, no .git
                                       /<commit>/source.json
+                                      /<commit>.<hash of a subdirectory>/…   no others than these
                                       /refs/<hash of a ref>   the commit it was last seen at
 
 A commit is fetched into a staging folder and renamed into place, so a folder that has the
-name of a commit is whole. One commit is fetched without its history. A server that only
-gives what its refs point to is asked for the history without its files, if it can do that.
+name of a commit is whole. What the source needs is fetched and no more: one commit without its
+history, and for a subdirectory only the files in it, unless it leads to others.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.git_command import Git
+from amplifier_app.sources.git_command import Git, GitFailed
 from amplifier_app.sources.links import links_out
 from amplifier_app.sources.locking import locked
-from amplifier_app.sources.process import Finished
 from amplifier_app.sources.spec import GitSource, without_password
 
 _LOOKUP_SECONDS = 60.0
@@ -78,7 +78,7 @@ class GitCache:
             Stopped: `stop` was set.
         """
         commit = commit or self.look_up(source, stop=stop)
-        home = self._home(source) / commit
+        home = self._commit_home(source, commit)
         if not home.is_dir():
             self._refuse_offline(source, f"commit {commit}")
             with locked(self._home(source) / ".lock", stop):
@@ -110,7 +110,7 @@ class GitCache:
         wanted = _ref_names(source.ref)
         with self._staging(source) as stage:
             git = Git(self._git, stage, source, stop)
-            listed = git("ls-remote", "--quiet", "origin", *wanted, seconds=_LOOKUP_SECONDS)
+            listed = git("ls-remote", "--quiet", "--", "origin", *wanted, seconds=_LOOKUP_SECONDS)
         found: dict[str, str] = {}
         for line in listed.stdout.splitlines():
             commit, _, name = line.partition("\t")
@@ -139,6 +139,13 @@ class GitCache:
         digest = hashlib.sha256(source.url.encode()).hexdigest()[:16]
         return self._root / f"{source.name}-{digest}"
 
+    def _commit_home(self, source: GitSource, commit: str) -> Path:
+        whole = self._home(source) / commit
+        if not source.subdirectory or whole.is_dir():
+            return whole
+        digest = hashlib.sha256(source.subdirectory.encode()).hexdigest()[:16]
+        return whole.with_name(f"{commit}.{digest}")
+
     def _remembered(self, source: GitSource) -> Path:
         digest = hashlib.sha256((source.ref or "HEAD").encode()).hexdigest()[:16]
         return self._home(source) / "refs" / digest
@@ -163,7 +170,6 @@ class GitCache:
     ) -> None:
         with self._staging(source) as stage:
             tree = stage / "commit" / source.name
-            tree.mkdir(parents=True)
             self._check_out(tree, source, commit, stop)
             shutil.rmtree(tree / ".git")
             record = {
@@ -179,23 +185,68 @@ class GitCache:
     def _check_out(
         self, tree: Path, source: GitSource, commit: str, stop: threading.Event | None
     ) -> None:
-        run = Git(self._git, tree, source, stop)
+        ways = (
+            (_fetch_part, _fetch_commit, _fetch_all)
+            if source.subdirectory
+            else (_fetch_commit, _fetch_all)
+        )
+        for way in ways:
+            tree.mkdir(parents=True)
+            run = Git(self._git, tree, source, stop)
 
-        def git(*arguments: str) -> Finished:
-            return run(*arguments, seconds=_FETCH_SECONDS)
+            def git(*arguments: str, run: Git = run) -> None:
+                run(*arguments, seconds=_FETCH_SECONDS)
 
-        names = "sha1" if len(commit) == 40 else "sha256"
-        git("init", "--quiet", "--template=", f"--object-format={names}")
-        (tree / ".git" / "info").mkdir(exist_ok=True)
-        (tree / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
-        plain = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
-        try:
-            git(*plain, "--depth=1", "origin", commit)
-        except SourceError:
-            # Not every server gives a commit that no ref points to: then all refs are needed.
-            refs = ("+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
-            git(*plain, "--filter=blob:none", "origin", *refs)
-        git("checkout", "--quiet", "--force", "--detach", commit)
+            names = "sha1" if len(commit) == 40 else "sha256"
+            git("init", "--quiet", "--template=", f"--object-format={names}")
+            (tree / ".git" / "info").mkdir(exist_ok=True)
+            (tree / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
+            try:
+                way(git, tree, source, commit)
+                return
+            except GitFailed:
+                # Not every server can do everything; the last way is open at all of them.
+                if way is ways[-1]:
+                    raise
+            shutil.rmtree(tree)
+
+
+class _Command(Protocol):
+    def __call__(self, *arguments: str) -> None: ...
+
+
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
+_CHECKOUT = ("checkout", "--quiet", "--force", "--detach")
+
+
+def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """One commit, and of its files those in the subdirectory and in the folders above it."""
+    git(*_FETCH, "--depth=1", "--filter=blob:none", "--", "origin", commit)
+    git("sparse-checkout", "set", "--cone", "--", source.subdirectory)
+    git(*_CHECKOUT, commit)
+    if _leads_out(tree / source.subdirectory):
+        git("sparse-checkout", "disable")
+
+
+def _fetch_commit(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """One commit with all its files; not every server gives one that no ref points to."""
+    git(*_FETCH, "--depth=1", "--", "origin", commit)
+    git(*_CHECKOUT, commit)
+
+
+def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """Everything that branches and tags lead to."""
+    git(*_FETCH, "--", "origin", "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
+    git(*_CHECKOUT, commit)
+
+
+def _leads_out(folder: Path) -> bool:
+    """Whether a folder needs files of its repository that lie elsewhere: links, and what uv is
+    told to take from beside it."""
+    project = folder / "pyproject.toml"
+    if project.is_file() and b"tool.uv" in project.read_bytes():
+        return True
+    return any(path.is_symlink() and not path.exists() for path in folder.rglob("*"))
 
 
 def _ref_names(ref: str | None) -> list[str]:

@@ -45,6 +45,10 @@ _EMPTY_PHRASES = (
 )
 
 
+class GitFailed(SourceError):
+    """Git ended with an error; another way of asking the server may still do."""
+
+
 class Git:
     """Runs git for one source, whose repository is the remote `origin`.
 
@@ -72,7 +76,8 @@ class Git:
             seconds: The longest it may take.
 
         Raises:
-            SourceError: It failed, took too long, or is not there.
+            GitFailed: It ended with an error.
+            SourceError: It took too long, or is not there.
             Stopped: `stop` was set.
         """
         try:
@@ -139,7 +144,7 @@ def _remote(url: str) -> dict[str, str]:
     }
 
 
-def _failure(shown: str, done: Finished) -> SourceError:
+def _failure(shown: str, done: Finished) -> GitFailed:
     lines = [line.strip() for line in done.stderr.splitlines()]
     lines = [line for line in lines if line and not line.endswith(_EMPTY_PHRASES)]
     telling = [line for line in lines if line.lower().startswith(("fatal:", "error:"))]
@@ -150,4 +155,4 @@ def _failure(shown: str, done: Finished) -> SourceError:
         hint = "for a private repository write git+https://USER:${TOKEN}@…, or use git+ssh://"
     elif "Permission denied" in done.stderr or "Host key verification failed" in done.stderr:
         hint = "check that 'ssh' reaches the host without asking"
-    return SourceError(f"{shown} cannot be fetched: {reason}", hint=hint)
+    return GitFailed(f"{shown} cannot be fetched: {reason}", hint=hint)

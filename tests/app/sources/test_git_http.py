@@ -1,0 +1,270 @@
+"""Fetching from a real server over smart HTTP and TLS."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from tests.app.sources.conftest import SEED_TOOL, Repository, git
+from tests.app.sources.test_git import source, trap
+from tests.app.sources.test_resolver import greeting
+from tests.support.git_http import CERTIFICATE, GitServer, Request
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitServer]:
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(CERTIFICATE))
+    (tmp_path / "remotes").mkdir(exist_ok=True)
+    running = GitServer(tmp_path / "remotes")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> GitCache:
+    return GitCache(tmp_path / "cache")
+
+
+def url(server: GitServer, suffix: str = "") -> str:
+    return f"git+{server.url}/my-tool.git{suffix}"
+
+
+def posts(server: GitServer) -> list[Request]:
+    return [request for request in server.requests if request.method == "POST"]
+
+
+async def test_a_tag_a_branch_and_a_commit_are_mounted(
+    server: GitServer, repository: Repository
+) -> None:
+    first = repository.commit(SEED_TOOL, tag="v1", annotated=True)
+    repository.commit({"my_tool/__init__.py": "raise RuntimeError('not the tag')\n"})
+    assert await greeting(url(server, "@v1")) == "Hello, world!"
+    assert await greeting(url(server, f"@{first}")) == "Hello, world!"
+    git(repository.folder, "branch", "old", first)
+    assert await greeting(url(server, "@old")) == "Hello, world!"
+
+
+def test_the_history_does_not_come(
+    server: GitServer, repository: Repository, cache: GitCache
+) -> None:
+    repository.commit({"a.py": "old"})
+    repository.commit({"a.py": "new"})
+    assert (cache.fetch(source(url(server))).folder / "a.py").read_text() == "new"
+    assert b"deepen 1" in _unzipped(posts(server)[-1])
+
+
+def _unzipped(request: Request) -> bytes:
+    return gzip.decompress(request.body) if request.body[:2] == b"\x1f\x8b" else request.body
+
+
+def test_of_a_subdirectory_no_other_files_come(
+    server: GitServer, repository: Repository, cache: GitCache
+) -> None:
+    git(repository.folder, "config", "uploadpack.allowFilter", "true")
+    files = {"mods/one/a.py": "1", "mods/two/b.py": "2", "big.d/huge.bin": "x", "top.txt": "t"}
+    commit = repository.commit(files)
+    checkout = cache.fetch(source(url(server, "#subdirectory=mods/one")))
+    assert checkout.commit == commit
+    root = checkout.folder.parents[1]
+    found = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    assert found == ["mods/one/a.py", "top.txt"]
+    assert any(b"filter blob:none" in _unzipped(request) for request in posts(server))
+    other = cache.fetch(source(url(server, "#subdirectory=mods/two")))
+    assert (other.folder / "b.py").read_text() == "2"
+    whole = cache.fetch(source(url(server)))
+    assert (whole.folder / "big.d/huge.bin").read_text() == "x"
+    with pytest.raises(SourceError, match="has no folder 'mods/three'"):
+        cache.fetch(source(url(server, "#subdirectory=mods/three")))
+
+
+@pytest.mark.parametrize("how", ["link", "uv"])
+def test_a_subdirectory_that_needs_more_of_the_repository_gets_it(
+    how: str, server: GitServer, repository: Repository, cache: GitCache
+) -> None:
+    git(repository.folder, "config", "uploadpack.allowFilter", "true")
+    files = {"mods/one/a.py": "1", "shared/data.txt": "data"}
+    if how == "uv":
+        files["mods/one/pyproject.toml"] = '[tool.uv.sources]\nx = {path = "../../shared"}\n'
+    else:
+        (repository.folder / "mods" / "one").mkdir(parents=True)
+        (repository.folder / "mods" / "one" / "link").symlink_to("../../shared/data.txt")
+    repository.commit(files)
+    folder = cache.fetch(source(url(server, "#subdirectory=mods/one"))).folder
+    assert (folder / "../../shared/data.txt").read_text() == "data"
+
+
+@pytest.mark.parametrize("suffix", ["", "#subdirectory=mods"])
+def test_a_server_that_only_gives_what_refs_point_to_will_do(
+    suffix: str, server: GitServer, repository: Repository, cache: GitCache
+) -> None:
+    # Version 0 of the protocol keeps to what refs point to.
+    def version_0(request: Request) -> None:
+        request.headers.pop("Git-Protocol", None)
+
+    server.before = version_0
+    old = repository.commit({"mods/a.py": "old"})
+    repository.commit({"mods/a.py": "new"})
+    checkout = cache.fetch(source(url(server, f"@{old}{suffix}")))
+    assert [path.read_text() for path in checkout.folder.rglob("a.py")] == ["old"]
+
+
+def test_a_name_and_password_reach_the_server_and_nobody_else(
+    tmp_path: Path, repository: Repository, cache: GitCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(CERTIFICATE))
+    repository.commit({"a.py": "1"})
+    private = GitServer(tmp_path / "remotes", user="me:s3cr:t")
+    # Every git that is started leaves its arguments behind.
+    real = subprocess.run(["which", "git"], capture_output=True, text=True).stdout.strip()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/argv\nexec {real} "$@"\n'
+    )
+    (tmp_path / "bin" / "git").chmod(0o755)
+    try:
+        with pytest.raises(SourceError) as refused:
+            cache.fetch(source(f"git+{private.url}/my-tool.git"))
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        wrong = private.url.replace("https://", "https://me:wr0ng@")
+        with pytest.raises(SourceError) as raised:
+            cache.fetch(source(f"git+{wrong}/my-tool.git"))
+        right = private.url.replace("https://", "https://me:s3cr%3At@")
+        checkout = cache.fetch(source(f"git+{right}/my-tool.git"))
+    finally:
+        private.close()
+    assert "write git+https://USER:${TOKEN}@" in (refused.value.hint or "")
+    assert "wr0ng" not in str(raised.value)
+    assert (checkout.folder / "a.py").read_text() == "1"
+    told = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert told
+    assert "s3cr" not in (tmp_path / "argv").read_text()
+    assert not [path for path in told if "s3cr" in path.read_text()]
+
+
+def test_without_a_certificate_that_is_trusted_nothing_comes(
+    server: GitServer, repository: Repository, cache: GitCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit({"a.py": "1"})
+    monkeypatch.delenv("GIT_SSL_CAINFO")
+    monkeypatch.setenv("GIT_SSL_NO_VERIFY", "1")
+    with pytest.raises(SourceError, match="certificate"):
+        cache.fetch(source(url(server)))
+
+
+def test_a_redirect_leads_to_no_other_kind_of_transport(
+    server: GitServer, repository: Repository, cache: GitCache, tmp_path: Path
+) -> None:
+    trace, script = trap(tmp_path)
+    repository.commit({"a.py": "1"})
+    targets = [
+        f"ext::{script}",
+        f"file://{repository.folder}",
+        "http://127.0.0.1:1/my-tool.git/info/refs?service=git-upload-pack",
+        f"ssh://-oProxyCommand={script}/x",
+    ]
+    for target in targets:
+        server.before = lambda request, to=target: (302, {"Location": to})  # type: ignore[misc]
+        with pytest.raises(SourceError, match="cannot be fetched"):
+            cache.fetch(source(url(server)))
+    assert not trace.exists()
+
+
+def test_offline_gives_what_the_ref_meant_the_last_time(
+    server: GitServer, repository: Repository, tmp_path: Path
+) -> None:
+    offline = GitCache(tmp_path / "cache", offline=True)
+    with pytest.raises(SourceError, match=r"main of .* is not in the cache, and offline") as raised:
+        offline.fetch(source(url(server, "@main")))
+    assert raised.value.hint == "run once without --offline"
+    first = repository.commit({"a.py": "1"})
+    GitCache(tmp_path / "cache").fetch(source(url(server, "@main")))
+    repository.commit({"a.py": "2"})
+    server.requests.clear()
+    assert offline.fetch(source(url(server, "@main"))).commit == first
+    for suffix in ("", "@other", f"@{'a' * 40}"):
+        with pytest.raises(SourceError, match="is not in the cache"):
+            offline.fetch(source(url(server, suffix)))
+    assert server.requests == []
+
+
+async def test_offline_all_that_is_missing_is_told_at_once(
+    server: GitServer, repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit(SEED_TOOL)
+    AppModuleSourceResolver().resolve("my-tool", url(server))
+    tools = [
+        {"module": "my-tool", "source": url(server)},
+        {"module": "a", "source": url(server, "@v9")},
+        {"module": "b", "source": "https://127.0.0.1:1/x.zip"},
+        {"module": "c", "source": "not-there>=1"},
+    ]
+    plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": tools}
+    server.requests.clear()
+    with pytest.raises(SourceError, match="3 modules cannot be had") as raised:
+        await AppModuleSourceResolver(offline=True).prefetch(plan)
+    text = str(raised.value)
+    assert "a: v9 of https://127.0.0.1" in text
+    assert "b: https://127.0.0.1:1/x.zip is not in the cache" in text
+    assert "c: not-there>=1 is not in the cache" in text
+    assert server.requests == []
+
+
+def test_eight_processes_that_fetch_one_commit_ask_for_it_once(
+    server: GitServer, repository: Repository, tmp_path: Path
+) -> None:
+    commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.spec import parse_source\n"
+        "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
+        "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "cache"), url(server, "@v1")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    answers = {process.communicate()[0].strip() for process in running}
+    assert answers == {f"{commit} 50"}
+    assert sum(b"deepen 1" in _unzipped(request) for request in posts(server)) == 1
+    (home,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    assert sorted(path.name for path in home.iterdir()) == sorted([".lock", "refs", commit])
+
+
+def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(
+    server: GitServer, repository: Repository, tmp_path: Path
+) -> None:
+    commit = repository.commit({"a.py": "1"}, tag="v1")
+    arrived, go = threading.Event(), threading.Event()
+
+    def hold(request: Request) -> None:
+        if request.method == "POST" and b"deepen" in _unzipped(request):
+            arrived.set()
+            go.wait(60)
+
+    server.before = hold
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.spec import parse_source\n"
+        "GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "cache"), url(server, "@v1")]
+    killed = subprocess.Popen(command)
+    assert arrived.wait(60)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    server.before = lambda request: None
+    checkout = GitCache(tmp_path / "cache").fetch(source(url(server, "@v1")))
+    go.set()
+    assert checkout.commit == commit
+    assert (checkout.folder / "a.py").read_text() == "1"
