@@ -165,7 +165,7 @@ class DependencyCache:
 
 def required_by(layout: Layout) -> list[str]:
     """The requirements of a module that are not ours to give."""
-    return [text for text in layout.dependencies if _name(text) not in OURS]
+    return [text for text in layout.dependencies if requirement_name(text) not in OURS]
 
 
 def distributions(folders: Iterable[str]) -> dict[str, str]:
@@ -225,7 +225,8 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _name(requirement: str) -> str:
+def requirement_name(requirement: str) -> str:
+    """The name of the distribution that a requirement asks for, in the form that compares."""
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
     return normalised(match[1]) if match else ""
 

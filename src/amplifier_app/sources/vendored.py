@@ -1,0 +1,71 @@
+"""What a module requires, lying in its own folder: brought along for machines without a network.
+
+my-tool/.dependencies/               what was installed for it
+my-tool/.dependencies/made-for.json  which requirements these are, for which Python and machine
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = ".dependencies"
+NOTE = "made-for.json"
+
+
+def this_machine() -> dict[str, str]:
+    """What installed packages depend on beside their names and versions."""
+    tag = sys.implementation.cache_tag or sys.implementation.name
+    return {"python": tag, "platform": sys.platform, "machine": platform.machine()}
+
+
+def describe(folder: Path, required: Iterable[str]) -> None:
+    """Note what a folder of installed packages is for.
+
+    Args:
+        folder: The folder.
+        required: The requirements that were installed into it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    note = {"requirements": sorted(required), **this_machine()}
+    (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+
+
+def brought_by(root: Path | None) -> Path | None:
+    """The folder of installed packages that lies in a module's own, if one does."""
+    folder = root / FOLDER if root is not None else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bool:
+    """Whether a folder of installed packages can be used here.
+
+    Args:
+        folder: The folder.
+        required: What the module requires.
+        wanted: Name → version of what may only be had in that version.
+    """
+    from amplifier_app.sources.dependencies import distributions
+
+    note = _read(folder)
+    if {name: note.get(name) for name in this_machine()} != this_machine():
+        return False
+    if not set(required) <= set(note.get("requirements", ())):
+        return False
+    inside = distributions([str(folder)])
+    return all(wanted.get(name, version) == version for name, version in inside.items())
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # Made by something else, or damaged: then it is installed anew.
+        return {}
+    return note if isinstance(note, dict) else {}
