@@ -1,6 +1,7 @@
 """Puts the Typer app together, no logic.
 
-A command's module is imported only when it is the one invoked; `--version` answers without Typer.
+A command's module is imported only when it is the one invoked; `--version` answers without Typer,
+and so does a prompt without options.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ def _main(argv: list[str]) -> int:
 
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
+    if _needs_no_parser(argv):
+        from amplifier_app.launch import launch
+        from amplifier_app.request import Request
+
+        return launch(Request(prompt=argv[1] if len(argv) > 1 else None), invocation)
     import typer
 
     from amplifier_app.commands.group import amplifier_command
@@ -86,6 +92,13 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
     except typer.Exit as done:
         return done.exit_code
     return invocation.outcome
+
+
+def _needs_no_parser(argv: list[str]) -> bool:
+    """Whether it is `run` without options, where Typer would be a tenth of the whole run."""
+    command, *words = argv
+    plain = len(words) < 2 and not any(word.startswith("-") for word in words)
+    return command == "run" and plain and "_AMPLIFIER_COMPLETE" not in os.environ
 
 
 def _as_usage_error(error: BaseException) -> BaseException:

@@ -11,6 +11,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from amplifier_app import launch
+from amplifier_app.cli import main
+from amplifier_app.ending import Invocation
+from amplifier_app.outcome import OK, Outcome
+from amplifier_app.request import Request
 from tests.app.schemas import RESULT
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
 
@@ -43,6 +48,27 @@ def test_help_loads_nothing_heavy_and_no_command() -> None:
     for command in ("run", "session", "module", "version"):
         assert f"\n  {command} " in done.stdout
     assert not modules_after("--help") & set(HEAVY)
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Request:
+    """What a command line of `run` makes of itself."""
+    requests: list[Request] = []
+
+    def take(request: Request, invocation: Invocation) -> Outcome:
+        requests.append(request)
+        return OK
+
+    monkeypatch.setattr(launch, "launch", take)
+    assert main(["run", *argv]) == 0
+    (request,) = requests
+    return request
+
+
+@pytest.mark.parametrize("words", [[], ["hi"], [""], ["a prompt, --not --options"]])
+def test_a_prompt_without_options_is_what_it_is_with_options_that_say_nothing(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked_for(monkeypatch, *words) == asked_for(monkeypatch, "--output", "text", *words)
 
 
 def test_help_of_run_names_its_options() -> None:
