@@ -148,6 +148,10 @@ class AgentList:
         if self._published and ":" in text:
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
+            if _MAGIC.search(text.rpartition("/")[0]):
+                hint = "only the last part of a path can be a pattern, as in './agents/*.md'"
+                self._problems.add(f"{text!r} cannot be searched for", at, hint)
+                return []
             found = list(self._matching(text))
             if not found:
                 self._problems.add(f"no agent's file matches {text!r}", at)
@@ -167,13 +171,14 @@ class AgentList:
         return []
 
     def _matching(self, pattern: str) -> Iterator[_File]:
-        import glob
+        """The files of one folder that a pattern fits; hidden ones are not meant."""
+        import fnmatch
 
-        parent = glob.escape(str(self._document.path.parent))
-        pattern = os.path.join(parent, os.path.expanduser(pattern))
-        for name in sorted(glob.glob(pattern, recursive=True)):
-            path = Path(name)
-            if path.suffix in SUFFIXES and path.is_file():
+        folder, _, name = pattern.rpartition("/")
+        parent = self._absolute(folder or ".")
+        for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+            fits = fnmatch.fnmatchcase(path.name, name) and not path.name.startswith(".")
+            if fits and path.suffix in SUFFIXES and path.is_file():
                 yield _File(self._shown(path), path)
 
     def _absolute(self, text: str) -> Path:

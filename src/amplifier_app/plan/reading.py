@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_app.errors import ConfigError
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import Shape, normalise
+from amplifier_app.plan.structure import PLAN, Shape, normalise
 from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
 
 MARKDOWN = ".md"
@@ -56,14 +57,8 @@ class Reader:
             ConfigError: A file that it takes in cannot be read.
         """
         published = path.suffix == MARKDOWN
-        root: Node | None
-        if published:
-            from amplifier_app.plan.markdown import read_markdown
-
-            root = read_markdown(data, file, shape.tables, self.problems)
-            shape = shape._replace(lenient=True)
-        else:
-            root = read_yaml(data, file, self.problems)
+        shape = shape._replace(lenient=published)
+        root = read_root(file, data, shape, self.problems)
         others: dict[str, Path] = {}
         if isinstance(root, MapNode):
             if "agents" in root.items and "agents" in shape.keys:
@@ -105,6 +100,40 @@ class Reader:
         changed = filled(root)
         others |= includer.read
         return changed if isinstance(changed, MapNode) else root
+
+
+def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
+    """What a document says by itself: nothing that it names is read.
+
+    Args:
+        file: The document as problems call it; its ending tells its form.
+        data: What it holds.
+        shape: What kind of document it is.
+        problems: Gets what is wrong.
+    """
+    if not file.endswith(MARKDOWN):
+        return read_yaml(data, file, problems)
+    from amplifier_app.plan.markdown import read_markdown
+
+    return read_markdown(data, file, shape.tables, problems)
+
+
+def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
+    """The files that a document takes in as text or as agents, however far down.
+
+    What is wrong with it is no concern here.
+
+    Args:
+        path: The document, absolute.
+        data: What it holds.
+        project: The folder of a project, whose agents it can name.
+    """
+    try:
+        document = Reader(Problems(), project).parse(path.name, path, data, PLAN)
+    except ConfigError:
+        # A file that cannot be read; who loads the document tells it.
+        return []
+    return list(document.others.values())
 
 
 def _instruction(node: Node, file: str) -> Scalar | None:

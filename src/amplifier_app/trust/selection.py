@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_app import paths
 from amplifier_app.errors import Location
 from amplifier_app.plan.interpolation import interpolate, names_in
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import PARTS
-from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.plan.reading import SUFFIXES, read_root, taken_in
+from amplifier_app.plan.structure import PARTS, PLAN
 from amplifier_app.sources.spec import SourceSyntaxError, parse_source
 from amplifier_app.trust.content import Selected
 
@@ -41,12 +42,13 @@ class Fact(NamedTuple):
     text: str
 
 
-def selected_by(path: Path, data: bytes) -> list[Selected]:
+def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Selected]:
     """The files and folders that a document selects, wherever they are.
 
     Args:
         path: The document, absolute; paths in it start from its folder.
         data: What it holds.
+        project: The `.amplifier` folder of its project, whose agents it can name.
     """
     found: list[Selected] = []
     for keys, node in _values(_tree(path.name, data)):
@@ -58,6 +60,10 @@ def selected_by(path: Path, data: bytes) -> list[Selected]:
             found += [Selected(local)] if local is not None else []
         elif keys == ("extends",) and text.startswith(("./", "../", "/", "~")):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
+    for file in taken_in(path, data, project):
+        # An agent of the user's own, found by its name, is not the project's.
+        if not file.is_relative_to(paths.config_dir() / "agents"):
+            found.append(Selected(file, document=file.suffix in SUFFIXES))
     return found
 
 
@@ -86,7 +92,7 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
 
 
 def _tree(file: str, data: bytes) -> Node | None:
-    return read_yaml(data, file, Problems())
+    return read_root(file, data, PLAN, Problems())
 
 
 def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:

@@ -96,6 +96,7 @@ CORPUS = [
     agents("a number in the list", "agents: [5]\n", (2, 10, "this is no agent")),
     agents("no such file", "agents: [./gone.md]\n", (2, 10, "'./gone.md' does not exist")),
     agents("no match", "agents: [agents/*.yaml]\n", (2, 10, "matches 'agents/*.yaml'")),
+    agents("a pattern of folders", "agents: [./*/x.md]\n", (2, 10, "only the last part of a path")),
     agents("no agent's file", "agents: [agents/y.txt]\n", (2, 10, "is not a .md or .yaml file")),
     agents("a folder", "agents: [./agents]\n", (2, 10, "is not a .md or .yaml file")),
     agents("no such name", "agents: [x]\n", (2, 10, "there is no agent 'x'")),
