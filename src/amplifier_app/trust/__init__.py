@@ -91,7 +91,7 @@ def examine(folder: Path) -> Content:
     """
     from amplifier_app.trust.selection import selected_by
 
-    return read_content(folder, selected_by)
+    return read_content(folder, lambda path, data: selected_by(path, data, folder))
 
 
 def trusted_project(

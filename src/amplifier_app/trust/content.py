@@ -279,7 +279,9 @@ class _Reader:
         if data is not None and _is_document(path, self._root):
             self.documents.setdefault(path, data)
         kind: Kind = "executable" if mode & stat.S_IXUSR else "file"
-        return Entry(kind, digest.hexdigest(), size, self._text(data))
+        # A hostile project could name a file of the user's own, to have its text shown in a log.
+        own = path.is_relative_to(self._root)
+        return Entry(kind, digest.hexdigest(), size, self._text(data if own else None))
 
     def _text(self, data: bytes | None) -> str | None:
         if data is None or len(data) > MAX_TEXT or self._texts + len(data) > MAX_TEXTS:

@@ -33,8 +33,9 @@ def _escaped(character: str) -> str:
 
 
 def listing(content: Content) -> list[str]:
-    """The files, a line each."""
-    return [f"{visible(name)}  ({_described(entry)})" for name, entry in content.entries.items()]
+    """The files, a line each; those outside of `.amplifier`, which it reaches for, first."""
+    entries = sorted(content.entries.items(), key=lambda item: item[0].startswith(".amplifier/"))
+    return [f"{visible(name)}  ({_described(entry)})" for name, entry in entries]
 
 
 def _described(entry: Entry) -> str:

@@ -12,6 +12,7 @@ import pytest
 from amplifier_app.errors import ConfigError
 from amplifier_app.trust import content as content_module
 from amplifier_app.trust import examine
+from amplifier_app.trust.review import changes, listing
 from tests.app.sources.conftest import write_files
 
 FILES = {
@@ -169,6 +170,44 @@ def test_what_lies_outside_of_the_project_is_named_in_full(project: Path, tmp_pa
     write_files(tmp_path / "elsewhere", {"x.py": "1"})
     write_files(project, {".amplifier/settings.yaml": f"sources: {{t: {tmp_path}/elsewhere}}\n"})
     assert f"{tmp_path}/elsewhere/x.py" in names(project)
+
+
+def test_files_and_agents_that_documents_take_in_are_covered(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    agent = "---\nname: {0}\ntools: [{{module: t, source: ../../{0}}}]\n---\n@../../{0}.txt\n"
+    write_files(
+        project,
+        {
+            ".amplifier/settings.yaml": "instruction: |\n  @../one.md\nagents: [ours, theirs]\n",
+            ".amplifier/agents/ours.md": agent.format("ours"),
+            # It is not looked for here: this is no project of its own.
+            ".amplifier/.amplifier/agents/ours.md": agent.format("other"),
+            **dict.fromkeys(("ours/x.py", "ours.txt", "other/x.py", "other.txt"), ""),
+            "one.md": "text\n@./two.md\n",
+            "two.md": "text\n",
+        },
+    )
+    write_files(tmp_path / "home/agents", {"theirs.md": "---\nname: theirs\n---\nmine\n"})
+    found = set(names(project))
+    assert {"one.md", "two.md", "ours/x.py", "ours.txt"} <= found
+    assert not {name for name in found if "theirs" in name}
+    before = look(project).hash
+    append(project, "two.md")
+    assert look(project).hash != before
+
+
+def test_the_text_of_files_outside_of_the_project_is_not_shown(
+    project: Path, tmp_path: Path
+) -> None:
+    """A log would show the user's own secrets."""
+    write_files(tmp_path, {"secret": "s3cret"})
+    write_files(project, {".amplifier/settings.yaml": f"instruction: |\n  @{tmp_path}/secret\n"})
+    found = look(project)
+    assert found.entries[f"{tmp_path}/secret"].text is None
+    assert "s3cret" not in "".join(changes({}, found.entries))
+    assert f"{tmp_path}/secret" in listing(found)[0]
 
 
 def test_module_config_and_addresses_select_no_files(project: Path) -> None:
