@@ -11,13 +11,13 @@ from typing import Any
 
 from amplifier_app.plan.module_schemas import ModuleSchema, Schema, bundled_schemas
 from amplifier_app.plan.modules import KINDS
+from amplifier_app.plan.schema_parts import REFERENCE, embedded, for_files
 from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
-_REFERENCE = r"\$\{"
 
 
 def plan_schema() -> Schema:
@@ -30,7 +30,14 @@ def plan_schema() -> Schema:
     defs: Schema = {
         "plan": _plan(),
         "settings": _settings(),
-        "agent": _agent(),
+        "agent": _agent_with_name(),
+        "agent_in_list": {
+            **_agent_with_name(),
+            "type": ["object", "string"],
+            "required": ["name"],
+        },
+        "agent_by_name": {**_agent(), "type": ["object", "string", "null"]},
+        "agents": _agents(),
         "session": _session(),
         "when": _when(),
         "source": _SOURCE,
@@ -41,7 +48,7 @@ def plan_schema() -> Schema:
     for module in modules:
         if module.config is not None:
             name = _definition(module)
-            defs[name] = _for_files(_embedded(module.config, f"#/$defs/{name}"))
+            defs[name] = for_files(embedded(module.config, f"#/$defs/{name}"))
     return {"$schema": DIALECT, "title": "Amplifier", "$ref": "#/$defs/plan", "$defs": defs}
 
 
@@ -63,6 +70,7 @@ def _plan() -> Schema:
                     "Modules to leave out of what is extended, by module id or instance id."
                 ),
                 **_contents(),
+                "agents": {"$ref": "#/$defs/agents"},
             },
         ),
         # What extends nothing has to be whole.
@@ -76,19 +84,68 @@ def _settings() -> Schema:
         "Settings: a part of a plan that is laid over profiles.",
         {
             "profile": _text("The profile that runs when no other is named."),
-            "sources": _object(
-                "Where modules come from, whatever the plan says: module id → source.",
-                {},
-                values={"$ref": "#/$defs/source"},
-            ),
+            "sources": {
+                **_object(
+                    "Where modules come from, whatever the plan says: module id → source.",
+                    {},
+                    values={"$ref": "#/$defs/source"},
+                ),
+                "propertyNames": {"pattern": _ID},
+            },
             "exclude": _texts("Modules to leave out of the profile."),
             **_contents(),
+            "agents": {"$ref": "#/$defs/agents"},
         },
     )
 
 
 def _agent() -> Schema:
-    return {"type": "object", "description": "An agent that others may be handed work to."}
+    return _document(
+        "An agent that work may be handed to: what differs from the plan it is in.",
+        {
+            "description": _text("What it is for; the model chooses by this."),
+            "exclude": _texts("Modules of the plan that it does without."),
+            **_contents(),
+        },
+    )
+
+
+def _agent_with_name() -> Schema:
+    agent = _agent()
+    name = _text("What it goes by; by default the name of its file.")
+    return {**agent, "properties": {"name": name, **agent["properties"]}}
+
+
+def _agents() -> Schema:
+    """A list of agents, agents by name, or the published form that lists names and folders."""
+    names = {"type": ["string", "array"], "items": {"type": "string"}}
+    by_name: Schema = {
+        "propertyNames": {"pattern": _ID},
+        "additionalProperties": {"$ref": "#/$defs/agent_by_name"},
+    }
+    published: Schema = {
+        "properties": {
+            "dirs": {"description": "Folders with files of agents.", **names},
+            "include": {"description": "Agents to take from them, by name.", **names},
+            "active": {"description": "The same as `include`.", **names},
+            "inline": {"description": "Agents by name.", "type": "object", **by_name},
+        },
+        "additionalProperties": False,
+    }
+    lists = [
+        {"required": [key], "properties": {key: {"not": {"type": "object"}}}}
+        for key in ("dirs", "include", "active")
+    ]
+    return {
+        "type": ["array", "object", "string", "null"],
+        "description": "Agents that work may be handed to: a list of names, files "
+        "('./agents/*.md') and agents, or agents by name; 'all' or 'none'.",
+        "pattern": "^(all|none)$",
+        "items": {"$ref": "#/$defs/agent_in_list"},
+        "if": {"anyOf": [*lists, {"required": ["inline"], "maxProperties": 1}]},
+        "then": published,
+        "else": by_name,
+    }
 
 
 def _document(description: str, properties: Schema) -> Schema:
@@ -104,10 +161,6 @@ def _contents() -> Schema:
         "orchestrator": {"$ref": "#/$defs/orchestrator"},
         "context": {"$ref": "#/$defs/context"},
         **{section: {"$ref": f"#/$defs/{section}"} for section in ENTRY_SECTIONS},
-        "agents": {
-            "type": ["object", "array", "null"],
-            "description": "Agents that work may be handed to.",
-        },
     }
 
 
@@ -121,7 +174,7 @@ def _session() -> Schema:
     limit = {
         "type": ["integer", "string", "null"],
         "minimum": 0,
-        "pattern": _REFERENCE,
+        "pattern": REFERENCE,
     }
     return _object(
         "How a conversation is run and kept.",
@@ -292,72 +345,3 @@ _SOURCE: Schema = _text(
     "name of a package. Without it the module is a bundled or an installed one.",
     examples=["./my-tool", "git+https://example.com/me/my-tool@v1.2.0"],
 )
-
-
-# -- config of modules -------------------------------------------------------------------
-
-
-def _embedded(schema: Any, place: str) -> Any:
-    """A schema with its references turned to where it is put."""
-    if isinstance(schema, list):
-        return [_embedded(item, place) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved = {
-        key: value if key in ("default", "const", "enum", "examples") else _embedded(value, place)
-        for key, value in schema.items()
-        if key not in ("$schema", "$id")
-    }
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = place + reference[1:]
-    return moved
-
-
-def _for_files(schema: Schema) -> Schema:
-    """A config's schema as it holds for what is written: nothing at all, or `${VARIABLES}`."""
-    allowed = _with_references(schema)
-    kind = schema.get("type")
-    return {**allowed, "type": [*_types(kind), "null"]} if kind is not None else allowed
-
-
-def _with_references(schema: Any) -> Any:
-    """The schema with a text that names a variable allowed wherever a value may stand."""
-    if not isinstance(schema, dict):
-        return schema
-    open_to: Schema = dict(schema)
-    for key in ("properties", "$defs", "patternProperties"):
-        if key in schema:
-            members: Schema = schema[key]
-            one = _with_references if key == "$defs" else _or_reference
-            open_to[key] = {name: one(rule) for name, rule in members.items()}
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            open_to[key] = _or_reference(schema[key])
-    for key in ("anyOf", "oneOf", "allOf"):
-        if key in schema:
-            open_to[key] = [_with_references(rule) for rule in schema[key]]
-    return open_to
-
-
-def _or_reference(schema: Any) -> Any:
-    if schema is True or schema == {} or not isinstance(schema, dict):
-        return schema
-    rule: Schema = _with_references(schema)
-    types = _types(rule.get("type"))
-    limited = rule.keys() & {"pattern", "minLength", "maxLength", "enum", "const", "format"}
-    if "string" in types and not limited:
-        return rule
-    told = {key: rule.pop(key) for key in ("description", "default") if key in rule}
-    reference = {"type": "string", "pattern": _REFERENCE}
-    if types and "string" not in types and not limited:
-        # One rule where it can be one: editors word their messages after it.
-        return {**told, **rule, "type": [*types, "string"], "pattern": _REFERENCE}
-    choices = rule["anyOf"] if rule.keys() == {"anyOf"} else [rule]
-    return {**told, "anyOf": [*choices, reference]}
-
-
-def _types(kind: Any) -> list[str]:
-    if kind is None:
-        return []
-    return [kind] if isinstance(kind, str) else list(kind)

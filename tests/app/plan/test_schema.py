@@ -14,18 +14,22 @@ import yaml
 
 from amplifier_app.plan import PlanError, load_plan
 from amplifier_app.plan.schema import plan_schema
+from amplifier_app.plan.schema_parts import embedded
+from tests.app.plan import test_malformed_documents as documents
 from tests.app.plan.test_malformed_plans import CORPUS, Case
 from tests.support.cli import run_amplifier
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = plan_schema()
 
+# Cases of the two corpora that are not the schema's to refuse.
 NOT_STRUCTURAL = {
     # YAML itself, which no schema sees.
     "duplicate key",
     "duplicate key inside",
     "alias of itself",
     "too deep",
+    "settings: a key twice",
     # Between two places of a plan.
     "the same tool twice",
     "orchestrator twice",
@@ -43,7 +47,27 @@ NOT_STRUCTURAL = {
     "variable as a source",
     "http",
     "bare folder",
+    "settings: bad source",
+    "settings: unset in source",
+    "agents: bad source",
+    "agents: unset",
+    # Files and names that are looked for.
+    "settings: no such profile",
+    "settings: profile a path",
+    "agents: no such file",
+    "agents: no match",
+    "agents: no agent's file",
+    "agents: a folder",
+    "agents: a pattern of folders",
+    "agents: no such name",
+    "agents: twice",
+    "agents: no such folder",
+    "include: missing in a quoted text",
+    "include: in an inline agent",
+    "include: in settings",
+    "include: circle",
 }
+DOCUMENTS = [case for case in documents.CORPUS if any(".yaml" in file for file in case.files)]
 
 
 def errors(document: Any, place: str = "plan") -> list[str]:
@@ -117,6 +141,23 @@ def test_structural_mistakes_are_refused_and_only_those(case: Case) -> None:
     assert bool(errors(document)) is (case.name not in NOT_STRUCTURAL)
 
 
+@pytest.mark.parametrize("case", DOCUMENTS, ids=lambda case: case.name)
+def test_structural_mistakes_in_settings_and_agents_are_refused_and_only_those(
+    case: documents.Case,
+) -> None:
+    wrong = {file for file, *_ in case.problems}
+    for file, text in case.files.items():
+        if not file.endswith(".yaml"):
+            continue
+        try:
+            document = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError):
+            continue
+        place = "settings" if "settings" in file else "plan" if file == "plan.yaml" else "agent"
+        structural = file in wrong and case.name not in NOT_STRUCTURAL
+        assert bool(errors(document, place)) is structural, file
+
+
 GOOD = [
     "{session: {orchestrator: loop-basic, context: context-simple}}",
     "{orchestrator: loop-basic, context: {module: context-simple}}",
@@ -130,6 +171,11 @@ GOOD = [
     "{extends: default, providers: [{module: p, instance_id: two, when: {env: [A, B]}}]}",
     "{extends: default, session: {orchestrator_source: ./o, injection_size_limit: '${N}'}}",
     "{extends: default, session: {orchestrator: {config: {max_iterations: 3}}}}",
+    "{extends: default, agents: {a: {description: d, tools: [tool-bash]}, b: null}}",
+    "{extends: default, agents: [{name: a, exclude: tool-bash, instruction: Be.}]}",
+    "{extends: default, agents: {inline: {a: {description: d, x-own: 1}}}}",
+    "{extends: default, agents: {include: {description: an agent of that name}}}",
+    "{extends: default, agents: none}",
 ]
 
 
@@ -150,6 +196,8 @@ BAD_CONFIG = [
     "hooks: [{module: hooks-logging, config: {events: {includes: []}}}]",
     "providers: [{module: provider-anthropic, config: {thinking: {budget_tokens: 1}}}]",
     "providers: [{module: provider-mock, config: {replies: [{txt: hello}]}}]",
+    "agents: {a: {tools: [{module: tool-bash, config: {timeot: 3}}]}}",
+    "agents: [{name: a, tools: [{module: tool-bash, config: {timeot: 3}}]}]",
 ]
 
 
@@ -167,15 +215,42 @@ PLACES = {
     "tool_entry": "tools: [{module: t, zzz: 1}]",
     "hook_entry": "hooks: [{module: h, zzz: 1}]",
     "when": "providers: [{module: p, when: {zzz: 1}}]",
+    "agent_by_name": "agents: {a: {zzz: 1}}",
+    "agent": "agents: [./agent.yaml]",
+    "settings": "",
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_loading_and_the_schema_know_the_same_keys(place: str, tmp_path: Path) -> None:
+def test_loading_and_the_schema_know_the_same_keys(place: str, home: Path) -> None:
     Path("plan.yaml").write_text("extends: default\n" + PLACES[place], encoding="utf-8")
+    Path("agent.yaml").write_text("zzz: 1\n", encoding="utf-8")
+    home.mkdir()
+    (home / "settings.yaml").write_text("zzz: 1\n" if place == "settings" else "", encoding="utf-8")
     with pytest.raises(PlanError, match=r"known here: ([\w, -]+)") as raised:
         load_plan("plan.yaml")
     hint = raised.value.problems[0].hint
     assert hint is not None
     known = set(hint.removeprefix("known here: ").split(", "))
     assert set(SCHEMA["$defs"][place]["properties"]) == known
+
+
+def test_references_of_a_modules_schema_are_turned_to_where_it_is_put() -> None:
+    schema = {
+        "$id": "urn:x",
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"properties": {"$ref": {"$ref": "#"}, "default": {"$ref": "#/$defs/a"}}}},
+        "default": {"$ref": "#"},
+    }
+    assert embedded(schema, "#/$defs/m") == {
+        "$ref": "#/$defs/m/$defs/a",
+        "$defs": {
+            "a": {
+                "properties": {
+                    "$ref": {"$ref": "#/$defs/m"},
+                    "default": {"$ref": "#/$defs/m/$defs/a"},
+                }
+            }
+        },
+        "default": {"$ref": "#"},
+    }
