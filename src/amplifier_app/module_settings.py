@@ -76,7 +76,9 @@ def target(scope: str | None, *, in_project: str) -> Target:
     Raises:
         ConfigError: The scope is that of a project, and there is none.
     """
-    project = paths.project_dir()
+    from amplifier_app.trust import ignored_by_environment
+
+    project = None if ignored_by_environment() else paths.project_dir()
     chosen = scope or (in_project if project is not None else USER)
     file = settings_path(chosen, project)
     if file is None:
@@ -110,6 +112,15 @@ def override_source(module: str, source: str, where: Target) -> Changed:
     text = _written(parsed, source, where)
     edit.set_value(where.file, ("sources", module), text)
     return Changed(where.file, f"{module} comes from {text}")
+
+
+def written_source(source: str, where: Target) -> str:
+    """A source as `override_source` would write it.
+
+    Raises:
+        UsageError: The source cannot be.
+    """
+    return _written(_parsed(source), source, where)
 
 
 def remove_override(module: str, where: Target) -> Changed:

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,12 +24,19 @@ from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
 
-FORMAT = "amplifier-lock"
 VERSION = 1
 SUFFIX = ".lock.json"
 
 _Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 _Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+
+
+class _Unreadable(Exception):
+    """What was read is no such file; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class LockEntry(BaseModel):
@@ -68,6 +75,10 @@ class Lock(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    FORMAT: ClassVar[str] = "amplifier-lock"
+    WHAT: ClassVar[str] = "lock"
+    WRITTEN_BY: ClassVar[str] = "amplifier plan lock"
+
     plan: str
     modules: Mapping[str, LockEntry] = Field(default_factory=dict)
 
@@ -76,52 +87,54 @@ class Lock(BaseModel):
         return self.modules.get(module_id)
 
     @classmethod
-    def read(cls, path: Path) -> Lock:
+    def read(cls, path: Path) -> Self:
         """
         Raises:
             ConfigError: The file is not there, damaged, something else, or of a newer program.
         """
-        at = Location(str(path))
         try:
-            data = json.loads(path.read_bytes())
-        except FileNotFoundError as error:
-            raise ConfigError(
-                "there is no such lock", hint="write it with: amplifier plan lock", location=at
-            ) from error
+            return cls._of(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            told = f"there is no such {cls.WHAT}", f"write it with: {cls.WRITTEN_BY}"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"cannot read the lock: {reason}", location=at) from error
-        except (ValueError, RecursionError) as error:
-            raise _damaged(_syntax(error), path, error) from error
-        return cls._of(data, path)
-
-    @classmethod
-    def _of(cls, data: Any, path: Path) -> Lock:
-        at = Location(str(path))
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ConfigError(
-                "this is not a lock of Amplifier", hint="name another file", location=at
-            )
-        version = data.get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise ConfigError(
-                f"the lock has format version {version}, and this program knows {VERSION}",
-                hint="update Amplifier, or write the lock anew: remove it, then 'amplifier plan lock'",
-                location=at,
-            )
-        if version != VERSION:
-            raise _damaged(f"its format version is {version!r}", path)
-        body = {key: value for key, value in data.items() if key not in ("format", "version")}
-        try:
-            return cls.model_validate(body)
+            told = f"cannot read the {cls.WHAT}: {reason}", None
+        except json.JSONDecodeError as error:
+            told = cls._damaged(f"line {error.lineno}, column {error.colno}: {error.msg.lower()}")
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise _damaged(f"{where}: {first['msg'].lower()}", path, error) from error
+            told = cls._damaged(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
+        except _Unreadable as error:
+            told = str(error), error.hint
+        except (ValueError, RecursionError):
+            told = cls._damaged("it is not JSON")
+        raise ConfigError(told[0], hint=told[1], location=Location(str(path)))
+
+    @classmethod
+    def _of(cls, data: Any) -> Self:
+        if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
+            raise _Unreadable(f"this is not a {cls.WHAT} of Amplifier", "name another file")
+        version = data.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise _Unreadable(
+                f"the {cls.WHAT} has format version {version}, and this program knows {VERSION}",
+                f"update Amplifier, or remove it and write it anew: {cls.WRITTEN_BY}",
+            )
+        if version != VERSION:
+            raise _Unreadable(*cls._damaged(f"its format version is {version!r}"))
+        body = {key: value for key, value in data.items() if key not in ("format", "version")}
+        return cls.model_validate(body)
+
+    @classmethod
+    def _damaged(cls, what: str) -> tuple[str, str]:
+        return (
+            f"the {cls.WHAT} is damaged: {what}",
+            f"take it from version control, or remove it and write it anew: {cls.WRITTEN_BY}",
+        )
 
     def to_json(self) -> str:
         """The text of the file."""
-        data = {"format": FORMAT, "version": VERSION, **self.model_dump(exclude_defaults=True)}
+        data = {"format": self.FORMAT, "version": VERSION, **self.model_dump(exclude_defaults=True)}
         return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def write(self, path: Path) -> None:
@@ -147,7 +160,7 @@ class Lock(BaseModel):
                 staged.unlink()
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(
-                f"cannot write the lock: {reason}", location=Location(str(path))
+                f"cannot write the {self.WHAT}: {reason}", location=Location(str(path))
             ) from error
 
 
@@ -169,17 +182,3 @@ def _homes(plan: ResolvedPlan) -> list[tuple[Path, Path]]:
         (paths.packaged_profiles_dir(), paths.config_dir()),
     ]
     return homes if project is None else [(project / "profiles", project), *homes]
-
-
-def _syntax(error: BaseException) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"line {error.lineno}, column {error.colno}: {error.msg.lower()}"
-    return "it is not JSON"
-
-
-def _damaged(what: str, path: Path, cause: BaseException | None = None) -> ConfigError:
-    return ConfigError(
-        f"the lock is damaged: {what}",
-        hint="take it from version control, or remove it and write it anew: amplifier plan lock",
-        location=Location(str(path)),
-    )

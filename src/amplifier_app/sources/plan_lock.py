@@ -135,7 +135,7 @@ def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: Sourc
 async def make_lock(
     plan: ResolvedPlan, old: Lock | None = None, *, renew: Collection[str] = ()
 ) -> Lock:
-    """Resolve every module that the plan can come to use, and tell what each of them is.
+    """The lock of a plan, with every module that it can come to use.
 
     Args:
         plan: The plan.
@@ -146,16 +146,21 @@ async def make_lock(
         ConfigError: Two sources are named for one module.
         SourceError: Modules cannot be had; all of them at once.
     """
+    found = await resolve_all(plan, old, renew=renew)
+    entries = {wanted.module: lock_entry(wanted, source) for wanted, source in found}
+    return Lock(plan=plan.name, modules=dict(sorted(entries.items())))
+
+
+async def resolve_all(
+    plan: ResolvedPlan, old: Lock | None, *, renew: Collection[str] = ()
+) -> list[tuple[Wanted, ResolvedSource]]:
+    """Every module that a plan can come to use; see `make_lock`."""
     wanted = wanted_modules(plan)
     kept = await _kept(plan, wanted, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
     resolver = resolver_for(plan, lock=locked, partial=True, renew=not is_offline())
     await resolver.prefetch_modules((one.module, one.hint) for one in wanted)
-    entries = {
-        one.module: _entry(one, await resolver.async_resolve(one.module, one.hint))
-        for one in wanted
-    }
-    return Lock(plan=plan.name, modules=dict(sorted(entries.items())))
+    return [(one, await resolver.async_resolve(one.module, one.hint)) for one in wanted]
 
 
 async def _kept(
@@ -177,14 +182,15 @@ async def _kept(
     entries: dict[str, LockEntry] = {}
     for one, result in zip(candidates, results, strict=True):
         if isinstance(result, ResolvedSource):
-            entries[one.module] = _entry(one, result)
+            entries[one.module] = lock_entry(one, result)
         elif not isinstance(result, Exception):
             raise result
     # What could not be had as it is locked is resolved anew, and that tells what is wrong.
     return entries
 
 
-def _entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
+def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
+    """What a module is locked to when it was found like this."""
     as_it_is = found.installed and found.version is not None
     return LockEntry(
         kind=found.kind,

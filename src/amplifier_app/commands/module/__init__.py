@@ -18,13 +18,15 @@ class ModuleCommands(LazyGroup):
         "add": "Have every profile use a module.",
         "remove": "Have no profile use a module.",
         "override": "Have a module come from another source, in every plan.",
+        "vendor": "Copy the modules of a plan, with all they require, into a folder.",
+        "new": "Make the package of a new module.",
         "validate": "Check a module against the contract of its kind.",
     }
 
 
 app = typer.Typer(
     cls=ModuleCommands,
-    help="List and validate modules.",
+    help="List, choose, make and validate modules.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -33,4 +35,4 @@ app = typer.Typer(
 
 @app.callback()
 def module() -> None:
-    """List and validate modules."""
+    """List, choose, make and validate modules."""

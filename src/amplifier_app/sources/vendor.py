@@ -1,0 +1,276 @@
+"""Modules brought along: copied with all they require into a folder that can be committed.
+
+    DIR/vendor.json        what lies here, for which Python and machine
+    DIR/<id>/              the module's files
+    DIR/<id>/.dependencies what it requires, installed
+
+A folder that was changed since it was copied is not overwritten unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from amplifier_app.errors import ConfigError
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.sources import vendored
+from amplifier_app.sources.dependencies import DependencyCache, required_by, requirement_name
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.hashing import content_files, content_hash
+from amplifier_app.sources.installed import DISTRIBUTION, normalised
+from amplifier_app.sources.links import links_out
+from amplifier_app.sources.lockfile import Lock, LockEntry
+from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
+from amplifier_app.sources.resolved import ResolvedSource
+
+MANIFEST = "vendor.json"
+
+State = Literal["copied", "unchanged", "not copied"]
+
+
+class Manifest(Lock):
+    """What lies in a folder of vendored modules; the `content` of an entry is that of its copy.
+
+    Attributes:
+        made_for: The Python and the machine that what they require was installed for.
+    """
+
+    FORMAT: ClassVar[str] = "amplifier-vendor"
+    WHAT: ClassVar[str] = "manifest"
+    WRITTEN_BY: ClassVar[str] = "amplifier module vendor"
+
+    made_for: Mapping[str, str]
+
+
+class Vendored(NamedTuple):
+    """What became of one module.
+
+    Attributes:
+        module: Its id.
+        state: Whether it was copied.
+        source: The folder that is its source from now on; what it is, if it was not copied.
+        entry: What it is.
+    """
+
+    module: str
+    state: State
+    source: str
+    entry: LockEntry
+
+
+async def vendor(
+    plan: ResolvedPlan, lock: Lock | None, folder: Path, cache: Path, *, force: bool = False
+) -> list[Vendored]:
+    """Copy the modules of a plan that do not ship with the program.
+
+    Args:
+        plan: The plan.
+        lock: Its lock, which says what they are as far as it fits.
+        folder: Where to; made if it is not there.
+        cache: The folder of what was fetched.
+        force: Whether what was changed there is overwritten.
+
+    Raises:
+        ConfigError: Something there was changed since it was copied, or cannot be written.
+        SourceError: Modules cannot be had, or copied.
+    """
+    found = await resolve_all(_without_overrides(plan, folder), lock)
+    chosen = {
+        wanted.module: (wanted, source)
+        for wanted, source in found
+        if source.kind != "bundled" and not _is_in(source.root, folder)
+    }
+    dependencies = DependencyCache(cache / "dependencies")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".stage-", dir=folder) as name:
+            stage = Path(name)
+            copies = {
+                module: await asyncio.to_thread(_copy, source, stage / module, dependencies)
+                for module, (_, source) in chosen.items()
+                if source.root is not None and not source.installed
+            }
+            return _put(plan, chosen, copies, folder, stage, force=force)
+    except OSError as error:
+        where = error.filename or folder
+        raise ConfigError(
+            f"cannot write {where}: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
+def _without_overrides(plan: ResolvedPlan, folder: Path) -> ResolvedPlan:
+    """The plan without what settings take from the folder: it is to be copied there anew."""
+    sources = {
+        module: written
+        for module, written in plan.merged.sources.items()
+        if module not in plan.sources
+        or not Path(plan.sources[module].source).resolve().is_relative_to(folder.resolve())
+    }
+    merged = plan.merged._replace(sources=sources)
+    return ResolvedPlan(merged, plan.chosen, plan.environ, keep_unset=plan.keep_unset)
+
+
+def _is_in(root: Path | None, folder: Path) -> bool:
+    return root is not None and root.resolve().is_relative_to(folder.resolve())
+
+
+# -- copying ---------------------------------------------------------------------------------
+
+
+def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -> Path:
+    """Copy a module with what it requires; the folder of the copy that is its source."""
+    root, layout = source.root, source.layout
+    assert root is not None
+    assert layout is not None
+    home = target
+    if root.is_file():
+        home.mkdir(parents=True)
+        shutil.copy(root, home / root.name)
+        return home
+    if layout.entry_point is None:
+        # The folder is the package itself, and its name that of the package.
+        home = target / root.name
+    outside = sorted(links_out(root))
+    if outside:
+        raise SourceError(
+            f"{root} has a link that leaves it: {outside[0]}",
+            hint="Replace it by what it leads to; on another machine it leads nowhere.",
+        )
+    _copy_files(root, home)
+    required = required_by(layout)
+    if required or layout.dynamic:
+        complete = layout.dynamic or any(_is_extra(text) for text in required)
+        installed = next(iter(source.import_paths), None)
+        if installed is None and complete:
+            installed = dependencies.folder_for(layout, complete=True)
+        if installed is not None:
+            _copy_files(installed, home / vendored.FOLDER)
+            _take_out(home / vendored.FOLDER, installed, _own_requirements())
+            vendored.describe(home / vendored.FOLDER, required)
+    return home
+
+
+def _copy_files(root: Path, target: Path) -> None:
+    for name, path in content_files(root):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy, follow_symlinks=False)
+
+
+def _take_out(folder: Path, installed: Path, names: set[str]) -> None:
+    """Take distributions out of a copy of a folder of installed packages.
+
+    What is there wherever Amplifier is need not be brought along, and would not fit where
+    that has another version of it.
+    """
+    for info in sorted(folder.glob("*.dist-info")):
+        record = installed / info.name / "RECORD"
+        if normalised(info.name.partition("-")[0]) not in names or not record.is_file():
+            continue
+        for line in record.read_text(encoding="utf-8").splitlines():
+            file = Path(os.path.normpath(folder / line.partition(",")[0].strip('"')))
+            if file.is_relative_to(folder) and file.is_file():
+                file.unlink()
+        shutil.rmtree(info)
+    for below, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            # Only one that nothing is left in can be removed.
+            Path(below).rmdir()
+    folder.mkdir(exist_ok=True)
+
+
+def _is_extra(requirement: str) -> bool:
+    """Whether a requirement is met here by something that Amplifier itself does not need."""
+    return requirement_name(requirement) not in _own_requirements()
+
+
+def _own_requirements() -> set[str]:
+    """The names of everything that is there wherever Amplifier is installed."""
+    from importlib import metadata
+
+    found: set[str] = set()
+    waiting = [DISTRIBUTION]
+    while waiting:
+        name = waiting.pop()
+        try:
+            requires = metadata.requires(name) or ()
+        except metadata.PackageNotFoundError:
+            # For another platform, or of an extra: not needed here.
+            continue
+        for text in requires:
+            needed = requirement_name(text)
+            if "extra ==" not in text and needed not in found:
+                found.add(needed)
+                waiting.append(needed)
+    return found
+
+
+# -- putting in place ------------------------------------------------------------------------
+
+
+def _put(
+    plan: ResolvedPlan,
+    chosen: Mapping[str, tuple[Wanted, ResolvedSource]],
+    copies: Mapping[str, Path],
+    folder: Path,
+    stage: Path,
+    *,
+    force: bool,
+) -> list[Vendored]:
+    manifest = folder / MANIFEST
+    before = Manifest.read(manifest) if manifest.exists() else None
+    entries = {module: lock_entry(wanted, source) for module, (wanted, source) in chosen.items()}
+    contents = {module: content_hash(stage / module) for module in copies}
+    if not force:
+        _refuse_changed(folder, before, contents)
+    done: list[Vendored] = []
+    kept = dict(before.modules) if before is not None else {}
+    for module, entry in entries.items():
+        if module not in copies:
+            told = f"{entry.distribution} {entry.version}"
+            done.append(Vendored(module, "not copied", told, entry))
+            continue
+        kept[module] = entry.model_copy(update={"content": contents[module]})
+        state = _replace(stage / module, folder / module, contents[module], stage)
+        source = folder / copies[module].relative_to(stage)
+        done.append(Vendored(module, state, str(source), entry))
+    machine = vendored.this_machine()
+    Manifest(plan=plan.name, modules=kept, made_for=machine).write(manifest)
+    return done
+
+
+def _refuse_changed(folder: Path, before: Manifest | None, contents: Mapping[str, str]) -> None:
+    changed: list[str] = []
+    for module, content in contents.items():
+        target = folder / module
+        if not os.path.lexists(target) or (there := content_hash(target)) == content:
+            continue
+        entry = before.entry(module) if before is not None else None
+        if entry is None or entry.content != there:
+            changed.append(str(target))
+    if changed:
+        raise ConfigError(
+            "what lies there is not what was copied there:\n" + "\n".join(changed),
+            hint="Overwrite it with --force, or name another folder.",
+        )
+
+
+def _replace(copy: Path, target: Path, content: str, stage: Path) -> State:
+    if os.path.lexists(target):
+        if content_hash(target) == content:
+            return "unchanged"
+        target.rename(stage / f".old-{copy.name}")
+    copy.rename(target)
+    return "copied"
+
+
+def sources_of(done: Iterable[Vendored]) -> dict[str, str]:
+    """Module id → its source from now on, for those that were copied."""
+    return {one.module: one.source for one in done if one.state != "not copied"}
