@@ -87,7 +87,9 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "extends", text))
         elif re.match(_URL, text):
             found.append(Fact(node.at, "address", text))
-        found += [Fact(node.at, "variable", name) for name in dict.fromkeys(names_in(text))]
+        # In the text of a Markdown document a variable is only a word.
+        names = [] if node.literal else dict.fromkeys(names_in(text))
+        found += [Fact(node.at, "variable", name) for name in names]
     return found
 
 

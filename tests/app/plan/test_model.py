@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -410,3 +411,15 @@ def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
     assert done.stdout.strip() == "['yaml']"
+
+
+def test_what_a_plan_does_not_use_is_not_imported() -> None:
+    code = (
+        "import sys; from amplifier_app.plan import load; load(environ={}).to_yaml(); "
+        "print(sorted(m.rpartition('.')[2] for m in sys.modules if '.plan.' in m))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    used = set(ast.literal_eval(done.stdout))
+    assert not used & {"agents", "includes", "markdown", "edit", "edit_text", "spans", "schema"}

@@ -23,7 +23,7 @@ FILES = {
     "docs/more.md": "more",
     "docs/own.md": "own",
     "docs/unused.md": "unused",
-    "team/one.md": "---\ntools: [{module: tool-y, source: ./y}]\n---\n@two.txt\n",
+    "team/one.md": "---\ntools: [{module: tool-y, source: ./y}]\n---\nUse ${X}.\n@two.txt\n",
     "team/two.txt": "two",
     "team/y/tool_y.py": "",
     "tools/x/tool_x.py": "",
@@ -64,6 +64,7 @@ def test_what_agents_and_markdown_select_is_shown(project: Path) -> None:
     assert ".amplifier/profiles/dev.md:3: source ../../tools/x" in shown
     assert "team/one.md:2: module tool-y" in shown
     assert "team/one.md:2: source ./y" in shown
+    assert not any("variable" in line for line in shown)
 
 
 def test_the_users_own_agents_are_not_the_projects(project: Path, tmp_path: Path) -> None:
