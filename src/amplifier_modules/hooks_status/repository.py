@@ -132,4 +132,6 @@ async def _run(git: str, folder: str, *arguments: str) -> str | None:
 def _environment() -> dict[str, str]:
     """The user's environment without what would point git elsewhere or make it ask."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    # An object that is missing would be fetched, by a program that the repository names.
+    no_fetch = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    return {**kept, **no_fetch, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

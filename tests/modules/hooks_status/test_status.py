@@ -138,6 +138,32 @@ async def test_nothing_a_repository_names_is_run(repository: Path, tmp_path: Pat
     assert ran.exists()
 
 
+async def test_objects_that_are_missing_are_not_fetched(repository: Path, tmp_path: Path) -> None:
+    """Git would fetch them from where the repository says, with the program it names."""
+    tree = git(repository, "rev-parse", "HEAD^{tree}")
+    (repository / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    ran = tmp_path / "ran"
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "evil",
+        "remote.evil.promisor": "true",
+        "remote.evil.url": f"file://{tmp_path}/none",
+        "remote.evil.uploadpack": f"sh -c 'touch {ran}'",
+        "core.sshCommand": f"touch {ran} #",
+        "protocol.allow": "always",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(repository, "config", key, value)
+    for url in (f"file://{tmp_path}/none", "ssh://host/x", f"ext::touch {ran}"):
+        git(repository, "config", "remote.evil.url", url)
+        assert await git_state(str(repository), 10) is None
+        assert not ran.exists(), url
+        # The trap itself works.
+        spring_the_trap(repository)
+        assert ran.exists(), url
+        ran.unlink()
+
+
 async def test_git_that_takes_too_long_is_left_out(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
