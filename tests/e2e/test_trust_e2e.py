@@ -84,6 +84,14 @@ def env(tmp_path: Path, users_tool: str) -> dict[str, str | None]:
     }
 
 
+@pytest.fixture
+async def server(llm_server: StartLLM, env: dict[str, str | None]) -> ScriptedLLM:
+    """The model server that the user has configured."""
+    server = await llm_server(["an answer"], repeat_last=True)
+    env |= {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "of-the-user"}
+    return server
+
+
 async def amplifier(
     hostile: Hostile, env: dict[str, str | None], *arguments: str, **more: Any
 ) -> Finished:
@@ -121,6 +129,54 @@ async def test_commands_that_look_leave_it_out(
     assert SECRET not in done.stdout + done.stderr
 
 
+WORKING = [
+    ("doctor",),
+    ("plan", "check", "--no-project"),
+    ("plan", "check", "-f", "{own}"),
+    ("run", "--dry-run", "--no-project"),
+    ("plan", "lock", "-f", "{own}", "-o", "{out}/plan.lock"),
+    ("module", "vendor", "{out}/vendored", "-f", "{own}"),
+    ("module", "validate", "{tool}", "--type", "tool"),
+    ("module", "validate", "tool-bash"),
+    ("module", "new", "tool", "tool-mine", "--dir", "{out}"),
+    ("provider", "test", "openai"),
+    ("provider", "models", "openai"),
+    ("init", "--provider", "openai", "--model", "m", "--yes"),
+    ("module", "list"),
+]
+"""Commands that fetch, install, import and connect, and what they are to do it with."""
+
+
+@pytest.mark.parametrize("arguments", WORKING, ids=" ".join)
+async def test_commands_that_work_do_it_with_what_is_the_users(
+    hostile: Hostile,
+    env: dict[str, str | None],
+    server: ScriptedLLM,
+    users_tool: str,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    (tmp_path / "out").mkdir()
+    plan = {"extends": "default", "tools": [{"module": "mytool", "source": users_tool}]}
+    own = write_files(tmp_path, {"own.yaml": json.dumps(plan)}) / "own.yaml"
+    places = {"own": str(own), "out": str(tmp_path / "out"), "tool": users_tool}
+    filled = [argument.format(**places) for argument in arguments]
+    done = await amplifier(hostile, env, *filled)
+    assert hostile.damage == []
+    assert done.code == 0, done.stdout + done.stderr
+    for request in server.requests:
+        assert SECRET not in request.raw.decode() + json.dumps(request.headers)
+
+
+async def test_what_is_not_trusted_is_not_looked_for_by_check_either(
+    hostile: Hostile, env: dict[str, str | None]
+) -> None:
+    for arguments in (("plan", "check"), ("run", "--dry-run")):
+        done = await amplifier(hostile, env, *arguments)
+        assert (done.code, hostile.damage) == (78, []), done.stderr
+        assert "amplifier trust" in done.stderr
+
+
 @pytest.mark.parametrize("stdin", [None, "what is piped in", b"\0"])
 @pytest.mark.parametrize("options", [(), ("-P", "evil"), ("--output", "json"), ("-q",)])
 async def test_a_run_without_a_terminal_stops(
@@ -133,14 +189,6 @@ async def test_a_run_without_a_terminal_stops(
     if "json" in options:
         assert json.loads(done.stdout)["outcome"] == "configuration"
     assert not (done.home / "sessions").exists()
-
-
-@pytest.fixture
-async def server(llm_server: StartLLM, env: dict[str, str | None]) -> ScriptedLLM:
-    """The model server that the user has configured."""
-    server = await llm_server(["an answer"], repeat_last=True)
-    env |= {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "of-the-user"}
-    return server
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "plan file", "plan file in it"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -21,10 +22,19 @@ def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
     Args:
         folder: Its `.amplifier`; None does nothing.
         file: What is changed in the block; nothing is done for one that is not in `folder`.
+
+    Raises:
+        ConfigError: The file is a link that leads out of the project; it may have been planted to
+            have other settings changed.
     """
     if folder is None or not file.absolute().is_relative_to(folder):
         yield
         return
+    if not Path(os.path.realpath(file)).is_relative_to(folder.parent):
+        raise ConfigError(
+            f"{file} is not changed: it leads out of the project, to {os.path.realpath(file)}",
+            hint="Change that file instead, or remove the link.",
+        )
     store = TrustStore()
     before = _trusted(store, folder)
     yield

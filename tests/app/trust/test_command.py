@@ -373,6 +373,22 @@ def test_options_that_exclude_each_other(project: Path, arguments: tuple[str, ..
     assert amplifier(project, "trust", *arguments).code == 2
 
 
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_no_command_writes_through_a_planted_link(
+    project: Path, tmp_path: Path, linked: str
+) -> None:
+    theirs = write_files(tmp_path / "theirs", {"settings.local.yaml": "profile: mine\n"})
+    if linked == "file":
+        (project / ".amplifier/settings.local.yaml").symlink_to(theirs / "settings.local.yaml")
+    else:
+        shutil.rmtree(project / ".amplifier")
+        (project / ".amplifier").symlink_to(theirs)
+    done = amplifier(project, "module", "override", "tool-bash", str(project / "tools/outside"))
+    assert done.code == 78
+    assert "leads out of the project" in done.stderr
+    assert (theirs / "settings.local.yaml").read_text() == "profile: mine\n"
+
+
 @pytest.mark.parametrize("command", [("run", "hi"), ("profile", "list"), ("trust",)])
 def test_a_damaged_record_is_no_trust(project: Path, command: tuple[str, ...]) -> None:
     done = amplifier(project, "trust", "--yes")
