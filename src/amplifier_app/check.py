@@ -21,7 +21,12 @@ from amplifier_app.outcome import Ending
 from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
-from amplifier_app.plan.modules import PlannedModule, planned_modules, unset_variables
+from amplifier_app.plan.modules import (
+    PlannedModule,
+    agent_modules,
+    planned_modules,
+    unset_variables,
+)
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -54,6 +59,7 @@ class CheckedModule(NamedTuple):
         kind: `"orchestrator"`, `"context"`, `"provider"`, `"tool"` or `"hook"`.
         key: Its instance id, else its module id.
         module: Its module id.
+        agent: The agent it belongs to; it is looked at, but not mounted.
         at: Where the plan names it.
         status: `"left out"` by a condition or for want of credentials; `"not checked"` because
             something in the plan has to be mended first.
@@ -67,6 +73,7 @@ class CheckedModule(NamedTuple):
     at: Location
     status: Status
     reason: str = ""
+    agent: str | None = None
     found: ResolvedSource | None = None
 
 
@@ -130,7 +137,7 @@ class _Checker:
         return [Finding(kinds[one.message, one.at], one) for one in problems]
 
     async def check(self) -> None:
-        planned = planned_modules(self._plan)
+        planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
         resolved = await asyncio.gather(*(self._resolve(module) for module in planned))
         coordinator = self._session.coordinator
         coordinator.loader = ModuleLoader(coordinator)
@@ -143,6 +150,8 @@ class _Checker:
             for module, found in zip(planned, resolved, strict=True):
                 if isinstance(found, CheckedModule):
                     self.modules.append(found)
+                elif module.agent is not None:
+                    self.modules.append(await self._look_at(module, found))
                 else:
                     self.modules.append(await self._mount(module, found))
         finally:
@@ -190,6 +199,16 @@ class _Checker:
             return self._checked(module, "left out", nothing, found)
         return self._checked(module, "ok", "", found)
 
+    async def _look_at(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
+        """What can be told of an agent's module without handing work to the agent."""
+        failure = await self._import(module)
+        wrong = self._config_findings(module, found)
+        if failure is not None:
+            wrong = [Finding("module", mount_problem(module, failure))]
+        self._found += wrong
+        reason = "cannot be imported" if failure is not None else "its config is wrong"
+        return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
+
     async def _import(self, module: PlannedModule) -> str | None:
         """Import what cannot be mounted yet, for its schema and for what is wrong with it."""
         loader: Any = self._session.coordinator.loader
@@ -210,7 +229,8 @@ class _Checker:
             return [Finding("module", problem)]
         if schema is None:
             return []
-        problems = config_problems(module.entry, module.module, schema)
+        partial = module.agent is not None
+        problems = config_problems(module.entry, module.module, schema, partial=partial)
         return [Finding("config", problem) for problem in problems]
 
     def _checked(
@@ -221,11 +241,13 @@ class _Checker:
         found: ResolvedSource | None = None,
     ) -> CheckedModule:
         at = module.entry.key_at("module")
-        return CheckedModule(module.kind, module.key, module.module, at, status, reason, found)
+        return CheckedModule(
+            module.kind, module.key, module.module, at, status, reason, module.agent, found
+        )
 
     def _check_providers(self) -> None:
         """That there is somebody to ask, as a run makes sure of."""
-        providers = [one for one in self.modules if one.kind == "provider"]
+        providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
         if any(one.status != "left out" for one in providers):
             return
         section = self._plan.merged.document.items.get("providers")
@@ -293,6 +315,7 @@ def _module_json(module: CheckedModule) -> dict[str, Any]:
         "id": module.module,
         "key": module.key,
         "kind": module.kind,
+        "agent": module.agent,
         "at": str(module.at),
         "place": found.place if found is not None else None,
         "source": found.text if found is not None else None,

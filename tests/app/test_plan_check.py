@@ -209,6 +209,33 @@ def test_an_unset_variable_keeps_a_module_from_being_mounted_but_not_from_being_
     assert check(tmp_path, plan.replace("-1", "1000000"), T="5").code == 0
 
 
+def test_modules_of_agents_are_looked_at_and_not_mounted(tmp_path: Path) -> None:
+    module_folder(tmp_path, NOISY_TOOL)
+    plan = (
+        "extends: mock\n"
+        "tools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
+        "agents:\n"
+        "  reviewer:\n"
+        "    tools:\n"
+        "      - {module: noisy, config: {a: 1}}\n"
+        "      - {module: tool-bash, config: {timeot: 3}}\n"
+        "      - {module: gone, source: ./gone}\n"
+    )
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 78
+    found = facts(finished)
+    assert [(one["kind"], one["line"]) for one in found["problems"]] == [
+        ("config", 7),
+        ("module", 8),
+    ]
+    of_agent = {one["key"]: one["status"] for one in found["modules"] if one["agent"]}
+    assert of_agent == {"noisy": "ok", "tool-bash": "broken", "gone": "broken"}
+    alone = check(tmp_path, plan.partition("agents:")[0])
+    assert alone.code == 0
+    text = check(tmp_path, plan)
+    assert any(line.startswith("reviewer: noisy ") for line in text.stdout.splitlines())
+
+
 def test_a_dry_run_is_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
     checked = check(tmp_path, EVERYTHING, "--output", "json")
     dry = run_amplifier(

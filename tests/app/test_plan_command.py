@@ -131,6 +131,17 @@ def test_show_takes_sets_and_profiles(folder: Path) -> None:
     assert yaml.safe_load(shown.stdout)["tools"][1]["config"] == {"timeout": 7}
 
 
+def test_show_tells_where_settings_say_that_modules_come_from(folder: Path) -> None:
+    (folder / "home").mkdir()
+    (folder / "home/settings.yaml").write_text("sources: {tool-bash: ./mine}\n", encoding="utf-8")
+    arguments = ("plan", "show", "-f", "base.yaml")
+    shown = run_amplifier(*arguments, cwd=folder, home=folder / "home")
+    assert f"tool-bash comes from {folder}/home/mine" in shown.stderr
+    assert "settings.yaml:1:22" in shown.stderr
+    facts = answer(run_amplifier(*arguments, "--output", "json", cwd=folder, home=folder / "home"))
+    assert facts["sources"]["tool-bash"]["source"] == f"{folder}/home/mine"
+
+
 def test_show_of_a_broken_plan_fails_with_its_place(folder: Path) -> None:
     (folder / "child.yaml").write_text("extends: ./base.yaml\ntolls: []\n", encoding="utf-8")
     shown = plan(folder, "show", "-f", "child.yaml")
@@ -241,6 +252,18 @@ def test_explain_masks_secrets_also_in_what_was_replaced(folder: Path) -> None:
         assert finished.code == 0, finished.stderr
         for secret in ("sk-0123456789", "sk-top-9", "me:secret"):
             assert secret not in finished.stdout
+
+
+def test_explain_knows_the_modules_of_agents(folder: Path) -> None:
+    agents = "agents: {a: {tools: [{module: tool-bash, config: {timeout: 5}}]}}\n"
+    (folder / "agents.yaml").write_text(f"extends: ./base.yaml\n{agents}", encoding="utf-8")
+    address = "agents.a.tools.tool-bash.config"
+    found = answer(plan(folder, "explain", address, "-f", "agents.yaml", "--output", "json"))
+    assert found[0]["path"] == f"{address}.timeout"
+    assert (found[0]["value"], found[0]["default"]) == (5, 120)
+    assert f"{address}.max_timeout" in [one["path"] for one in found]
+    wrong = plan(folder, "explain", f"{address}.timeot", "-f", "agents.yaml")
+    assert "did you mean 'timeout'?" in wrong.stderr
 
 
 # -- diff --------------------------------------------------------------------------------

@@ -39,7 +39,9 @@ _LIMITS = {
 }
 
 
-def config_problems(entry: MapNode, module_id: str, schema: Schema) -> list[Problem]:
+def config_problems(
+    entry: MapNode, module_id: str, schema: Schema, *, partial: bool = False
+) -> list[Problem]:
     """What is wrong with the config of one module.
 
     A text that reads as the number or truth value that is wanted is fine: variables are texts.
@@ -48,6 +50,7 @@ def config_problems(entry: MapNode, module_id: str, schema: Schema) -> list[Prob
         entry: The module's entry in the plan.
         module_id: Its id.
         schema: The JSON Schema of its config.
+        partial: Whether the entry only changes another one, so that what is required may be there.
     """
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -58,6 +61,8 @@ def config_problems(entry: MapNode, module_id: str, schema: Schema) -> list[Prob
     validator: Any = validator_for(schema)(schema, registry=Registry())
     problems: list[Problem] = []
     for error in validator.iter_errors(plain_data(node)):
+        if partial and error.validator == "required":
+            continue
         problems += _problems_of(error, node, module_id, validator)
     return list(dict.fromkeys(problems))
 

@@ -12,9 +12,6 @@ from amplifier_app.plan.nodes import MapNode, text_of
 from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.problems import suggest
 
-_CONFIG = 3
-"""How many segments the address of a module's config has: `tools.tool-bash.config`."""
-
 
 class Explained(NamedTuple):
     """One value, or a key of a module's config that nobody set.
@@ -63,8 +60,9 @@ def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained
     schema = schemas.of(path)
     if schema is None:
         return []
-    if len(path) == _CONFIG:
-        named = {one.path[_CONFIG] for one in values if len(one.path) > _CONFIG}
+    depth = _config_depth(path)
+    if len(path) == depth:
+        named = {one.path[depth] for one in values if len(one.path) > depth}
         paths = [(*path, key) for key in keys_at(schema, ()) if key not in named]
     else:
         paths = [] if values else [path]
@@ -74,14 +72,24 @@ def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained
 def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
     """That nothing is at an address, with what could be meant."""
     schema = schemas.of(path)
+    start = _config_depth(path)
     at, segment, known = missing.at, missing.segment, list(missing.known)
-    for depth in range(_CONFIG, len(path)) if schema is not None else ():
+    for depth in range(start, len(path)) if schema is not None else ():
         if schemas.rule(path[: depth + 1]) is None:
             at, segment = dotted(path[:depth]), path[depth]
-            known = keys_at(schema, path[_CONFIG:depth]) if schema is not None else []
+            known = keys_at(schema, path[start:depth]) if schema is not None else []
             break
     hint = suggest(segment, known) if known else None
     return ConfigError(str(NoSuchPath(at, segment, known)), hint=hint)
+
+
+def _config_depth(path: Path) -> int:
+    """How many segments lead to the config that an address is in; 0 if it is in none.
+
+    3 as in `tools.tool-bash.config`, 5 as in `agents.reviewer.tools.tool-bash.config`.
+    """
+    depth = 5 if path[:1] == ("agents",) else 3
+    return depth if path[depth - 1 : depth] == ("config",) else 0
 
 
 class _Schemas:
@@ -94,13 +102,14 @@ class _Schemas:
     def rule(self, path: Path) -> Schema | None:
         """What a schema says about one key of a config."""
         schema = self.of(path)
-        return rule_at(schema, path[_CONFIG:]) if schema is not None else None
+        return rule_at(schema, path[_config_depth(path) :]) if schema is not None else None
 
     def of(self, path: Path) -> Schema | None:
         """The schema of the config that an address is in."""
-        if path[_CONFIG - 1 : _CONFIG] != ("config",):
+        depth = _config_depth(path)
+        if not depth:
             return None
-        module = path[: _CONFIG - 1]
+        module = path[: depth - 1]
         if module not in self._known:
             self._known[module] = self._read(module)
         return self._known[module]

@@ -64,11 +64,17 @@ def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
     if isinstance(node, MapNode) and node.items:
         for key, value in node.items.items():
             yield from leaves(value, (*path, key))
-    elif isinstance(node, ListNode) and len(path) == 1 and path[0] in ENTRY_SECTIONS:
+    elif isinstance(node, ListNode) and _is_section(path):
         for index, entry in enumerate(node.items):
             yield from leaves(entry, (*path, entry_key(entry) or str(index)))
     else:
         yield path, node
+
+
+def _is_section(path: Path) -> bool:
+    """Whether an address is that of a list of modules, of the plan or of an agent."""
+    own = path[2:] if path[:1] == ("agents",) else path
+    return len(own) == 1 and own[0] in ENTRY_SECTIONS
 
 
 class _Found(NamedTuple):

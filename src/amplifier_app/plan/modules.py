@@ -22,6 +22,7 @@ class PlannedModule(NamedTuple):
         module: Its module id.
         source: The source the plan names for it.
         entry: What the plan says of it.
+        agent: The agent that it is a module of, if it is not the plan's own.
     """
 
     kind: str
@@ -29,27 +30,42 @@ class PlannedModule(NamedTuple):
     module: str
     source: str | None
     entry: MapNode
+    agent: str | None = None
 
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
-    """The modules in the order they are mounted."""
-    session = plan.tree.items["session"]
-    assert isinstance(session, MapNode)
-    found: list[tuple[str, Node]] = [(part, session.items[part]) for part in PARTS]
-    for section, kind in KINDS.items():
-        entries = plan.tree.items.get(section)
-        found += [(kind, entry) for entry in entries.items] if isinstance(entries, ListNode) else []
+    """The modules in the order they are mounted; those of agents are none of them."""
+    return list(_modules(plan.tree))
+
+
+def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
+    """What the agents of a plan say of modules: further ones, or other settings of the plan's.
+
+    Where an agent only changes a module of the plan, its source is that of the plan.
+    """
+    sources = {(one.kind, one.key): one.source for one in planned_modules(plan)}
+    agents = plan.tree.items.get("agents")
     return [
-        PlannedModule(
-            kind,
-            entry_key(entry) or "",
-            text_of(entry.items.get("module")) or "",
-            text_of(entry.items.get("source")),
-            entry,
-        )
-        for kind, entry in found
-        if isinstance(entry, MapNode)
+        one._replace(agent=name, source=one.source or sources.get((one.kind, one.key)))
+        for name, agent in (agents.items.items() if isinstance(agents, MapNode) else ())
+        if isinstance(agent, MapNode)
+        for one in _modules(agent)
+        if one.module
     ]
+
+
+def _modules(document: MapNode) -> Iterator[PlannedModule]:
+    session = document.items.get("session")
+    parts = session.items if isinstance(session, MapNode) else {}
+    found: list[tuple[str, Node]] = [(part, parts[part]) for part in PARTS if part in parts]
+    for section, kind in KINDS.items():
+        entries = document.items.get(section)
+        found += [(kind, entry) for entry in entries.items] if isinstance(entries, ListNode) else []
+    for kind, entry in found:
+        if isinstance(entry, MapNode):
+            module = text_of(entry.items.get("module")) or ""
+            source = text_of(entry.items.get("source"))
+            yield PlannedModule(kind, entry_key(entry) or "", module, source, entry)
 
 
 def unset_variables(node: Node) -> Iterator[str]:

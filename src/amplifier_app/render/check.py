@@ -17,8 +17,8 @@ def module_lines(report: CheckReport) -> list[str]:
 def verdict(report: CheckReport) -> str:
     """How it stands, with everything that is wrong."""
     if not report.findings:
-        count = sum(module.status == "ok" for module in report.modules)
-        return f"amplifier: {for_terminal(report.name)} can be run: {count} modules mounted"
+        mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
+        return f"amplifier: {for_terminal(report.name)} can be run: {len(mounted)} modules mounted"
     problems = [str(finding.problem) for finding in report.findings]
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return for_terminal("\n".join([f"amplifier: {report.name} has {count}", *problems]))
@@ -27,6 +27,7 @@ def verdict(report: CheckReport) -> str:
 def _row(module: CheckedModule) -> tuple[str, ...]:
     found = module.found
     name = module.module if module.key == module.module else f"{module.module} ({module.key})"
+    name = name if module.agent is None else f"{module.agent}: {name}"
     status = f"{module.status}: {module.reason}" if module.reason else module.status
     if found is None:
         return (name, module.kind, "-", "-", status)

@@ -21,6 +21,7 @@ from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.writing import origins_of, yaml_text
 from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.sources.spec import without_password
 from amplifier_app.stdio import to_stderr
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -61,6 +62,9 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
             to_stderr(f"amplifier: {one_line(note)}")
         for one in plan.unset:
             to_stderr(f"amplifier: {one.name} is not set ({one_line(str(one.at))})")
+        for module, override in plan.sources.items():
+            place = f"{without_password(override.source)} ({override.at})"
+            to_stderr(f"amplifier: {module} comes from {one_line(place)}")
         print(for_terminal(yaml_text(tree, origins=origins)), end="")
         return
     merged = plan.merged
@@ -75,6 +79,10 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
         ],
         "notes": plan.notes,
         "unset": [{"name": one.name, "at": str(one.at)} for one in plan.unset],
+        "sources": {
+            module: {"source": without_password(override.source), "at": str(override.at)}
+            for module, override in plan.sources.items()
+        },
         "plan": plain_data(tree),
     }
     if origins:
