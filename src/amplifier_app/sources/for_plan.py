@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from amplifier_app.errors import Location
+from amplifier_app.errors import ConfigError, Location
 from amplifier_app.offline import is_offline
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 
@@ -48,17 +48,12 @@ def resolver_for(
 
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:
     """Where the plan names the source of a module, else the module."""
-    for path, entry in _entries(plan.mount_plan()):
-        if entry["module"] == module_id and entry.get("source") == source:
-            return plan.origin([*path, "source"] if source is not None else path)
-    return None
+    # Only needed for what is wrong.
+    from amplifier_app.plan.sourced import sourced_modules
 
-
-def _entries(mount_plan: dict[str, Any]) -> list[tuple[list[str | int], dict[str, Any]]]:
-    session = mount_plan["session"]
-    found: list[tuple[list[str | int], dict[str, Any]]] = [
-        (["session", part], session[part]) for part in ("orchestrator", "context")
-    ]
-    for section in ("providers", "tools", "hooks"):
-        found += [([section, index], entry) for index, entry in enumerate(mount_plan[section])]
-    return found
+    try:
+        modules = sourced_modules(plan)
+    except ConfigError:
+        # Another source of the plan is wrong; whoever loaded it all the same tells that.
+        return None
+    return next((m.at for m in modules if (m.module, m.source) == (module_id, source)), None)

@@ -188,6 +188,14 @@ class AppModuleSourceResolver:
             _ = self._fetcher  # made here, as threads that fetch share the one there is
         return chosen
 
+    def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
+        """Every place a module is looked for in, with what is there; nothing is fetched for it.
+
+        Raises:
+            SourceError: The workspace's folder for it is a link out of the workspace.
+        """
+        return self._places.considered(module_id, hint)
+
     def _resolve(
         self, module_id: str, hint: str | None, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:

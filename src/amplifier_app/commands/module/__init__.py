@@ -15,6 +15,7 @@ class ModuleCommands(LazyGroup):
     package: ClassVar[str] = "amplifier_app.commands.module"
     table: ClassVar[dict[str, str]] = {
         "list": "List the modules of the plan and those that are there beside it.",
+        "show": "Show where a module comes from and why, and what config it takes.",
         "add": "Have every profile use a module.",
         "remove": "Have no profile use a module.",
         "override": "Have a module come from another source, in every plan.",
