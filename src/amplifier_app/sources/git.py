@@ -86,10 +86,19 @@ class GitCache:
                     self._fill(home, source, commit, stop)
         folder = _inside(home / source.name, source)
         _refuse_links(home, source)
+        if not source.is_commit and self.last_used(source) != commit:
+            self._remember(source, commit)
         return Checkout(folder, commit)
 
+    def last_used(self, source: GitSource) -> str | None:
+        """The commit that was fetched last for the source's ref; None if none was."""
+        try:
+            return self._remembered(source).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
     def look_up(self, source: GitSource, *, stop: threading.Event | None = None) -> str:
-        """The commit that the source's ref stands for now; offline, when it was last looked up.
+        """The commit that the source's ref stands for now; offline, when it was last used.
 
         Raises:
             SourceError: The repository cannot be read, or has no such ref.
@@ -98,15 +107,11 @@ class GitCache:
         if source.is_commit:
             assert source.ref is not None
             return source.ref
-        remembered = self._remembered(source)
-        if self._offline and not source.is_local and remembered.is_file():
-            return remembered.read_text(encoding="utf-8")
+        if self._offline and not source.is_local:
+            remembered = self.last_used(source)
+            if remembered is not None:
+                return remembered
         self._refuse_offline(source, source.ref or "the default branch")
-        commit = self._ask(source, stop)
-        self._remember(source, remembered, commit)
-        return commit
-
-    def _ask(self, source: GitSource, stop: threading.Event | None) -> str:
         wanted = _ref_names(source.ref)
         with self._staging(source) as stage:
             git = Git(self._git, stage, source, stop)
@@ -150,7 +155,8 @@ class GitCache:
         digest = hashlib.sha256((source.ref or "HEAD").encode()).hexdigest()[:16]
         return self._home(source) / "refs" / digest
 
-    def _remember(self, source: GitSource, file: Path, commit: str) -> None:
+    def _remember(self, source: GitSource, commit: str) -> None:
+        file = self._remembered(source)
         with self._staging(source) as stage:
             (stage / "ref").write_text(commit, encoding="utf-8")
             file.parent.mkdir(exist_ok=True)

@@ -68,22 +68,34 @@ class PackageCache:
         """
         home = self._root / normalised(source.name)
         if version is None and not renew:
-            version = _newest(home, source)
+            version = self.last_used(source)
         with locked(home / ".lock", stop):
             if version is None:
-                version = self._pick(home, source, environment, stop)
+                version = self.newest(source, environment, stop=stop)
             folder = home / f"{version}-{_machine()}"
             if not folder.is_dir():
                 self._fill(folder, source, version, stop)
         return InstalledPackage(folder, version)
 
-    def _pick(
+    def last_used(self, source: PackageSource) -> str | None:
+        """The newest version in the cache that the source asks for; None if there is none."""
+        return _newest(self._root / normalised(source.name), source)
+
+    def newest(
         self,
-        home: Path,
         source: PackageSource,
         environment: Mapping[str, str],
-        stop: threading.Event | None,
+        *,
+        stop: threading.Event | None = None,
     ) -> str:
+        """The version of the index that the source asks for and the environment agrees with.
+
+        Raises:
+            SourceError: There is none.
+            Stopped: `stop` was set.
+        """
+        home = self._root / normalised(source.name)
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as name:
             wanted = Path(name) / "requirements.txt"
             wanted.write_text(source.text, encoding="utf-8")

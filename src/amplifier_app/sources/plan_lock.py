@@ -25,7 +25,7 @@ from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_app.sources.spec import FolderSource, GitSource, parse_source
+from amplifier_app.sources.spec import FolderSource, Source, parse_source
 from amplifier_core.module_sources import ModuleNotFoundError
 
 
@@ -48,16 +48,15 @@ class Wanted(NamedTuple):
     written: str | None
 
     @property
-    def folder(self) -> Path | None:
-        """The folder or file that is its source, if it is one."""
-        parsed = parse_source(self.source, Path.cwd()) if self.source else None
-        return parsed.path if isinstance(parsed, FolderSource) else None
+    def parsed(self) -> Source | None:
+        """What the source text means."""
+        return parse_source(self.source, Path.cwd()) if self.source else None
 
     @property
-    def git(self) -> GitSource | None:
-        """The git repository that is its source, if it is one."""
-        parsed = parse_source(self.source, Path.cwd()) if self.source else None
-        return parsed if isinstance(parsed, GitSource) else None
+    def folder(self) -> Path | None:
+        """The folder or file that is its source, if it is one."""
+        parsed = self.parsed
+        return parsed.path if isinstance(parsed, FolderSource) else None
 
 
 class Difference(NamedTuple):

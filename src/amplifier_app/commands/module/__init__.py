@@ -19,6 +19,7 @@ class ModuleCommands(LazyGroup):
         "add": "Have every profile use a module.",
         "remove": "Have no profile use a module.",
         "override": "Have a module come from another source, in every plan.",
+        "update": "Fetch newer commits and versions of modules.",
         "vendor": "Copy the modules of a plan, with all they require, into a folder.",
         "new": "Make the package of a new module.",
         "validate": "Check a module against the contract of its kind.",

@@ -1,0 +1,86 @@
+"""`amplifier module update`: newer commits and versions of the modules of a plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.listing import Format, OutputOption, table
+from amplifier_app.outcome import Ending
+from amplifier_app.render.sanitize import one_line
+from amplifier_app.stdio import to_stderr
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.update import Update
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def update(
+    modules: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these.", show_default=False)
+    ] = None,
+    profile: ProfileOption = None,
+    plan: PlanOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell; exit code 9 if something is newer.")
+    ] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Fetch newer commits of branches and newer versions of packages, and lock the plan to them.
+
+    What is old is told by the plan's lock, else by what was used last.
+    """
+    from amplifier_app import paths
+    from amplifier_app.sources import update as updating
+    from amplifier_app.sources.lockfile import Lock, lock_path_for
+    from amplifier_app.trust.keeping import keeping_trust
+
+    chosen = chosen_plan(plan, profile, keep_unset=True)
+    path = lock_path_for(chosen)
+    lock = Lock.read(path) if path.exists() else None
+    caches = updating.Caches.below(paths.cache_dir())
+    found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+    newer = [one for one in found if one.state == "newer"]
+    written: Path | None = None
+    if newer and not check:
+        renewed = asyncio.run(updating.fetch_updates(chosen, lock, found))
+        if renewed is not None:
+            with keeping_trust(chosen.project, path):
+                renewed.write(path)
+            written = path
+    if output is Format.JSON:
+        facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
+        print(json.dumps({**facts, "modules": [one._asdict() for one in found]}, indent=2))
+    else:
+        _tell(found, written)
+    if newer and check:
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+
+
+def _tell(found: list[Update], written: Path | None) -> None:
+    rows = [(one.module, _what(one), one.source) for one in found]
+    for line in table(("MODULE", "VERSION", "SOURCE"), rows):
+        print(line)
+    if not found:
+        to_stderr("amplifier: no module comes from a repository or an index")
+    elif written is not None:
+        to_stderr(one_line(f"amplifier: wrote {written}", 1000))
+
+
+def _what(one: Update) -> str:
+    if one.state == "newer":
+        return f"{_short(one.old)} → {_short(one.new)}"
+    return f"{_short(one.new)} {one.state}"
+
+
+def _short(version: str | None) -> str:
+    if version is None:
+        return "none"
+    return version[:12] if len(version) >= 40 else version
