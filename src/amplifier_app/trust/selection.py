@@ -16,10 +16,16 @@ from amplifier_app import paths
 from amplifier_app.errors import Location
 from amplifier_app.plan.interpolation import interpolate, names_in
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.places import in_collection
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import SUFFIXES, read_root, taken_in
 from amplifier_app.plan.structure import PARTS, PLAN
-from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+from amplifier_app.sources.spec import (
+    ArchiveSource,
+    FolderSource,
+    SourceSyntaxError,
+    parse_source,
+)
 from amplifier_app.trust.content import Selected
 
 if TYPE_CHECKING:
@@ -60,6 +66,8 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
             found += [Selected(local)] if local is not None else []
         elif keys == ("extends",) and text.startswith(("./", "../", "/", "~")):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
+        elif keys == ("extends",) and (file := in_collection(path, text)) is not None:
+            found.append(Selected(file, document=True))
     for file in taken_in(path, data, project):
         # An agent of the user's own, found by its name, is not the project's.
         if not file.is_relative_to(paths.config_dir() / "agents"):
@@ -132,8 +140,9 @@ def _local(text: str, folder: Path) -> Path | None:
         source = parse_source(text, folder)
     except SourceSyntaxError:
         return None
-    path = getattr(source, "path", None)
-    return path if isinstance(path, Path) else None
+    if isinstance(source, ArchiveSource):
+        return Path(source.location) if source.is_local else None
+    return source.path if isinstance(source, FolderSource) else None
 
 
 def sources_of_project(

@@ -145,6 +145,12 @@ def test_what_documents_select_is_covered_and_what_that_selects_too(project: Pat
     assert not found.covers(project / "tools/ab")
 
 
+def test_archives_are_covered(project: Path) -> None:
+    text = "sources: {a: '../a.whl', b: '../b.zip#subdirectory=x', c: 'https://host/c.whl'}\n"
+    write_files(project, {".amplifier/settings.yaml": text, "a.whl": "1", "b.zip": "2"})
+    assert {"a.whl", "b.zip"} <= set(names(project))
+
+
 def test_sources_in_agents_and_from_variables_are_covered(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
