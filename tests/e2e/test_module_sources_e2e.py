@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ import pytest
 
 from tests.app.sources.conftest import SEED_TOOL, Repository, git, write_files
 from tests.support.cli import Finished, run_amplifier
+from tests.support.git_http import CERTIFICATE, GitServer
+from tests.support.packages import index, sha256, tar, wheel
 
 
 def plan(folder: Path, source: str | None, *, tool: str = "my-tool", **config: Any) -> Path:
@@ -102,6 +109,97 @@ def test_by_an_installed_package(tmp_path: Path) -> None:
     assert rows["my-tool"]["source"] == "my-tool 1.0"
 
 
+CODE = {name: text for name, text in SEED_TOOL.items() if name.endswith(".py")}
+POINTS = {"my-tool": "my_tool:mount"}
+
+
+def test_by_an_archive_on_disk_and_on_a_server(tmp_path: Path) -> None:
+    file = tar(tmp_path / "site" / "my-tool-1.0.tar.gz", SEED_TOOL, top="my-tool-1.0")
+    assert "Hello, world!" in tool_result(
+        run(plan(tmp_path, "./site/my-tool-1.0.tar.gz"), tmp_path)
+    )
+    with serving(tmp_path / "site") as url:
+        source = f"{url}/my-tool-1.0.tar.gz#sha256={sha256(file)}"
+        assert "Hello, world!" in tool_result(run(plan(tmp_path, source), tmp_path))
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A file server of the standard library."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_by_a_version_from_the_package_index(tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels", "some-lib", "1.0")
+    init = CODE["my_tool/__init__.py"].replace(
+        "config=config", "config={'greeting': some_lib.VERSION}"
+    )
+    files = {**CODE, "my_tool/__init__.py": f"import some_lib\n{init}"}
+    wheel(tmp_path / "wheels", "my-mod", "1.3", ["some-lib"], files=files, modules=POINTS)
+    env = {
+        "UV_DEFAULT_INDEX": index(tmp_path / "simple", tmp_path / "wheels"),
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+    }
+    done = run(plan(tmp_path, "my-mod>=1.2,<2"), tmp_path, env=env)
+    assert "1.0, world!" in tool_result(done)
+    again = run(plan(tmp_path, "my-mod>=1.2,<2"), tmp_path, env={"AMPLIFIER_OFFLINE": "1"})
+    assert "1.0, world!" in tool_result(again)
+
+
+def test_by_smart_http(tmp_path: Path) -> None:
+    Repository(tmp_path / "remotes" / "my-tool").commit(SEED_TOOL, tag="v1")
+    server = GitServer(tmp_path / "remotes")
+    try:
+        file = plan(tmp_path, f"git+{server.url}/my-tool@v1")
+        done = run(file, tmp_path, env={"GIT_SSL_CAINFO": str(CERTIFICATE)})
+    finally:
+        server.close()
+    assert "Hello, world!" in tool_result(done)
+
+
+def test_by_the_environment_before_the_plan(tmp_path: Path) -> None:
+    write_files(tmp_path / "mine", SEED_TOOL)
+    env = {"AMPLIFIER_MODULE_MY_TOOL": "./mine"}
+    done = run(plan(tmp_path, "./gone"), tmp_path, cwd=tmp_path, env=env)
+    assert "Hello, world!" in tool_result(done)
+
+
+def test_by_the_workspace_of_a_project_that_is_trusted(tmp_path: Path) -> None:
+    write_files(tmp_path / "project" / ".amplifier" / "modules" / "my-tool", SEED_TOOL)
+    profile = json.loads(plan(tmp_path, None).read_text())
+    write_files(tmp_path / "project" / ".amplifier" / "profiles", {"p.yaml": json.dumps(profile)})
+    arguments = ("run", "--profile", "p", "go", "--output", "json")
+    options: dict[str, Any] = {"cwd": tmp_path / "project", "home": tmp_path / "home"}
+    refused = run_amplifier(*arguments, **options)
+    assert refused.code == 78
+    assert "Hello, world!" in tool_result(run_amplifier(*arguments, "--trust", **options))
+
+
+def test_modules_that_need_different_versions_are_told_before_anything_runs(tmp_path: Path) -> None:
+    for version in ("1.0", "2.0"):
+        wheel(tmp_path / "wheels", "some-lib", version)
+    for name, wanted in (("one", "some-lib<2"), ("two", "some-lib>=2")):
+        project = SEED_TOOL["pyproject.toml"].replace("amplifier-core>=1.6", wanted)
+        project = project.replace("my-tool", name).replace("my_tool", name)
+        code = f"print('imported')\n{CODE['my_tool/greeter.py']}"
+        write_files(tmp_path / name, {"pyproject.toml": project, f"{name}.py": code})
+    text = json.loads(plan(tmp_path, None).read_text())
+    text["tools"] = [{"module": name, "source": f"./{name}"} for name in ("one", "two")]
+    file = write_files(tmp_path, {"plan.yaml": json.dumps(text, indent=1)}) / "plan.yaml"
+    env = {"UV_FIND_LINKS": str(tmp_path / "wheels"), "UV_NO_INDEX": "1"}
+    done = run(file, tmp_path, env=env)
+    assert done.code == 3
+    assert "some-lib is needed in different versions" in done.stderr
+    assert "requires some-lib<2, and has 1.0" in done.stderr
+    assert "requires some-lib>=2, and has 2.0" in done.stderr
+    assert "imported" not in done.stdout + done.stderr
+    assert json.loads(done.stdout)["outcome"] == "module"
+
+
 def test_it_validates_by_the_command_of_its_contract(tmp_path: Path) -> None:
     write_files(tmp_path / "my-tool", SEED_TOOL)
     done = run_amplifier("module", "validate", "./my-tool", "--type", "tool", cwd=tmp_path)
@@ -127,6 +225,8 @@ def test_a_resumed_session_finds_its_module_from_another_folder(tmp_path: Path) 
     ("source", "tool", "message"),
     [
         ("./gone", "my-tool", "there is no folder"),
+        ("./gone.zip", "my-tool", "there is no file"),
+        ("./gone", "my-tool", "plan.yaml:1:"),
         ("git+file://{tmp}/gone@v1", "my-tool", "does not appear to be a git repository"),
         ("not-installed", "my-tool", "the package 'not-installed' is not installed"),
         (None, "tool-filesytem", "did you mean 'tool-filesystem'?"),
