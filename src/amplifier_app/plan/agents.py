@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders
+from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders, in_collection
 from amplifier_app.plan.problems import suggest
-from amplifier_app.plan.reading import Reader
+from amplifier_app.plan.reading import Origin, Reader
 from amplifier_app.plan.structure import AGENT_FILE
 
 _LISTS = ("dirs", "include", "active")
@@ -38,21 +38,18 @@ class AgentList:
 
     Args:
         reader: Reads the files of agents.
-        file: The document, as origins call it.
-        path: Its absolute path.
-        published: Whether it is of the published form, in which agents lie in `agents/` beside
-            it or its folder and are named `collection:name`.
+        document: The document.
 
     Attributes:
         read: Every file that was read, as origins call it.
     """
 
-    def __init__(self, reader: Reader, file: str, path: Path, *, published: bool) -> None:
+    def __init__(self, reader: Reader, document: Origin) -> None:
         self.read: dict[str, Path] = {}
         self._reader = reader
         self._problems = reader.problems
-        self._document = _File(file, path)
-        self._published = published
+        self._document = document
+        self._published = document.published
         self._items: dict[str, Node] = {}
         self._keys: dict[str, Location] = {}
 
@@ -146,6 +143,9 @@ class AgentList:
     def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
         """The files a text means; a problem if there is none."""
         if self._published and ":" in text:
+            found = self._in_collection(text)
+            if found is not None:
+                return [_File(str(found), found)]
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
             if _MAGIC.search(text.rpartition("/")[0]):
@@ -169,6 +169,15 @@ class AgentList:
         hint = suggest(text, sorted(known)) if known else "a file is named like './agents/NAME.md'"
         self._problems.add(f"there is no agent {text!r}", at, hint)
         return []
+
+    def _in_collection(self, text: str) -> Path | None:
+        name, _, rest = text.partition(":")
+        for path in (rest, f"{rest}.md", f"agents/{rest}.md"):
+            document = self._document
+            found = in_collection(document.path, f"{name}:{path}", document.name)
+            if found is not None and found.suffix in SUFFIXES:
+                return found
+        return None
 
     def _matching(self, pattern: str) -> Iterator[_File]:
         """The files of one folder that a pattern fits; hidden ones are not meant."""

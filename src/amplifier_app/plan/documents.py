@@ -11,9 +11,9 @@ from typing import NamedTuple
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan.merge import excluded_in, merge_documents, overlay_settings
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
-from amplifier_app.plan.places import SUFFIXES, find_profile, profile_names
+from amplifier_app.plan.places import SUFFIXES, find_profile, in_collection, profile_names
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.reading import Document, Reader
+from amplifier_app.plan.reading import MARKDOWN, Document, Reader
 from amplifier_app.plan.scopes import Settings
 from amplifier_app.plan.structure import PLAN, check_complete
 
@@ -191,4 +191,7 @@ def _locate(target: str, document: Document, project: Path | None) -> tuple[str,
         shown = Path(document.file).parent / Path(target).expanduser()
         path = (document.path.parent / Path(target).expanduser()).resolve()
         return (str(shown), path) if path.is_file() else None
+    if document.path.suffix == MARKDOWN:
+        path = in_collection(document.path, target)
+        return (str(path), path) if path is not None else None
     return None

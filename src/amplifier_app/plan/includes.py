@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan.nodes import Scalar
+from amplifier_app.plan.places import in_collection
 from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.reading import Origin
 from amplifier_app.plan.yaml_reader import decode, read_bytes
 
 MAX_DEPTH = 10
@@ -37,21 +39,19 @@ class Includer:
     """Fills in what the instructions of one document include.
 
     Args:
-        file: The document, as problems call it.
-        path: Its absolute path.
+        document: The document. In a published one a line `@collection:path` stays, with a note,
+            if there is no such file.
         problems: Gets everything that is wrong; knows the document's text.
-        published: Whether it is of a form in which `@collection:path` names something that is
-            only known elsewhere; such a line stays, with a note.
 
     Attributes:
         read: Every file that was read, as problems call it.
     """
 
-    def __init__(self, file: str, path: Path, problems: Problems, *, published: bool) -> None:
+    def __init__(self, document: Origin, problems: Problems) -> None:
         self.read: dict[str, Path] = {}
-        self._document = _Open(file, Path(os.path.normpath(path)))
+        self._origin = document
+        self._document = _Open(document.file, Path(os.path.normpath(document.path)))
         self._problems = problems
-        self._published = published
         self._done: dict[Path, str] = {}
 
     def fill(self, node: Scalar) -> Scalar:
@@ -88,17 +88,15 @@ class Includer:
         raise _TooLarge
 
     def _included(self, target: str, at: Location, opened: list[_Open]) -> str:
-        if _NAMESPACE.fullmatch(target):
-            message = f"'@{target}' names a file of a collection, which is not known here"
-            if self._published:
-                self._problems.note(f"{message}; the line stays as it is", at)
-            else:
-                self._problems.add(message, at, f"for the text itself write '@@{target}'")
-            return f"@{target}"
         parent = opened[-1]
         relative = os.path.expanduser(target)
         path = Path(os.path.normpath(parent.path.parent / relative))
         file = str(Path(parent.file).parent / relative)
+        if _NAMESPACE.fullmatch(target):
+            found = self._in_collection(target, at)
+            if found is None:
+                return f"@{target}"
+            path, file = found, str(found)
         if path in self._done:
             return self._done[path]
         seen = [one.path for one in opened]
@@ -112,6 +110,17 @@ class Includer:
             self._done[path] = self._text(_Open(file, path), target, at, opened)
             return self._done[path]
         return ""
+
+    def _in_collection(self, target: str, at: Location) -> Path | None:
+        origin = self._origin
+        found = in_collection(origin.path, target, origin.name) if origin.published else None
+        if found is None:
+            message = f"'@{target}' names a file of a collection, which is not known here"
+            if origin.published:
+                self._problems.note(f"{message}; the line stays as it is", at)
+            else:
+                self._problems.add(message, at, f"for the text itself write '@@{target}'")
+        return found
 
     def _text(self, this: _Open, target: str, at: Location, opened: list[_Open]) -> str:
         if not this.path.is_file():

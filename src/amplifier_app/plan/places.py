@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,9 @@ from typing import NamedTuple
 from amplifier_app import paths
 
 SUFFIXES = (".yaml", ".yml", ".md")
+
+# collections/NAME/profiles/FILE: from the file to the folder of collections.
+_COLLECTION_LEVELS = 3
 
 
 class ProfileFile(NamedTuple):
@@ -91,3 +95,28 @@ def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
                 if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."):
                     found.setdefault(path.stem, path)
     return found
+
+
+def in_collection(document: Path, text: str, own: str | None = None) -> Path | None:
+    """The file that `collection:path` means in a published document.
+
+    Args:
+        document: The document, absolute.
+        text: What it says.
+        own: The name of the collection that it is the root of, if it is one.
+
+    Returns:
+        The file below a folder of that name which the document lies in, or which lies beside
+        one of these; None if there is none.
+    """
+    name, colon, rest = text.partition(":")
+    if not colon or not name or "/" in name:
+        return None
+    roots = [document.parent] if name == own else []
+    for folder in document.parents[:_COLLECTION_LEVELS]:
+        roots += [folder] if folder.name == name else [folder / name]
+    for root in roots:
+        path = Path(os.path.normpath(root / rest))
+        if path.is_file():
+            return path
+    return None

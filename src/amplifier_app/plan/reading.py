@@ -31,6 +31,23 @@ class Document(NamedTuple):
     others: dict[str, Path]
 
 
+class Origin(NamedTuple):
+    """The document that names something.
+
+    Attributes:
+        file: The file as origins call it.
+        path: The file, absolute.
+        published: Whether it is of the form in which profiles, bundles and agents are published:
+            `collection:path` names a file, and agents lie in `agents/` beside it or its folder.
+        name: Its own name.
+    """
+
+    file: str
+    path: Path
+    published: bool = False
+    name: str | None = None
+
+
 class Reader:
     """Reads the documents that belong together, and collects what is wrong with all of them.
 
@@ -61,35 +78,32 @@ class Reader:
         root = read_root(file, data, shape, self.problems)
         others: dict[str, Path] = {}
         if isinstance(root, MapNode):
+            this = Origin(file, path, published, text_of(root.items.get("name")))
             if "agents" in root.items and "agents" in shape.keys:
-                root = self._with_agents(root, file, path, published, others)
-            root = self._with_includes(root, file, path, published, others)
+                root = self._with_agents(root, this, others)
+            root = self._with_includes(root, this, others)
         return Document(file, path, normalise(root, file, self.problems, shape), others)
 
-    def _with_agents(
-        self, root: MapNode, file: str, path: Path, published: bool, others: dict[str, Path]
-    ) -> MapNode:
+    def _with_agents(self, root: MapNode, this: Origin, others: dict[str, Path]) -> MapNode:
         from amplifier_app.plan.agents import AgentList
 
-        agents = AgentList(self, file, path, published=published)
+        agents = AgentList(self, this)
         expanded = agents.expand(root.items["agents"])
         others |= agents.read
         return with_items(root, {**root.items, "agents": expanded})
 
-    def _with_includes(
-        self, root: MapNode, file: str, path: Path, published: bool, others: dict[str, Path]
-    ) -> MapNode:
+    def _with_includes(self, root: MapNode, this: Origin, others: dict[str, Path]) -> MapNode:
         """The document with its own instruction and those of its inline agents filled in."""
         agents = root.items.get("agents")
         inline = agents.items if isinstance(agents, MapNode) else {}
-        if not any(_instruction(node, file) for node in (root, *inline.values())):
+        if not any(_instruction(node, this.file) for node in (root, *inline.values())):
             return root
         from amplifier_app.plan.includes import Includer
 
-        includer = Includer(file, path, self.problems, published=published)
+        includer = Includer(this, self.problems)
 
         def filled(node: Node) -> Node:
-            text = _instruction(node, file)
+            text = _instruction(node, this.file)
             if text is None or not isinstance(node, MapNode):
                 return node
             return with_items(node, {**node.items, "instruction": includer.fill(text)})

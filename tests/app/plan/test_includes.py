@@ -14,6 +14,7 @@ from amplifier_app.plan import PlanError, ResolvedPlan, load
 from amplifier_app.plan.includes import Includer, escaped
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.reading import Origin
 from tests.app.plan.conftest import Write
 
 PLAN = "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -206,7 +207,7 @@ _LINES = st.lists(
 def test_any_text_escaped_means_itself(lines: list[str]) -> None:
     text = "\n".join(lines)
     problems = Problems()
-    includer = Includer("f", Path("/nowhere/f"), problems, published=False)
+    includer = Includer(Origin("f", Path("/nowhere/f")), problems)
     filled = includer.fill(Scalar(escaped(text), Location("f", 1, 1), literal=True))
     assert not problems
     assert filled.value == text

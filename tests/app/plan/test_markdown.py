@@ -111,6 +111,31 @@ def test_a_published_bundle_is_a_plan(write: Write) -> None:
     ]
 
 
+def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path: Path) -> None:
+    write(f"---\n{SESSION}---\nBase.\n@foundation:context/deep/a.md\n", "all/foundation/base.md")
+    write("Deep.\n@foundation:context/b.md", "all/foundation/context/deep/a.md")
+    write("Deeper.", "all/foundation/context/b.md")
+    write("---\ndescription: 1st\n---\n@expert:more.md\n", "all/expert/agents/one.md")
+    write("More.", "all/expert/more.md")
+    write(
+        "---\nprofile: {name: dev, extends: foundation:base.md}\n"
+        "agents: {include: [expert:one]}\n---\n@foundation:context/b.md\n@gone:x.md\n",
+        "all/expert/profiles/dev.md",
+    )
+    plan = load(plan="all/expert/profiles/dev.md", environ={})
+    assert plan.instruction == "Deeper.\n@gone:x.md"
+    assert plan.mount_plan()["agents"] == {"one": {"description": "1st", "instruction": "More."}}
+    assert plan.merged.chain[1] == str(tmp_path / "all/foundation/base.md")
+    base = load(plan="all/foundation/base.md", environ={})
+    assert base.instruction == "Base.\nDeep.\nDeeper."
+
+
+def test_a_bundle_is_a_collection_of_its_own_name(write: Write) -> None:
+    write(f"---\nbundle: {{name: mine}}\n{SESSION}---\n@mine:rules.md\n", "checkout/bundle.md")
+    write("Rules.", "checkout/rules.md")
+    assert load(plan="checkout/bundle.md").instruction == "Rules."
+
+
 def test_all_agents_of_a_collection(write: Write) -> None:
     write(f"---\n{SESSION}agents: all\n---\n", "collection/profiles/dev.md")
     write("---\ndescription: 1st\n---\n", "collection/agents/one.md")

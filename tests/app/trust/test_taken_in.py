@@ -77,3 +77,13 @@ def test_the_users_own_agents_are_not_the_projects(project: Path, tmp_path: Path
 def test_patterns_reach_into_one_folder_only(project: Path) -> None:
     (project / ".amplifier/settings.yaml").write_text("agents: [/**/*.md, ../*/*.md]\n")
     assert "team/one.md" not in examine(project / ".amplifier").entries
+
+
+def test_a_collection_that_a_profile_extends_is_covered(project: Path) -> None:
+    write_files(project, {"team/base.md": "---\nextends: default\n---\n@team:two.txt\n"})
+    profile = project / ".amplifier/profiles/dev.md"
+    profile.write_text("---\nextends: team:base.md\n---\n")
+    content = examine(project / ".amplifier")
+    plan = load(profile="dev", project=project / ".amplifier", environ={})
+    assert project / "team/base.md" in plan.files
+    assert all(content.covers(path) for path in plan.files if path.is_relative_to(project))
