@@ -1,0 +1,243 @@
+"""`amplifier module new`: what it makes works, for every kind, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.errors import UsageError
+from amplifier_app.scaffold.generate import generate
+from tests.support.cli import Finished, child_environment, run_amplifier
+
+NAMES = {
+    "tool": "my-tool",
+    "provider": "provider-parrot",
+    "hook": "hooks-watch",
+    "orchestrator": "loop-plain",
+    "context": "context-recent",
+}
+
+ANSWERS = {
+    "tool": ("The tool has counted.", [("my_tool", "ok")]),
+    "provider": ("You said: Is anybody there?", []),
+    "hook": ("I was not allowed to run it.", [("bash", "denied")]),
+    "orchestrator": ("The command said hello.", [("bash", "ok")]),
+    "context": ("You said: Is anybody there?", []),
+}
+"""What a run of the module's own plan answers, and the tools it called."""
+
+
+Made = Callable[[str], Path]
+
+
+def new(kind: str, name: str, folder: Path, *options: str) -> Finished:
+    return run_amplifier("module", "new", kind, name, *options, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A new module of each kind, made when it is first asked for; tests leave it as it is."""
+    parent = tmp_path_factory.mktemp("modules")
+    home = tmp_path_factory.mktemp("home")
+
+    @cache
+    def make(kind: str) -> Path:
+        name = NAMES[kind]
+        done = run_amplifier("module", "new", kind, name, cwd=parent, home=home)
+        assert (done.code, done.stdout) == (0, f"{name}\n"), done.stderr
+        return parent / name
+
+    return make
+
+
+def tool_of(name: str) -> str:
+    script = Path(sys.executable).with_name(name)
+    assert script.exists(), f"{name} belongs to the development tools"
+    return str(script)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_tests_of_a_new_module_pass(kind: str, made: Made, tmp_path: Path) -> None:
+    folder = made(kind)
+    environment = child_environment(tmp_path / "home")
+    environment = {k: v for k, v in environment.items() if not k.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    match = re.search(r"^(\d+) passed in", done.stdout, re.MULTILINE)
+    assert match, done.stdout
+    assert int(match[1]) >= 11, "the suites of the kernel and tests of its own"
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_new_module_is_valid_in_every_respect(kind: str, made: Made) -> None:
+    done = run_amplifier(
+        *("module", "validate", ".", "--behavioral", "--output", "json"), cwd=made(kind)
+    )
+    report = json.loads(done.stdout)
+    assert done.code == 0, report
+    assert [check for check in report["checks"] if not check["passed"]] == []
+    assert report["type"] == kind
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_plan_of_a_new_module_shows_it_at_work(kind: str, made: Made, tmp_path: Path) -> None:
+    folder = made(kind)
+    done = run_amplifier(
+        *("run", "--plan", "plan.yaml", "--output", "json", "Is anybody there?"), cwd=folder
+    )
+    assert done.code == 0, done.stderr
+    result = json.loads(done.stdout)
+    answer, calls = ANSWERS[kind]
+    assert result["response"] == answer
+    assert [(tool["name"], tool["outcome"]) for tool in result["tools"]] == calls
+    assert result["usage"]["total_tokens"] > 0
+
+
+def test_a_new_module_is_mounted_by_a_plan_beside_it(made: Made) -> None:
+    parent = made("tool").parent
+    plan = (
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "providers:\n"
+        "  - module: provider-mock\n"
+        "    config:\n"
+        "      replies:\n"
+        "        - tool_calls: [{name: my_tool, input: {text: one two}}]\n"
+        "      on_end: echo\n"
+        "tools: [{module: my-tool, source: ./my-tool}]\n"
+    )
+    (parent / "mine.yaml").write_text(plan)
+    done = run_amplifier("run", "--plan", "mine.yaml", "Count.", cwd=parent)
+    assert done.code == 0, done.stderr
+    assert '"words": 2' in done.stdout
+
+
+def test_a_setting_a_new_module_does_not_know_is_refused(made: Made) -> None:
+    done = run_amplifier(
+        *("module", "validate", ".", "-c", "max_charcters=5", "--output", "json"),
+        cwd=made("tool"),
+    )
+    failed = {c["name"]: c["message"] for c in json.loads(done.stdout)["checks"] if not c["passed"]}
+    assert done.code == 3
+    assert "'max_charcters' was unexpected" in failed["config_schema"]
+    assert "max_charcters: Extra inputs are not permitted" in failed["protocol_compliance"]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_is_made_is_clean(kind: str, made: Made, tmp_path: Path) -> None:
+    folder = made(kind)
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [tool_of("ruff"), *command, "--no-cache", str(folder)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    package = f"amplifier_module_{NAMES[kind].replace('-', '_')}"
+    assert project["entry-points"]["amplifier.modules"] == {NAMES[kind]: f"{package}:mount"}
+    assert project["name"] == f"amplifier-module-{NAMES[kind]}"
+    assert project["dependencies"] == []
+    assert (folder / package / "py.typed").exists()
+    for file in folder.rglob("*"):
+        if file.is_file():
+            assert "${" not in file.read_text(), file
+    readme = (folder / "README.md").read_text()
+    assert f"module: {NAMES[kind]}" in readme
+
+
+def test_the_next_steps_are_told_on_stderr(tmp_path: Path) -> None:
+    done = new("tool", "my-tool", tmp_path, "--dir", "deep er/modules")
+    assert done.stdout == "deep er/modules/my-tool\n"
+    steps = done.stderr.splitlines()
+    assert steps[1] == "  cd 'deep er/modules/my-tool'"
+    assert any("amplifier module validate . --behavioral" in step for step in steps)
+    assert (tmp_path / "deep er" / "modules" / "my-tool" / "plan.yaml").is_file()
+
+
+def test_a_name_that_is_bundled_is_pointed_out(tmp_path: Path) -> None:
+    done = new("tool", "tool-bash", tmp_path)
+    assert done.code == 0
+    assert "a bundled module is called tool-bash" in done.stderr.lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("My Tool", "Call it 'my-tool'."),
+        ("myTool", "Call it 'my-tool'."),
+        ("my_tool", "Call it 'my-tool'."),
+        ("my--tool", "Call it 'my-tool'."),
+        ("3d-view", "Call it 'd-view'."),
+        ("../evil", "Call it 'evil'."),
+        ("/etc/evil", "Call it 'etc-evil'."),
+        ("", "Call it 'my-tool', for example."),
+        ("ünïcödé", "Call it 'n-c-d'."),
+        ("a" * 51, f"Call it '{'a' * 50}'."),
+        ("tool\x1b[2j", "Call it 'tool-2j'."),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_with_one_that_can(
+    name: str, hint: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="cannot be the name of a module") as refused:
+        generate("tool", name, folder)
+    assert refused.value.hint == hint
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_name_that_cannot_be_is_a_usage_error(tmp_path: Path) -> None:
+    done = new("tool", "My\x1b[2JTool", tmp_path)
+    assert (done.code, done.stdout) == (2, "")
+    assert "cannot be the name of a module" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "link"])
+def test_nothing_is_overwritten(what: str, tmp_path: Path) -> None:
+    there = tmp_path / "my-tool"
+    if what == "folder":
+        there.mkdir()
+    elif what == "file":
+        there.write_text("mine")
+    else:
+        there.symlink_to(tmp_path / "nowhere")
+    before = os.lstat(there)
+    done = new("tool", "my-tool", tmp_path)
+    assert (done.code, done.stdout) == (2, "")
+    assert "is there already, and is not overwritten" in done.stderr
+    assert os.lstat(there) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["my-tool"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = new("tool", "my-tool", tmp_path, "--dir", "file")
+    assert (done.code, done.stdout) == (2, "")
+    assert "file/my-tool cannot be written: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_kind_there_is_not_is_a_usage_error(tmp_path: Path) -> None:
+    done = new("tol", "my-tool", tmp_path)
+    assert (done.code, done.stdout) == (2, "")
+    assert list(tmp_path.iterdir()) == []
