@@ -15,6 +15,7 @@ STDIN_GRACE_SECONDS = 2.0
 argument as well, counted from the start of the process. `-` waits as long as it takes."""
 
 _STARTED = time.monotonic()
+_LONGEST_LINE = 1 << 16
 
 
 class Output:
@@ -129,6 +130,29 @@ def _read_all() -> str:
     while part := os.read(0, 1 << 16):
         parts.append(part)
     return b"".join(parts).decode("utf-8-sig", "replace")
+
+
+def read_line(seconds: float) -> str | None:
+    """The first line of stdin without its end; what follows may never come and is not waited for.
+
+    Args:
+        seconds: How long to wait for each piece of it.
+
+    Returns:
+        Empty if stdin is at its end; None if nothing came in time.
+    """
+    data = b""
+    try:
+        while b"\n" not in data and len(data) < _LONGEST_LINE:
+            if not select.select([0], [], [], seconds)[0]:
+                return None
+            part = os.read(0, 1 << 12)
+            if not part:
+                break
+            data += part
+    except OSError:  # closed, or a directory
+        return ""
+    return data.partition(b"\n")[0].decode("utf-8-sig", "replace")
 
 
 def to_stderr(line: str) -> None:

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
+    "init": "Set up a provider: its key, address and model.",
     "session": "List and show saved sessions.",
     "plan": "Show and check plans.",
     "module": "List and validate modules.",

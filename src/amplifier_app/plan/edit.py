@@ -45,12 +45,34 @@ def set_value(file: Path, keys: Sequence[str], value: Any) -> bool:
         ConfigError: The address leads nowhere, or the file cannot be read, changed in place or
             written.
     """
-    return _change(
-        file,
-        keys,
-        lambda text, name: edit_text.with_set(text, name, keys, value),
-        lambda data: _set(data, keys, value),
-    )
+    return set_values(file, [(keys, value)])
+
+
+def set_values(file: Path, values: Sequence[tuple[Sequence[str], Any]]) -> bool:
+    """Put several values at their addresses, all of them or, if one cannot be, none.
+
+    Args:
+        file: See `set_value`.
+        values: Addresses and what to put there, in order.
+
+    Returns:
+        Whether anything changed.
+
+    Raises:
+        PlanError: See `set_value`.
+        ConfigError: See `set_value`.
+    """
+
+    def edit(text: str, name: str) -> str:
+        for keys, value in values:
+            text = edit_text.with_set(text, name, keys, value)
+        return text
+
+    def apply(data: Any) -> None:
+        for keys, value in values:
+            _set(data, keys, value)
+
+    return _change(file, values[0][0] if values else (), edit, apply)
 
 
 def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:

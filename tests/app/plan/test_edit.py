@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from amplifier_app.errors import ConfigError
 from amplifier_app.plan import PlanError
-from amplifier_app.plan.edit import append_value, remove_value, set_value
+from amplifier_app.plan.edit import append_value, remove_value, set_value, set_values
 
 SETTINGS = """\
 # The settings of a careful person.
@@ -181,6 +181,19 @@ def test_nothing_to_take_away_changes_nothing(settings: Path, keys: str) -> None
     before = settings.stat()
     assert not remove_value(settings, keys.split("."))
     assert settings.stat() == before
+
+
+def test_several_values_are_all_set_or_none_is(settings: Path) -> None:
+    fast = ["providers", "fast", "config"]
+    assert set_values(settings, [([*fast, "a"], 2), ([*fast, "c"], "new"), (["profile"], "mine")])
+    text = settings.read_text()
+    assert 'config: {a: 2, b: [x, "y"], c: new}   # in one line' in text
+    assert "profile: mine   # mine" in text
+    with pytest.raises(ConfigError):
+        set_values(settings, [([*fast, "a"], 3), (["profile", "x"], 1)])
+    assert settings.read_text() == text
+    assert not set_values(settings, [([*fast, "a"], 2)])
+    assert not set_values(settings, [])
 
 
 def test_the_same_value_changes_nothing(settings: Path) -> None:

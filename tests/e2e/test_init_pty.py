@@ -1,0 +1,184 @@
+"""`amplifier init` on a real pseudo-terminal, with somebody at the keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from amplifier_app.keys import KeyStore
+from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
+from tests.support.llm_server import ScriptedLLM, closed_port
+
+KEY = "sk-secret-0123456789abcdef"
+
+PROVIDER = r"Provider \[\w+\]: "
+KEY_PROMPT = r"API key \([^)]*\): "
+ADDRESS = r"Address of the API[^\n]*: "
+MODEL = r"\nModel \[[^\n]*\]: "
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["AMPLIFIER_HOME"])
+
+
+def left_behind(home: Path) -> list[str]:
+    """What there is that was not there before; the cache is nobody's decision."""
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+
+
+def answer(terminal: Terminal, question: str, line: str) -> str:
+    """Wait for a question and answer it; gives what was shown up to the question."""
+    shown = terminal.until(question)
+    terminal.type(line + ENTER)
+    return shown
+
+
+def test_from_nothing_to_a_first_answer(home: Path) -> None:
+    models = ["claude-first", "claude-second"]
+    with ScriptedLLM.running(["ready", "hello"], api_key=KEY, models=models) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url}
+        with Terminal("init", env=env) as terminal:
+            listed = answer(terminal, PROVIDER, "anthropic")
+            assert re.search(r"\[1\] anthropic +Anthropic +ANTHROPIC_BASE_URL is set", listed)
+            assert re.search(r"\[\d\] local +Embedded model +needs no key", listed)
+            assert "mock" not in listed
+            answer(terminal, KEY_PROMPT, PASTE.format(f"  {KEY} "))
+            assert server.base_url in answer(terminal, r"Address[^\n]*: ", "")
+            assert "[2] claude-second" in answer(terminal, MODEL, "2")
+            terminal.until("It answers: claude-second, ")
+            terminal.until("anthropic is ready")
+            assert terminal.finish() == 0
+        assert KEY not in terminal.raw
+        assert len(server.completions) == 1
+        with Terminal("run", "hi", env=env) as terminal:
+            terminal.until("hello")
+            assert terminal.finish() == 0
+        assert server.completions[1].body["model"] == "claude-second"
+    assert KeyStore().read("ANTHROPIC_API_KEY") == KEY
+    (entry,) = yaml.safe_load((home / "settings.yaml").read_text())["providers"]
+    assert entry == {"module": "provider-anthropic", "config": {"model": "claude-second"}}
+
+
+def test_what_was_found_is_offered_first_and_enter_goes_on_with_it(home: Path) -> None:
+    with ScriptedLLM.running(["ready"], api_key=KEY) as server:
+        env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.base_url}
+        with Terminal("init", env=env) as terminal:
+            listed = answer(terminal, PROVIDER, "")
+            assert "A run without options asks openai" in listed
+            found = "OPENAI_API_KEY is set, OPENAI_BASE_URL is set"
+            assert re.search(rf"\[1\] openai +OpenAI-compatible server +{found}", listed)
+            assert "Enter goes on with it" in answer(terminal, KEY_PROMPT, "")
+            answer(terminal, ADDRESS, "")
+            answer(terminal, MODEL, "")
+            terminal.until("openai is ready")
+            assert terminal.finish() == 0
+    assert KeyStore().names() == {}
+    assert KEY not in (home / "settings.yaml").read_text()
+
+
+ANSWERS = [(PROVIDER, "openai"), (KEY_PROMPT, KEY), (ADDRESS, None), (MODEL, "m"), ("quit", "")]
+
+
+@pytest.mark.parametrize("leave", [CTRL_C, CTRL_D], ids=["Ctrl-C", "Ctrl-D"])
+@pytest.mark.parametrize("question", range(len(ANSWERS)))
+def test_leaving_at_any_question_leaves_nothing_behind(
+    question: int, leave: str, home: Path
+) -> None:
+    with ScriptedLLM.running([], api_key="another") as server, Terminal("init") as terminal:
+        for pattern, line in ANSWERS[:question]:
+            answer(terminal, pattern, server.base_url if line is None else line)
+        terminal.until(ANSWERS[question][0])
+        terminal.type(leave)
+        assert terminal.finish() == 130
+    assert left_behind(home) == []
+    assert KEY not in terminal.raw
+    assert "Traceback" not in terminal.raw
+
+
+def test_leaving_during_the_test_leaves_nothing_behind(home: Path) -> None:
+    from tests.support.llm_server import Reply
+
+    with ScriptedLLM.running([Reply("late", delay=60)]) as server:
+        options = ("-p", "openai", "--base-url", server.base_url, "-m", "m")
+        with Terminal("init", *options) as terminal:
+            answer(terminal, KEY_PROMPT, KEY)
+            server.wait_for_requests(1)
+            terminal.type(CTRL_C)
+            assert terminal.finish() == 130
+    assert left_behind(home) == []
+
+
+def test_after_a_refused_key_another_one_can_be_given(home: Path) -> None:
+    with (
+        ScriptedLLM.running(["ready"], api_key=KEY, models=["m"]) as server,
+        Terminal("init", "-p", "openai", "--base-url", server.base_url) as terminal,
+    ):
+        answer(terminal, KEY_PROMPT, "sk-wrong")
+        answer(terminal, MODEL, "m")
+        assert "The key is not accepted" in answer(terminal, "quit: ", "1")
+        answer(terminal, KEY_PROMPT, KEY)
+        answer(terminal, ADDRESS, "")
+        answer(terminal, MODEL, "")
+        terminal.until("openai is ready")
+        assert terminal.finish() == 0
+    assert KeyStore().read("OPENAI_API_KEY") == KEY
+    assert left_behind(home) == ["keys/keys.json", "keys/keys.lock", "settings.yaml"]
+
+
+@pytest.mark.parametrize(("choice", "saved"), [("save", True), ("quit", False)])
+def test_what_cannot_be_reached_can_be_saved_anyway(choice: str, saved: bool, home: Path) -> None:
+    with closed_port() as port:
+        options = ("-p", "openai", "--base-url", f"http://127.0.0.1:{port}", "-m", "m")
+        with Terminal("init", *options) as terminal:
+            answer(terminal, KEY_PROMPT, KEY)
+            shown = answer(terminal, "quit: ", choice)
+            assert "cannot be reached" in shown
+            assert terminal.finish() == (0 if saved else 130)
+    assert list(KeyStore().names()) == (["OPENAI_API_KEY"] if saved else [])
+    assert (home / "settings.yaml").exists() == saved
+
+
+def test_a_model_nobody_has_is_told_as_that() -> None:
+    with ScriptedLLM.running(["never"], models=["m"]) as server:
+        options = ("-p", "openai", "--base-url", server.base_url, "-m", "no-such-model")
+        with Terminal("init", *options) as terminal:
+            answer(terminal, KEY_PROMPT, KEY)
+            assert "is the name of the model right?" in answer(terminal, "quit: ", "quit")
+            assert terminal.finish() == 130
+
+
+def test_no_test_asks_nobody_and_answers_that_cannot_be_are_asked_again() -> None:
+    with ScriptedLLM.running([]) as server:
+        with Terminal("init", "--no-test") as terminal:
+            answer(terminal, PROVIDER, "9")
+            answer(terminal, r"a number from 1[^\n]*\s+Provider \[\w+\]: ", "openai")
+            answer(terminal, KEY_PROMPT, "two words")
+            answer(terminal, r"white space[^\n]*\s+[^\n]*\): ", KEY)
+            answer(terminal, ADDRESS, "nowhere")
+            answer(terminal, r"no address[^\n]*\s+Address[^\n]*: ", server.base_url)
+            answer(terminal, MODEL, "two words")
+            answer(terminal, r"white space[^\n]*\s+Model[^\n]*: ", "m")
+            terminal.until("openai is ready")
+            assert terminal.finish() == 0
+        assert server.requests == []
+    assert KeyStore().read("OPENAI_API_KEY") == KEY
+
+
+def test_names_of_models_command_no_terminal() -> None:
+    evil = "m\x1b]0;owned\x07\x1b[2J\u202e"
+    with (
+        ScriptedLLM.running(["ready"], models=[evil, "m"]) as server,
+        Terminal("init", "-p", "openai", "--base-url", server.base_url) as terminal,
+    ):
+        answer(terminal, KEY_PROMPT, KEY)
+        answer(terminal, MODEL, "2")
+        terminal.until("openai is ready")
+        assert terminal.finish() == 0
+    assert "\x1b]" not in terminal.raw
+    assert "\x1b[2J" not in terminal.raw
+    assert "\u202e" not in terminal.raw
