@@ -12,6 +12,7 @@ import typer
 from amplifier_app import paths
 from amplifier_app.commands.listing import Format, OutputOption, table
 from amplifier_app.errors import ConfigError, UsageError
+from amplifier_app.render.sanitize import visible
 from amplifier_app.stdio import stdin_is_tty, to_stderr
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
 
@@ -62,17 +63,17 @@ def _look(
         _print(content, record, trusted=trusted, whole=only_show)
     if decide and (agreed or _agrees(content, always)):
         record, trusted, decide = store.trust(content, always=always), True, False
-        to_stderr(f"amplifier: {review.visible(str(content.root))} is trusted from now on")
+        to_stderr(f"amplifier: {visible(str(content.root))} is trusted from now on")
     if output is Format.JSON:
         print(json.dumps(_facts(content, record, trusted=trusted), indent=2))
     if decide:
-        raise ConfigError(f"{review.visible(str(content.root))} stays as it was")
+        raise ConfigError(f"{visible(str(content.root))} stays as it was")
 
 
 def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
     if folder is None:
-        where = review.visible(str(path or os.getcwd()))
+        where = visible(str(path or os.getcwd()))
         raise ConfigError(
             f"there is no project at {where}", hint="A project has a folder .amplifier."
         )
@@ -88,20 +89,22 @@ def _agrees(content: Content, always: bool) -> bool:
     terminal = next((fd for fd in (1, 2) if os.isatty(fd)), None)
     if terminal is None or not stdin_is_tty():
         raise ConfigError(
-            f"nobody is there to say whether {review.visible(str(content.root))} is trusted",
+            f"nobody is there to say whether {visible(str(content.root))} is trusted",
             hint="Say so with --yes.",
         )
     import asyncio
 
     from amplifier_app.repl.ask import ask_on_terminal
+    from amplifier_app.trust.asking import forget_typed
 
+    forget_typed()
     what = "whatever it will hold" if always else "with what it holds now"
-    question = f"Trust {review.visible(str(content.root))}, {what}? It then runs with your rights."
+    question = f"Trust {visible(str(content.root))}, {what}? It then runs with your rights."
     return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
 
 
 def _print(content: Content, record: Record | None, *, trusted: bool, whole: bool) -> None:
-    print(f"{review.visible(str(content.root))}: {_state(record, trusted)}")
+    print(f"{visible(str(content.root))}: {_state(record, trusted)}")
     if trusted and not whole:
         return
     before = {} if record is None or record.always or trusted else record.entries
@@ -152,7 +155,7 @@ def _revoke(path: Path | None) -> None:
     root = folder.parent if folder else Path(os.path.realpath(path or os.getcwd()))
     known = TrustStore().revoke(root)
     state = "is not trusted any more" if known else "was not trusted"
-    to_stderr(f"amplifier: {review.visible(str(root))} {state}")
+    to_stderr(f"amplifier: {visible(str(root))} {state}")
 
 
 def _list(path: Path | None, output: Format) -> None:
@@ -175,7 +178,7 @@ def _list(path: Path | None, output: Format) -> None:
     if not rows:
         to_stderr("No project is trusted.")
     shown = [
-        (review.visible(str(record.root)), record.time[:10], "always" if record.always else now)
+        (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
     ]
     for line in table(("PROJECT", "SINCE", "NOW"), shown):

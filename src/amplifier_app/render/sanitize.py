@@ -24,6 +24,9 @@ _UNFINISHED = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\n]{0,1024}\x1b
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
+# Fillers, the empty braille cell, variation selectors.
+_NO_SHAPE = "[\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+
 # Most texts have none of this, and most programs see only such texts: these two are compiled when
 # one has (`re` keeps them).
 _PIPE = rf"{_SEQUENCE}|[{_CONTROLS}]"
@@ -52,6 +55,28 @@ def one_line(text: str, limit: int = 200) -> str:
     """`text` for a place that has one line: cleaned, white space collapsed, cut at `limit`."""
     line = " ".join(for_terminal(text[: limit * 8]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def visible(text: str, limit: int = 1000) -> str:
+    """`text` in one line with nothing in it that cannot be seen, for who has to decide on it.
+
+    What is not printable is shown as an escape, line breaks included, and so are characters that
+    count as printable and have no shape. Cut at `limit`, with what is left.
+    """
+    if not text.isprintable() or re.search(_NO_SHAPE, text):
+        text = "".join(map(_escaped, text))
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def _escaped(character: str) -> str:
+    if character == "\t" or (character.isprintable() and not re.match(_NO_SHAPE, character)):
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 class StreamSanitizer:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app import paths
 from amplifier_app.errors import ConfigError
+from amplifier_app.render.sanitize import for_terminal, visible
 from amplifier_app.stdio import to_stderr
 from amplifier_app.trust.content import Content, read_content
 from amplifier_app.trust.store import Record, TrustStore
@@ -67,14 +68,16 @@ class TrustedProject(NamedTuple):
             return
         if examine(self.folder).hash != self.content.hash:
             raise ConfigError(
-                f"the project {self.content.root} was changed while it was read", hint="Try again."
+                f"the project {visible(str(self.content.root))} was changed while it was read",
+                hint="Try again.",
             )
         from amplifier_app.trust.selection import sources_of_project
 
         for at, path in sources_of_project(plan, self.owns):
             if not self.content.covers(path):
                 raise ConfigError(
-                    f"{path} is not part of what was looked at before the project was trusted",
+                    f"{visible(str(path))} is not part of what was looked at before the project was "
+                    "trusted",
                     location=at,
                     hint="Check that it is there, and that a document of the project names it.",
                 )
@@ -118,7 +121,8 @@ def trusted_project(
     if record is not None and record.always:
         return TrustedProject(folder, None)
     content = examine(folder)
-    if not trust and not (record is not None and record.hash == content.hash):
+    agreed = trust or not content.entries or (record is not None and record.hash == content.hash)
+    if not agreed:
         answer = ask(content, record) if ask is not None else "stop"
         if answer == "go on without":
             return None
@@ -148,8 +152,6 @@ def project_to_look_at() -> TrustedProject | None:
 
 def tell_left_out(error: ConfigError) -> None:
     """Say on stderr that a project does not count, and why."""
-    from amplifier_app.render.sanitize import for_terminal
-
     to_stderr(for_terminal(f"amplifier: {error.message}; it is left out (see: amplifier trust)"))
 
 
@@ -159,8 +161,6 @@ def ignored_by_environment() -> bool:
 
 
 def _untrusted(content: Content, record: Record | None) -> ConfigError:
-    from amplifier_app.trust.review import visible
-
     state = "is not trusted" if record is None else "has changed since it was trusted"
     return ConfigError(
         f"the project {visible(str(content.root))} {state}",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from amplifier_app.render.sanitize import visible
 from amplifier_app.trust import Answer
 from amplifier_app.trust.content import Content
-from amplifier_app.trust.review import changes, cut, listing, selection, visible
+from amplifier_app.trust.review import changes, cut, listing, selection
 from amplifier_app.trust.store import Record
 
 _MOST_FILES = 20
@@ -31,8 +32,18 @@ def ask_on_terminal(content: Content, record: Record | None, terminal: int) -> A
     from amplifier_app.repl.ask import ask_on_terminal
 
     question = "\n".join(question_about(content, record))
+    forget_typed()
     chosen = asyncio.run(ask_on_terminal(terminal, question, list(_ANSWERS), None))
     return _ANSWERS.get(chosen or "", "stop")
+
+
+def forget_typed() -> None:
+    """Drop what was typed before there was a question: it is no answer to it."""
+    try:
+        import termios
+    except ImportError:  # no terminals of this kind on Windows
+        return
+    termios.tcflush(0, termios.TCIFLUSH)
 
 
 def question_about(content: Content, record: Record | None) -> list[str]:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from amplifier_app.errors import ConfigError
+from amplifier_app.render.sanitize import visible
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024
@@ -26,6 +28,8 @@ MAX_TEXT = 64 * 1024
 MAX_TEXTS = 4 * 1024 * 1024
 """Bytes of text that are kept altogether."""
 MAX_DOCUMENT = 1024 * 1024
+MAX_SECONDS = 60.0
+"""What documents select is looked for no longer than this."""
 
 LEFT_OUT = frozenset(
     {".git", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -80,7 +84,7 @@ class Content(NamedTuple):
 
     folder: Path
     entries: Mapping[str, Entry]
-    roots: tuple[Path, ...]
+    roots: frozenset[Path]
     documents: Mapping[str, bytes]
 
     @property
@@ -95,11 +99,7 @@ class Content(NamedTuple):
 
     def covers(self, path: Path) -> bool:
         """Whether a file or a folder, wherever links lead, is part of it."""
-        real = Path(os.path.realpath(path))
-        return any(
-            real.is_relative_to(root) and not _left_out(real.relative_to(root).parts)
-            for root in self.roots
-        )
+        return _is_below(Path(os.path.realpath(path)), self.roots)
 
     def entry_of(self, path: Path) -> Entry | None:
         """The entry of a file, wherever links lead; None if it is not part of it."""
@@ -131,10 +131,12 @@ def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Sel
         raise _refused(folder, "is a link", "Make it a folder of the project.")
     reader = _Reader(folder.parent)
     reader.add(folder, strict=True)
-    done = 0
-    while done < len(reader.documents):
-        path, data = list(reader.documents.items())[done]
-        done += 1
+    end = time.monotonic() + MAX_SECONDS
+    for path, data in reader.waiting():
+        if time.monotonic() > end:
+            raise _refused(
+                folder, f"takes longer than {MAX_SECONDS:g} s to look through", "Make it smaller."
+            )
         for selected in selected_by(path, data):
             reader.add(selected.path, document=selected.document)
     return reader.content(folder)
@@ -146,16 +148,25 @@ class _Reader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._entries: dict[str, Entry] = {}
-        self._roots: list[Path] = []
+        self._roots: set[Path] = set()
         self._links: list[Path] = []
         self._bytes = 0
         self._texts = 0
         self._seen = 0
         self.documents: dict[Path, bytes] = {}
 
+    def waiting(self) -> Iterator[tuple[Path, bytes]]:
+        """The documents, those included that are added meanwhile."""
+        seen: set[Path] = set()
+        while new := [path for path in self.documents if path not in seen]:
+            seen.update(new)
+            yield from ((path, self.documents[path]) for path in new)
+
     def content(self, folder: Path) -> Content:
         documents = {_name(path, self._root): data for path, data in self.documents.items()}
-        return Content(folder, dict(sorted(self._entries.items())), tuple(self._roots), documents)
+        return Content(
+            folder, dict(sorted(self._entries.items())), frozenset(self._roots), documents
+        )
 
     def add(self, path: Path, *, document: bool = False, strict: bool = False) -> None:
         """Cover a file or a folder with everything below it; nothing if it is not there.
@@ -174,9 +185,10 @@ class _Reader:
             raise _unreadable(path, error) from error
         if document and stat.S_ISREG(mode):
             self._add_document(path)
-        if self._is_covered(path):
+        if _is_below(path, self._roots):
             return
-        self._roots.append(path)
+        self._count(path)
+        self._roots.add(path)
         if not stat.S_ISDIR(mode):
             self._add_file(path, strict)
             return
@@ -185,12 +197,6 @@ class _Reader:
         links, self._links = self._links, []
         for link in links:
             self._add_target(link, strict)
-
-    def _is_covered(self, path: Path) -> bool:
-        return any(
-            path.is_relative_to(root) and not _left_out(path.relative_to(root).parts)
-            for root in self._roots
-        )
 
     def _add_target(self, link: Path, strict: bool) -> None:
         target = Path(os.path.realpath(link))
@@ -316,6 +322,14 @@ def _is_document(path: Path, root: Path) -> bool:
     return len(parts) == 2 or parts[1] in ("profiles", "agents")
 
 
+def _is_below(path: Path, roots: Collection[Path]) -> bool:
+    """Whether a path is covered by one of these."""
+    return any(
+        parent in roots and not _left_out(path.relative_to(parent).parts)
+        for parent in (path, *path.parents)
+    )
+
+
 def _left_out(parts: tuple[str, ...]) -> bool:
     """Whether a path is in one of the folders that are not covered, or byte code."""
     if not LEFT_OUT.isdisjoint(parts):
@@ -332,12 +346,13 @@ def _sha256(data: bytes) -> str:
 
 
 def _refused(path: Path, why: str, hint: str) -> ConfigError:
-    return ConfigError(f"the project cannot be trusted: {path} {why}", hint=hint)
+    message = f"the project cannot be trusted: {visible(str(path))} {why}"
+    return ConfigError(message, hint=hint)
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     reason = (error.strerror or str(error)).lower()
     return ConfigError(
-        f"the project cannot be looked through: {path}: {reason}",
+        f"the project cannot be looked through: {visible(str(path))}: {reason}",
         hint="Leave it out with --no-project.",
     )

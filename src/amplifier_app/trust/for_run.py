@@ -14,6 +14,7 @@ from typing import Any
 
 from amplifier_app import paths
 from amplifier_app.errors import ConfigError
+from amplifier_app.render.sanitize import visible
 from amplifier_app.trust import (
     METADATA_KEY,
     Answer,
@@ -81,13 +82,15 @@ def _of_session(
     project = None
     if not ignore:
         if not os.path.isdir(folder):
-            raise _cannot_go_on(f"it began with the project {folder.parent}, which is gone")
+            raise _cannot_go_on(
+                f"it began with the project {visible(str(folder.parent))}, which is gone"
+            )
         project = trusted_project(folder, trust=trust, ask=ask)
     for source in map(Path, noted.get("sources") or ()):
         if project is None:
-            raise _cannot_go_on(f"its plan takes a module from the project: {source}")
+            raise _cannot_go_on(f"its plan takes a module from the project: {visible(str(source))}")
         if project.content is not None and not project.content.covers(source):
-            raise _cannot_go_on(f"the project does not name {source} any more")
+            raise _cannot_go_on(f"the project does not name {visible(str(source))} any more")
     return project
 
 

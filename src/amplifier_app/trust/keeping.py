@@ -48,14 +48,16 @@ def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
 def _trusted(store: TrustStore, folder: Path) -> Content | None:
     """What the project holds; None if it is not trusted with it, or trusted with anything."""
     record = store.record(folder.parent)
-    if record is None or record.always:
+    if record is not None and record.always:
         return None
     try:
         content = examine(folder)
     except ConfigError:
         # What cannot be looked through is not trusted; who uses it tells why.
         return None
-    return content if record.allows(content) else None
+    # A project that holds nothing yet is the person's own.
+    known = not content.entries or (record is not None and record.allows(content))
+    return content if known else None
 
 
 def _differs_only_in(name: str, before: Content, after: Content) -> bool:

@@ -9,27 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from amplifier_app.render.sanitize import visible
 from amplifier_app.trust.content import Content, Entry
 
-_MAX_LINE = 1_000
 _CONTEXT = 3
-
-
-def visible(text: str) -> str:
-    """The text in one line, with what is not printable as escapes."""
-    shown = text if text.isprintable() else "".join(map(_escaped, text))
-    if len(shown) <= _MAX_LINE:
-        return shown
-    return f"{shown[:_MAX_LINE]}… ({len(shown) - _MAX_LINE:,} more characters)"
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable() or character == "\t":
-        return character
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def listing(content: Content) -> list[str]:

@@ -206,6 +206,19 @@ def test_a_folder_that_appears_after_the_look_is_not_used(project: Path) -> None
     assert "settings.yaml:2" in done.stderr
 
 
+def test_a_project_that_holds_nothing_needs_no_trust(tmp_path: Path) -> None:
+    (tmp_path / ".amplifier/profiles").mkdir(parents=True)
+    write_files(tmp_path, {"plan.yaml": profile()})
+    done = amplifier(tmp_path, "run", "-f", "plan.yaml", "hi")
+    assert (done.code, done.stdout) == (0, "done\n")
+    assert "trust" not in done.stderr
+    # What the person puts into it by a command is the person's own, and what others put is not.
+    assert amplifier(tmp_path, "profile", "use", "mock", "--scope", "project").code == 0
+    assert amplifier(tmp_path, "run", "hi").code == 0
+    append(tmp_path / ".amplifier/settings.yaml", "# others\n")
+    assert amplifier(tmp_path, "run", "hi").code == 78
+
+
 # -- resuming -----------------------------------------------------------------------------
 
 
@@ -399,6 +412,15 @@ def test_a_damaged_record_is_no_trust(project: Path, command: tuple[str, ...]) -
     assert str(record) in done.stderr or command[0] == "profile"
     assert done.code == (0 if command[0] == "profile" else 78)
     assert "ours" not in done.stdout
+
+
+def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
+    with Terminal("run", "hi", cwd=project) as terminal:
+        terminal.type("trust" + ENTER + "1" + ENTER)
+        terminal.until("stop:")
+        terminal.type("3" + ENTER)
+        assert terminal.finish() == 78
+    assert TrustStore().records() == []
 
 
 def test_at_a_terminal_it_is_asked_and_the_answer_is_kept(project: Path) -> None:

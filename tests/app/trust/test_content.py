@@ -281,6 +281,13 @@ def test_links_in_a_selected_folder_are_not_followed(project: Path, tmp_path: Pa
     assert not found.covers(project / "t/out/x.py")
 
 
+def test_devices_and_folders_of_the_system_are_not_opened_or_waited_for(project: Path) -> None:
+    text = "sources: {a: /dev/zero, b: /dev/tty, c: /proc/self/fd}\nextends: /dev/zero\n"
+    agents = "agents: [/dev/zero]\ninstruction: |\n  @/dev/zero\n"
+    write_files(project, {".amplifier/settings.yaml": text + agents})
+    assert look(project).entries["/dev/zero"].kind == "special"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no such files")
 @pytest.mark.parametrize("kind", ["fifo", "socket"])
 def test_special_files_are_never_opened(project: Path, kind: str) -> None:
@@ -320,6 +327,14 @@ def test_too_many_files_are_refused_before_they_are_all_looked_at(
     for index in range(15):
         (project / ".amplifier" / str(index)).mkdir()
     with pytest.raises(ConfigError, match="more than 20 files"):
+        look(project)
+
+
+def test_documents_that_take_too_long_are_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_module, "MAX_SECONDS", -1.0)
+    with pytest.raises(ConfigError, match="to look through"):
         look(project)
 
 

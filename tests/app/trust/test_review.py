@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from amplifier_app.render.sanitize import visible
 from amplifier_app.trust import examine
 from amplifier_app.trust.asking import question_about
-from amplifier_app.trust.review import changes, listing, selection, visible
+from amplifier_app.trust.review import changes, listing, selection
 from amplifier_app.trust.store import TrustStore
 from tests.app.sources.conftest import write_files
 
@@ -19,6 +20,7 @@ def test_nothing_that_is_not_printable_stays_as_it_is() -> None:
     shown = visible(EVIL)
     assert shown.isprintable()
     assert shown.startswith(r"a\x1b]0;t\x07\x0a\x0d\x9b31m\u202e\u2066\u200b\x85\u2028\x00b")
+    assert visible("a\u3164\u2800\ufe01b") == r"a\u3164\u2800\ufe01b"
     assert visible("\udcff\U000e0041") == r"\udcff\U000e0041"
 
 
