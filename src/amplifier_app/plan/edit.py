@@ -6,22 +6,19 @@ to hold the change and all else that was there before; it reaches the disk whole
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import os
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import edit_text
 from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
-from amplifier_app.sessions.files import sync_directory
+from amplifier_app.whole_files import write_whole
 
 _MARK = "\ufeff"
 
@@ -136,7 +133,7 @@ def _change(
     if problems or not _same(_plain(root), wanted):
         message = f"cannot change {address!r} without changing something else"
         raise ConfigError(message, location=Location(str(file)), hint=by_hand)
-    _write(file, changed)
+    write_whole(file, changed)
     return True
 
 
@@ -229,37 +226,3 @@ def _read(file: Path) -> str:
     read_yaml(data, str(file), problems)
     problems.raise_if_any()
     return data.decode()
-
-
-def _write(file: Path, text: str) -> None:
-    target = Path(os.path.realpath(file))
-    unfinished = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
-    private = target.is_relative_to(os.path.realpath(paths.config_dir()))
-    try:
-        target.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(unfinished, flags, 0o600 if private else 0o666)
-        with open(descriptor, "wb") as stream:
-            stream.write(text.encode())
-            _keep_owner_and_mode(stream.fileno(), target)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, target)
-        sync_directory(target.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot write: {reason}", location=Location(str(file))) from error
-
-
-def _keep_owner_and_mode(descriptor: int, target: Path) -> None:
-    try:
-        before = target.stat()
-    except FileNotFoundError:
-        return
-    if not hasattr(os, "fchmod"):
-        return
-    with contextlib.suppress(PermissionError):
-        os.fchown(descriptor, before.st_uid, before.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(before.st_mode))

@@ -10,9 +10,7 @@ and a folder stands in it as the plan names it.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.whole_files import write_whole
 
 VERSION = 1
 SUFFIX = ".lock.json"
@@ -143,25 +142,7 @@ class Lock(BaseModel):
         Raises:
             ConfigError: It cannot be written; what was there is still there.
         """
-        # What a link leads to is the file that is meant.
-        target = Path(os.path.realpath(path))
-        staged = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(staged, "x", encoding="utf-8") as file:
-                if target.exists():
-                    staged.chmod(target.stat().st_mode & 0o777)
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                staged.unlink()
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(
-                f"cannot write the {self.WHAT}: {reason}", location=Location(str(path))
-            ) from error
+        write_whole(path, self.to_json())
 
 
 def lock_path_for(plan: ResolvedPlan) -> Path:
