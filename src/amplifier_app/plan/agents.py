@@ -23,6 +23,7 @@ from amplifier_app.plan.structure import AGENT_FILE
 
 _LISTS = ("dirs", "include", "active")
 _PUBLISHED = (*_LISTS, "inline")
+_FORMS = ("{}", "{}.md", "agents/{}.md")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -78,7 +79,7 @@ class AgentList:
                 self._problems.add("the agent has no name", item.at, "add 'name: NAME'")
                 return
             rest = {key: node for key, node in item.items.items() if key != "name"}
-            self._add(name, with_items(item, rest), item.at)
+            self._add(name, self._inline(with_items(item, rest)), item.at)
         elif (text := text_of(item)) is not None:
             for found in self._located(text, item.at):
                 self._add_file(found, item.at)
@@ -90,7 +91,7 @@ class AgentList:
         for name, agent in node.items.items():
             target = text_of(agent)
             if target is None:
-                self._add(name, agent, node.key_at(name))
+                self._add(name, self._inline(agent), node.key_at(name))
                 continue
             for found in self._located(target, agent.at):
                 self._add_file(found, node.key_at(name), name)
@@ -115,6 +116,16 @@ class AgentList:
         elif inline is not None:
             hint = "it has to be a mapping 'NAME: AGENT'"
             self._problems.add("'agents.inline' is not a mapping", inline.at, hint)
+
+    def _inline(self, agent: Node) -> Node:
+        """An agent that stands in the document; published ones say some things otherwise."""
+        if not self._published or not isinstance(agent, MapNode):
+            return agent
+        items = {key: node for key, node in agent.items.items() if key not in ("name", "system")}
+        system = agent.items.get("system")
+        if isinstance(system, MapNode) and "instruction" in system.items:
+            items.setdefault("instruction", system.items["instruction"])
+        return with_items(agent, items)
 
     def _dirs(self, node: Node | None) -> Iterator[Path]:
         for text in self._texts(node) if node is not None else ():
@@ -143,9 +154,9 @@ class AgentList:
     def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
         """The files a text means; a problem if there is none."""
         if self._published and ":" in text:
-            found = self._in_collection(text)
-            if found is not None:
-                return [_File(str(found), found)]
+            beside = in_collection(self._document.path, text, _FORMS, self._document.name)
+            if beside is not None and beside.suffix in SUFFIXES:
+                return [_File(str(beside), beside)]
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
             if _MAGIC.search(text.rpartition("/")[0]):
@@ -169,15 +180,6 @@ class AgentList:
         hint = suggest(text, sorted(known)) if known else "a file is named like './agents/NAME.md'"
         self._problems.add(f"there is no agent {text!r}", at, hint)
         return []
-
-    def _in_collection(self, text: str) -> Path | None:
-        name, _, rest = text.partition(":")
-        for path in (rest, f"{rest}.md", f"agents/{rest}.md"):
-            document = self._document
-            found = in_collection(document.path, f"{name}:{path}", document.name)
-            if found is not None and found.suffix in SUFFIXES:
-                return found
-        return None
 
     def _matching(self, pattern: str) -> Iterator[_File]:
         """The files of one folder that a pattern fits; hidden ones are not meant."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan.merge import excluded_in, merge_documents, overlay_settings
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
-from amplifier_app.plan.places import SUFFIXES, find_profile, in_collection, profile_names
+from amplifier_app.plan.places import SUFFIXES, find_profile, profile_in_collection, profile_names
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.reading import MARKDOWN, Document, Reader
 from amplifier_app.plan.scopes import Settings
@@ -192,6 +192,6 @@ def _locate(target: str, document: Document, project: Path | None) -> tuple[str,
         path = (document.path.parent / Path(target).expanduser()).resolve()
         return (str(shown), path) if path.is_file() else None
     if document.path.suffix == MARKDOWN:
-        path = in_collection(document.path, target)
+        path = profile_in_collection(document.path, target)
         return (str(path), path) if path is not None else None
     return None

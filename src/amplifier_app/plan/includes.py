@@ -113,7 +113,7 @@ class Includer:
 
     def _in_collection(self, target: str, at: Location) -> Path | None:
         origin = self._origin
-        found = in_collection(origin.path, target, origin.name) if origin.published else None
+        found = in_collection(origin.path, target, own=origin.name) if origin.published else None
         if found is None:
             message = f"'@{target}' names a file of a collection, which is not known here"
             if origin.published:

@@ -97,12 +97,20 @@ def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def in_collection(document: Path, text: str, own: str | None = None) -> Path | None:
+def profile_in_collection(document: Path, text: str) -> Path | None:
+    """The profile that `collection:name` or `collection:path` means; see `in_collection`."""
+    return in_collection(document, text, ("{}", "{}.md", "profiles/{}.md", "profiles/{}.yaml"))
+
+
+def in_collection(
+    document: Path, text: str, forms: Sequence[str] = ("{}",), own: str | None = None
+) -> Path | None:
     """The file that `collection:path` means in a published document.
 
     Args:
         document: The document, absolute.
         text: What it says.
+        forms: How the path may be written short, the one that counts first in front.
         own: The name of the collection that it is the root of, if it is one.
 
     Returns:
@@ -115,8 +123,5 @@ def in_collection(document: Path, text: str, own: str | None = None) -> Path | N
     roots = [document.parent] if name == own else []
     for folder in document.parents[:_COLLECTION_LEVELS]:
         roots += [folder] if folder.name == name else [folder / name]
-    for root in roots:
-        path = Path(os.path.normpath(root / rest))
-        if path.is_file():
-            return path
-    return None
+    paths = (root / form.format(rest) for root in roots for form in forms)
+    return next((Path(os.path.normpath(path)) for path in paths if path.is_file()), None)

@@ -349,7 +349,7 @@ class _Normaliser:
                 message = f"{name!r} is not a name for an agent (letters, digits, '-', '_', '.')"
                 self._problems.add(message, node.key_at(name))
             elif isinstance(agent, MapNode):
-                shape = AGENT._replace(what=f"agent {name!r}")
+                shape = AGENT._replace(what=f"agent {name!r}", lenient=self._shape.lenient)
                 items[name] = _Normaliser(self._problems, shape).document(agent)
             elif _is_null(agent):
                 items[name] = MapNode({}, agent.at)

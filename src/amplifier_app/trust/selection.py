@@ -16,7 +16,7 @@ from amplifier_app import paths
 from amplifier_app.errors import Location
 from amplifier_app.plan.interpolation import interpolate, names_in
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
-from amplifier_app.plan.places import in_collection
+from amplifier_app.plan.places import profile_in_collection
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import SUFFIXES, read_root, taken_in
 from amplifier_app.plan.structure import PARTS, PLAN
@@ -66,7 +66,7 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
             found += [Selected(local)] if local is not None else []
         elif keys == ("extends",) and text.startswith(("./", "../", "/", "~")):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
-        elif keys == ("extends",) and (file := in_collection(path, text)) is not None:
+        elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
             found.append(Selected(file, document=True))
     for file in taken_in(path, data, project):
         # An agent of the user's own, found by its name, is not the project's.

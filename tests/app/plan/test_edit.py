@@ -335,11 +335,13 @@ _KEYS = st.sampled_from(["a", "b", "c d", "é", "on", "1", "#x", "- y", "k: v"])
 _SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-9, 9), st.text(max_size=12), st.just("x # y")
 )
-_VALUES = st.recursive(
-    _SCALARS,
-    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(_KEYS, below, max_size=3)),
-    max_leaves=8,
-)
+
+
+def _collections(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(of, st.lists(of, max_size=3), st.dictionaries(_KEYS, of, max_size=3))
+
+
+_VALUES = _collections(_collections(_SCALARS))
 
 
 @given(

@@ -118,7 +118,7 @@ def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path
     write("---\ndescription: 1st\n---\n@expert:more.md\n", "all/expert/agents/one.md")
     write("More.", "all/expert/more.md")
     write(
-        "---\nprofile: {name: dev, extends: foundation:base.md}\n"
+        "---\nprofile: {name: dev, extends: foundation:base}\n"
         "agents: {include: [expert:one]}\n---\n@foundation:context/b.md\n@gone:x.md\n",
         "all/expert/profiles/dev.md",
     )
@@ -128,6 +128,20 @@ def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path
     assert plan.merged.chain[1] == str(tmp_path / "all/foundation/base.md")
     base = load(plan="all/foundation/base.md", environ={})
     assert base.instruction == "Base.\nDeep.\nDeeper."
+
+
+def test_inline_agents_as_they_are_published(write: Write) -> None:
+    write(
+        f"---\n{SESSION}agents:\n  inline:\n    helper:\n      name: helper\n"
+        "      description: Helps\n      system: {instruction: You help.}\n"
+        "      model_role: fast\n---\n",
+        "x.md",
+    )
+    plan = load(plan="x.md", environ={})
+    assert plan.mount_plan()["agents"] == {
+        "helper": {"description": "Helps", "instruction": "You help."}
+    }
+    assert plan.notes == ["x.md:9:7: 'model_role' in agent 'helper' is not used here"]
 
 
 def test_a_bundle_is_a_collection_of_its_own_name(write: Write) -> None:
