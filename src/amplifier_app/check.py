@@ -189,10 +189,13 @@ class _Checker:
         wrong = self._config_findings(module, found)
         if not wrong and failure is not None:
             wrong = [Finding("module", mount_problem(module, failure))]
-        self._found += wrong
+        missing = [] if wrong else self._missing(module, found)
+        self._found += [*wrong, *missing]
         if wrong:
             kind = "its config is wrong" if wrong[0].kind == "config" else "cannot be mounted"
             return self._checked(module, "broken", kind, found)
+        if missing:
+            return self._checked(module, "broken", "lacks what it would fetch", found)
         if unset:
             return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
         if nothing is not None:
@@ -220,6 +223,17 @@ class _Checker:
             # Without its config it may well refuse to be tried out.
             pass
         return None
+
+    def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+        """What the module would fetch when it is used, where nothing may be fetched."""
+        if not self._sources.offline or not found.entry_point:
+            return []
+        from amplifier_app.sources.strict import missing_files
+
+        entry = {"module": module.module, "config": _spec(module).config}
+        at = module.entry.key_at("module")
+        said = missing_files(entry, found.entry_point)
+        return [Finding("module", Problem(f"offline: {one}", at)) for one in said]
 
     def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
         try:

@@ -9,9 +9,11 @@ from amplifier_app.check import CheckReport, as_json, check_plan, report_of
 from amplifier_app.ending import Invocation
 from amplifier_app.errors import UsageError
 from amplifier_app.launch import run_loop
+from amplifier_app.offline import is_offline
 from amplifier_app.plan.problems import PlanError
 from amplifier_app.render.check import module_lines, verdict
 from amplifier_app.request import Request, choose, sources_of
+from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.stdio import claimed_stdout, to_stderr
 
 
@@ -49,6 +51,11 @@ def _report(request: Request, invocation: Invocation) -> CheckReport:
         return report_of(error, str(request.plan or request.profile or "the plan"))
 
     async def check() -> CheckReport:
-        return await check_plan(chosen.plan, await sources_of(request, chosen))
+        if request.locked:
+            sources = await sources_of(request, chosen)
+        else:
+            # What is missing offline is told with everything else.
+            sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
+        return await check_plan(chosen.plan, sources)
 
     return run_loop(check())

@@ -162,6 +162,24 @@ def test_a_git_source_is_fetched_and_told_with_its_commit(tmp_path: Path) -> Non
     assert (module["commit"], module["status"], module["place"]) == (commit, "ok", "plan")
 
 
+def test_what_is_missing_offline_is_told_with_all_else(tmp_path: Path) -> None:
+    plan = (
+        "extends: default\n"
+        "tools: [{module: my-tool, source: 'git+https://example.invalid/me/my-tool@v1'}]\n"
+        "hooks: [{module: hooks-logging, config: {paths: x}}]\n"
+    )
+    finished = check(tmp_path, plan, "--offline", "--output", "json")
+    assert finished.code == 78
+    problems = facts(finished)["problems"]
+    assert [one["kind"] for one in problems] == ["module", "config", "module"]
+    assert "v1 of https://example.invalid/me/my-tool is not in the cache" in problems[0]["message"]
+    assert problems[1]["line"] == 3
+    assert "the weights of" in problems[2]["message"]
+    assert problems[2]["file"].endswith("default.yaml")
+    statuses = {key: one["status"] for key, one in by_key(facts(finished)).items()}
+    assert (statuses["my-tool"], statuses["provider-local"]) == ("broken", "broken")
+
+
 def test_modules_print_nothing_into_the_report_and_are_taken_down(tmp_path: Path) -> None:
     cleaned = NOISY_TOOL + (
         "    def cleanup():\n"

@@ -98,11 +98,17 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
             # It is on the list already, as a module that cannot be had.
             continue
         if source.installed and source.entry_point:
-            found += _missing(entry, source.entry_point)
+            found += missing_files(entry, source.entry_point)
     return found
 
 
-def _missing(entry: dict[str, Any], entry_point: str) -> list[str]:
+def missing_files(entry: dict[str, Any], entry_point: str) -> list[str]:
+    """What one module would fetch itself when it is used, a sentence each.
+
+    Args:
+        entry: Its entry in the mount plan.
+        entry_point: Where its package is.
+    """
     try:
         package = import_module(entry_point.partition(":")[0])
         tell = getattr(package, "missing_offline", None)
