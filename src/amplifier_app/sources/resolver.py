@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_app.errors import Location
 from amplifier_app.sources import installed
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from amplifier_app.sources.fetching import Fetcher
 
 T = TypeVar("T")
+_Asked: TypeAlias = tuple[str, str | None]
 
 __all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
 
@@ -71,7 +72,7 @@ class AppModuleSourceResolver:
         self._partial = partial
         self._fetching = (folder, cache)
         self._renew = renew
-        self._resolved: dict[tuple[str, str | None], ResolvedSource] = {}
+        self._resolved: dict[_Asked, ResolvedSource] = {}
 
     def resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
@@ -89,20 +90,20 @@ class AppModuleSourceResolver:
         """
         hint = _hint(module_id, source_hint, profile_hint)
         known = self._resolved.get((module_id, hint))
-        return known or self._resolve(module_id, hint, self.choose(module_id, hint), None)
+        if known is None:
+            known = self._resolve(module_id, hint, self.choose(module_id, hint), None)
+            self._let_agree({(module_id, hint): known}, None)
+            self._resolved[module_id, hint] = known
+        return known
 
     async def async_resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:
         """`resolve` without blocking the event loop; cancelling it ends what fetches."""
         hint = _hint(module_id, source_hint, profile_hint)
-        known = self._resolved.get((module_id, hint))
-        if known is not None:
-            return known
-        chosen = self.choose(module_id, hint)
-        if chosen.source is None:
-            return self._resolve(module_id, hint, chosen, None)
-        return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
+        found = await self._async_resolve(module_id, hint)
+        await self._async_let_agree({(module_id, hint): found})
+        return found
 
     async def prefetch(self, mount_plan: dict[str, Any]) -> None:
         """Resolve every module of a mount plan at once, so that all failures are told together.
@@ -120,11 +121,11 @@ class AppModuleSourceResolver:
         """
         wanted = list(dict.fromkeys(modules))
         results = await asyncio.gather(
-            *(self.async_resolve(module_id, source) for module_id, source in wanted),
+            *(self._async_resolve(module_id, source) for module_id, source in wanted),
             return_exceptions=True,
         )
         failures: list[SourceError] = []
-        found: dict[tuple[str, str | None], ResolvedSource] = {}
+        found: dict[_Asked, ResolvedSource] = {}
         for (module_id, hint), result in zip(wanted, results, strict=True):
             if isinstance(result, ResolvedSource):
                 found[module_id, hint] = result
@@ -136,21 +137,32 @@ class AppModuleSourceResolver:
             raise failures[0]
         if failures:
             raise SourceErrors(failures)
-        await self._let_agree(found)
+        await self._async_let_agree(found)
 
-    async def _let_agree(self, found: dict[tuple[str, str | None], ResolvedSource]) -> None:
+    async def _async_resolve(self, module_id: str, hint: str | None) -> ResolvedSource:
+        known = self._resolved.get((module_id, hint))
+        if known is not None:
+            return known
+        chosen = self.choose(module_id, hint)
+        if chosen.source is None:
+            return self._resolve(module_id, hint, chosen, None)
+        return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
+
+    async def _async_let_agree(self, found: Mapping[_Asked, ResolvedSource]) -> None:
+        if any(source.import_paths and key not in self._resolved for key, source in found.items()):
+            await _in_thread(lambda stop: self._let_agree(found, stop))
+        self._resolved.update(found)
+
+    def _let_agree(
+        self, found: Mapping[_Asked, ResolvedSource], stop: threading.Event | None
+    ) -> None:
         """Give modules that require one package in two versions the same one, if that can be."""
-        if not any(source.import_paths for source in found.values()):
-            return
-        from amplifier_app.sources.agreement import agree
+        if any(source.import_paths for source in found.values()):
+            from amplifier_app.sources.agreement import agree
 
-        named = {self._named(*key): source for key, source in found.items()}
-
-        def run(stop: threading.Event) -> None:
+            named = {self._named(*key): source for key, source in found.items()}
             locked = self._lock is not None and not self._partial
             agree(named, self._fetcher.dependencies, locked=locked, stop=stop)
-
-        await _in_thread(run)
 
     def _named(self, module_id: str, hint: str | None) -> str:
         at = self._places.origin(module_id, hint)
@@ -207,7 +219,6 @@ class AppModuleSourceResolver:
         except SourceError as error:
             raise _told_where(error, module_id, chosen) from error
         found.place, found.look_around = chosen.place, look_around
-        self._resolved[module_id, hint] = found
         return found
 
     def _found(

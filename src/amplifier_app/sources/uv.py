@@ -119,7 +119,7 @@ class Uv:
                     f"{what} is not in the cache, and offline nothing is fetched",
                     hint="run once without --offline",
                 )
-            if "No solution found" in done.stderr:
+            if "No solution found" in done.stderr and "was not found" not in done.stderr:
                 hint = "requirements have to agree with the environment Amplifier runs in"
             raise SourceError(f"{what} cannot be installed:\n{reason}", hint=hint)
         return done.stdout

@@ -172,6 +172,22 @@ async def test_what_the_process_has_imported_is_reckoned_with(tmp_path: Path) ->
     assert "tool-c (plan.yaml:4) requires some-lib>=2, and has 2.0" in str(raised.value)
 
 
+async def test_a_module_that_comes_late_is_reckoned_with_as_well(tmp_path: Path) -> None:
+    """As one of a sub-agent does, which no plan named before."""
+    first = module(tmp_path / "tool-a", "some-lib<2")
+    ready = resolver()
+    await ready.prefetch(plan(first))
+    assert await versions(ready, first) == ["1.5"]
+    late = module(tmp_path / "tool-b", "some-lib")
+    assert (await ready.async_resolve(**hint(late))).requirements == {"some-lib": "1.5"}
+    other = module(tmp_path / "tool-c", "some-lib>=2")
+    for _ in range(2):
+        with pytest.raises(SourceError, match="this process has imported it already"):
+            await ready.async_resolve(**hint(other))
+        with pytest.raises(SourceError, match="this process has imported it already"):
+            ready.resolve(**hint(other))
+
+
 async def test_what_amplifier_runs_on_is_told_with_both_versions(tmp_path: Path) -> None:
     from importlib import metadata
 
