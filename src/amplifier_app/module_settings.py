@@ -7,15 +7,14 @@ and a file that cannot be read is never written.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location, UsageError
+from amplifier_app.module_checks import check_config, check_id, open_secrets, refuse_near_miss
 from amplifier_app.plan import edit
-from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.model import load_profile
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -34,8 +33,6 @@ from amplifier_app.sources.spec import (
 
 SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
 """Kind of a module → the section of a plan that lists it."""
-
-_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class Target(NamedTuple):
@@ -105,10 +102,10 @@ def override_source(module: str, source: str, where: Target) -> Changed:
         SourceError: The folder that is named holds no such module.
         ConfigError: The settings cannot be read or written.
     """
-    _check_id(module)
+    check_id(module)
     parsed = _parsed(source)
     if not _offers(parsed, module):
-        _refuse_near_miss(module, known_modules(where.project))
+        refuse_near_miss(module, known_modules(where.project))
     text = _written(parsed, source, where)
     edit.set_value(where.file, ("sources", module), text)
     return Changed(where.file, f"{module} comes from {text}")
@@ -147,7 +144,7 @@ def remove_override(module: str, where: Target) -> Changed:
 
 
 def add_module(
-    module: str, kind: str, where: Target, *, source: str | None, config: dict[str, Any]
+    module: str, kind: str, where: Target, *, source: str | None, config: MapNode
 ) -> Changed:
     """Have every profile use a module.
 
@@ -156,29 +153,32 @@ def add_module(
         kind: `"tool"`, `"hook"` or `"provider"`.
         where: The settings to change.
         source: Where it comes from; a relative path starts from the working directory.
-        config: Its configuration.
+        config: Its configuration, as `config_of` gives it.
 
     Raises:
         UsageError: The id or the source cannot be, or there is no such module.
         SourceError: The folder that is named holds no such module.
-        ConfigError: It is there already, or the settings cannot be read or written.
+        ConfigError: It is there already, its configuration is not what its schema says, or the
+            settings cannot be read or written.
     """
-    _check_id(module)
+    check_id(module)
     entry: dict[str, Any] = {"module": module}
     if source is not None:
         parsed = _parsed(source)
         _offers(parsed, module)
         entry["source"] = _written(parsed, source, where)
-    if config:
-        entry["config"] = config
+    if config.items:
+        entry["config"] = plain_data(config)
     settings = read_settings(where.project)
     _check_new(module, entry, settings, where)
+    if source is None:
+        check_config(module, config)
     excluded = _excluded(settings, where, module)
     if excluded:
         edit.remove_value(where.file, ("exclude", module))
     if not excluded or len(entry) > 1:
         edit.append_value(where.file, (SECTIONS[kind],), entry)
-    return Changed(where.file, f"{module} is in {SECTIONS[kind]}", _open_secrets(config))
+    return Changed(where.file, f"{module} is in {SECTIONS[kind]}", open_secrets(config))
 
 
 def remove_module(module: str, where: Target) -> Changed:
@@ -224,8 +224,8 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
     return Changed(where.file, f"{module} of the profile {profile.name!r} is excluded")
 
 
-def config_of(texts: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts of the command line as configuration.
+def config_of(texts: Sequence[str]) -> MapNode:
+    """`key=value` texts of the command line as configuration that knows where it is from.
 
     Raises:
         PlanError: A text has no such form.
@@ -233,7 +233,7 @@ def config_of(texts: Sequence[str]) -> dict[str, Any]:
     problems = Problems()
     tree = apply_sets(MapNode({}, NOWHERE), parse_sets(texts, option="--config"), problems)
     problems.raise_if_any()
-    return plain_data(tree)
+    return tree
 
 
 # -- what there is ---------------------------------------------------------------------------
@@ -296,14 +296,6 @@ def _excluded(settings: Settings, where: Target, module: str) -> bool:
 # -- what cannot be --------------------------------------------------------------------------
 
 
-def _check_id(module: str) -> None:
-    if not re.fullmatch(_ID, module):
-        hint = "To say where it is, use '--source'." if "/" in module or ":" in module else None
-        raise UsageError(
-            f"{module!r} is not a module id (letters, digits, '-', '_', '.')", hint=hint
-        )
-
-
 def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
     there = _entries(settings, where.file).get(module)
     if there is not None:
@@ -325,27 +317,6 @@ def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Ta
             f"there is no module {module!r}",
             hint=did_you_mean(module, known) or "Say where it comes from: --source SOURCE",
         )
-
-
-def _open_secrets(config: dict[str, Any]) -> str | None:
-    names = [
-        key
-        for key, value in config.items()
-        if is_secret_key(key) and isinstance(value, str) and "${" not in value
-    ]
-    if not names:
-        return None
-    return (
-        f"{names[0]} stands there in plain text; better set a variable and write "
-        f"--config '{names[0]}=${{VARIABLE}}'"
-    )
-
-
-def _refuse_near_miss(module: str, known: Iterable[str]) -> None:
-    names = set(known)
-    near = did_you_mean(module, names) if module not in names else None
-    if near is not None:
-        raise UsageError(f"nothing here uses a module {module!r}; {near}")
 
 
 def _listed(what: str, module: str, names: Iterable[str]) -> str:

@@ -102,7 +102,7 @@ def test_removing_what_a_profile_has_excludes_it_and_adding_takes_that_back(
     assert "already" in refused.stderr
     module.done("add", "tool-bash")
     assert not settings.read_text().strip()
-    module.done("add", "tool-bash", "--config", "timeout=5")
+    module.done("add", "tool-bash", "--config", "timeout=${LIMIT:-5}")
     assert "the profile" not in module.done("remove", "tool-bash")
 
 
@@ -149,6 +149,8 @@ def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_pa
         (("add", "loop-basic"), 2, "of which a plan has one"),
         (("add", "tool-bash"), 78, "used already"),
         (("add", "tool-todo", "--config", "x"), 78, "not an assignment"),
+        (("add", "tool-bash", "--config", "timeot=5"), 78, "did you mean 'timeout'?"),
+        (("add", "tool-bash", "--config", "timeout=soon"), 78, "--config timeout: "),
         (("remove", "tool-bsh"), 78, "did you mean 'tool-bash'?"),
         (("remove", "context-simple"), 78, "needs an orchestrator and a context"),
         (("override", "tool-bsh", "git+https://example.com/x"), 2, "did you mean 'tool-bash'?"),
@@ -187,11 +189,11 @@ def test_settings_that_cannot_be_read_are_told_and_left_alone(
 
 
 def test_a_secret_in_plain_text_is_warned_of(module: Program) -> None:
-    told = module.done("add", "provider-mock", "--config", "api_key=sk-1", "--scope", "user")
+    told = module.done("add", "provider-openai", "--config", "api_key=sk-1", "--scope", "user")
     assert "${VARIABLE}" in told
     assert "sk-1" not in told
-    module.done("remove", "provider-mock", "--scope", "user")
-    told = module.done("add", "provider-mock", "--config", "api_key=${MY_KEY}", "--scope", "user")
+    module.done("remove", "provider-openai", "--scope", "user")
+    told = module.done("add", "provider-openai", "--config", "api_key=${MY_KEY}", "--scope", "user")
     assert "plain text" not in told
 
 
@@ -203,6 +205,7 @@ def trusted(module: Program) -> bool:
 
 def test_a_project_stays_trusted_over_ones_own_commands(module: Program, project: Path) -> None:
     folder = module_folder(project, NOISY_TOOL)
+    (project / ".amplifier" / "settings.yaml").write_text("tools: [tool-search]\n")
     module.done("add", "tool-todo")
     assert not trusted(module)
     run_amplifier("trust", "--yes", home=module.home, cwd=project)

@@ -288,3 +288,34 @@ def test_a_session_that_goes_on_is_held_to_the_lock_of_a_plan_that_is_named(
     done = machine("run", "--resume", session, "--locked", "go", "--output", "json")
     assert (done.code, "--lock FILE" in done.stderr) == (78, True)
     assert machine.run("--resume", session, "--locked").code == 0
+
+
+def test_the_lock_of_a_projects_profile_lies_in_the_project_and_keeps_it_trusted(
+    machine: Machine,
+) -> None:
+    folder = machine.cwd / ".amplifier"
+    plan(folder / "profiles", "../../my-tool").rename(folder / "profiles" / "team.yaml")
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    assert machine("trust", "--yes").code == 0
+    done = machine("plan", "lock", "-P", "team")
+    assert done.code == 0, done.stderr
+    assert (folder / "locks" / "team.lock.json").is_file()
+    done = machine("run", "-P", "team", "--locked", "go")
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    write_files(machine.cwd / "my-tool", {GREETER: SEED_TOOL[GREETER] + "# changed\n"})
+    assert machine("run", "-P", "team", "--locked", "go").code == 78
+    assert machine("trust", "--yes").code == 0
+    done = machine("run", "-P", "team", "--locked", "go")
+    assert (done.code, "content" in done.stderr) == (78, True)
+
+
+def test_a_check_is_held_to_the_lock_as_well(machine: Machine) -> None:
+    write_files(machine.cwd / "my-tool", SEED_TOOL)
+    plan(machine.cwd, "./my-tool")
+    machine.lock()
+    for command in (("plan", "check"), ("run", "--dry-run")):
+        assert machine(*command, "-f", "plan.yaml", "--locked").code == 0
+    write_files(machine.cwd / "my-tool", {GREETER: SEED_TOOL[GREETER] + "# changed\n"})
+    for command in (("plan", "check"), ("run", "--dry-run")):
+        done = machine(*command, "-f", "plan.yaml", "--locked")
+        assert (done.code, "my-tool: content" in done.stderr) == (78, True)
