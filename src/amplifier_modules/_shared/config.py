@@ -1,11 +1,11 @@
-"""Reads a module's `config` mapping into its pydantic model, and says plainly what is wrong."""
+"""What modules take as config: the base of their models, and reading a mapping into one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -13,11 +13,21 @@ if TYPE_CHECKING:
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
+class ModuleConfig(BaseModel):
+    """Base of the config models; refuses unknown keys.
+
+    The validator of a model is built when there is something to validate, which in most plans
+    is never: most modules run with their defaults.
+    """
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
 def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_id: str) -> ModelT:
     """Validate a module's config against its model.
 
     Args:
-        model: The module's config model, with `extra="forbid"`.
+        model: The module's config model, a `ModuleConfig`.
         config: What the mount plan gives the module; None means no settings.
         module_id: The id a person knows the module by, such as `loop-basic`.
 
@@ -34,6 +44,8 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         raise ValueError(
             f"{module_id}: config must be a mapping of settings, not {type(given).__name__}"
         )
+    if not given and _is_whole_by_default(model):
+        return model.model_construct()
     try:
         return model.model_validate(dict(cast("Mapping[str, Any]", given)))
     except ValidationError as error:
@@ -42,6 +54,11 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     lines = "; ".join(problems)
     # Outside the except block: the ValidationError carries the input, which may hold secrets.
     raise ValueError(f"{module_id}: config is not valid: {lines}")
+
+
+def _is_whole_by_default(model: type[BaseModel]) -> bool:
+    checks = model.__pydantic_decorators__.model_validators
+    return not checks and not any(field.is_required() for field in model.model_fields.values())
 
 
 def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:

@@ -23,15 +23,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 
+from .config import ModuleConfig
 from .history import normalise
 from .http import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from .loop.spans import event_ids
+from .plain import plain_usage
 
 __all__ = [
     "EVENTS",
@@ -75,7 +77,7 @@ _REPLACEABLE = frozenset(
 T = TypeVar("T")
 
 
-class HTTPProviderConfig(BaseModel):
+class HTTPProviderConfig(ModuleConfig):
     """Settings every provider of an HTTP service takes.
 
     Attributes:
@@ -86,8 +88,6 @@ class HTTPProviderConfig(BaseModel):
         top_p: Share of the likeliest words the model chooses from.
         max_retries: Further attempts after a failure that may pass; 0 for none.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     api_key: SecretStr | None = None
     base_url: str | None = None
@@ -290,7 +290,7 @@ class HTTPProvider(ABC):
             request,
             status="ok",
             duration_ms=_milliseconds_since(begun),
-            usage=response.usage.model_dump() if response and response.usage else None,
+            usage=plain_usage(response.usage) if response and response.usage else None,
             finish_reason=response.finish_reason if response else None,
         )
 

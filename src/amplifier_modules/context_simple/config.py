@@ -2,10 +2,12 @@
 
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 
-class SimpleContextConfig(BaseModel):
+class SimpleContextConfig(ModuleConfig):
     """What a mount plan may set (Context Contract, Configuration).
 
     Attributes:
@@ -20,7 +22,7 @@ class SimpleContextConfig(BaseModel):
         auto_compact: False returns the whole history until `compact()` is called.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     max_tokens: int = Field(default=100_000, gt=0)
     compaction_threshold: float = Field(

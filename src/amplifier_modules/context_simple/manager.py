@@ -8,7 +8,6 @@ from typing import Any
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.interfaces import Hooks
-from amplifier_core.models import HookResult
 from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.tokens import Calibration, reported_input
 
@@ -141,10 +140,9 @@ class SimpleContextManager:
         """Tokens the whole stored history would take in a request, approximately."""
         return self._calibration.tokens(self._ledger.tokens) if self._ledger.messages else 0
 
-    async def on_provider_response(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def on_provider_response(self, event: str, data: dict[str, Any]) -> None:
         """Handler of `provider:response`: learn how many tokens the last request took."""
         self._learn(data.get("usage"))
-        return HookResult(action="continue")
 
     # --- inside -----------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "hooks-logging"
 CAPABILITY = "hooks-logging.log"
@@ -11,11 +13,7 @@ STREAMED = ("content_block:delta", "thinking:delta", "provider:stream", "llm:str
 """Events that come by the thousand and repeat what others tell; left out by default."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class EventFilter(_Settings):
+class EventFilter(ModuleConfig):
     """Which events to write, as shell patterns of their names.
 
     Attributes:
@@ -27,7 +25,7 @@ class EventFilter(_Settings):
     exclude: list[str] = Field(default_factory=lambda: list(STREAMED))
 
 
-class LoggingConfig(_Settings):
+class LoggingConfig(ModuleConfig):
     """Settings of hooks-logging.
 
     Attributes:
@@ -42,7 +40,7 @@ class LoggingConfig(_Settings):
     """
 
     path: str | None = None
-    events: EventFilter = Field(default_factory=EventFilter)
+    events: EventFilter = Field(default_factory=lambda: EventFilter.model_construct())
     max_value_chars: int = Field(default=10_000, ge=100)
     include_messages: bool = False
     priority: int = 100

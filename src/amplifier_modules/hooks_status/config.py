@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "hooks-status"
 
 
-class StatusConfig(BaseModel):
+class StatusConfig(ModuleConfig):
     """Settings of hooks-status.
 
     Attributes:
@@ -18,8 +20,6 @@ class StatusConfig(BaseModel):
         git_timeout: Seconds git may take; after that its part is left out.
         priority: Place among the hooks of a request.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     time: bool = True
     directory: bool = True

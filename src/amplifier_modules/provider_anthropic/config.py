@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_validator
 
+from amplifier_modules._shared.config import ModuleConfig
 from amplifier_modules._shared.provider_base import HTTPProviderConfig
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
@@ -22,7 +15,7 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 ThinkingType = Literal["adaptive", "enabled", "disabled"]
 
 
-class ThinkingConfig(BaseModel):
+class ThinkingConfig(ModuleConfig):
     """Whether the model thinks before it answers, and how much.
 
     Also written short: `true`, `false` or `adaptive`. Without any of it each model does what it
@@ -36,8 +29,6 @@ class ThinkingConfig(BaseModel):
         drop_changed: Lets the service drop earlier thinking when something before it has changed,
             where it would otherwise refuse the request; for gateways that refuse this beta, false.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     enabled: bool = True
     type: ThinkingType | None = None

@@ -84,7 +84,7 @@ class AnthropicProvider(HTTPProvider):
         """What the provider is and needs; `defaults` describe the configured model."""
         model = find_model(self.model)
         max_tokens = default_max_tokens(self._config, self.model)
-        return ProviderInfo(
+        return ProviderInfo.model_construct(
             id=PROVIDER,
             display_name="Anthropic",
             credential_env_vars=[API_KEY, AUTH_TOKEN],
@@ -166,8 +166,9 @@ class AnthropicProvider(HTTPProvider):
             "stop_details": assembly.stop.get("stop_details"),
             "omitted_blocks": assembly.omitted,
         }
-        return ChatResponse(
-            content=[_BLOCKS[block["type"]](**block) for block in assembly.content],
+        # What the assembly has put together needs no validation, nor the building of validators.
+        return ChatResponse.model_construct(
+            content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
             tool_calls=_tool_calls(assembly.content) or None,
             usage=_usage(assembly.usage, model if self._config.transport == "http" else None),
             degradation=combined(prepared.degradations),
@@ -181,7 +182,9 @@ def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
     for block in content:
         if block["type"] == "tool_call":
             extra = {k: block[k] for k in ("invalid_arguments",) if k in block}
-            call = ToolCall(id=block["id"], name=block["name"], arguments=block["input"], **extra)
+            call = ToolCall.model_construct(
+                id=block["id"], name=block["name"], arguments=block["input"], **extra
+            )
             calls.append(call)
     return calls
 
@@ -200,7 +203,7 @@ def _usage(counts: dict[str, Any], priced_model: str | None) -> Usage:
     )
     model = find_model(priced_model) if priced_model else None
     details = counts.get("output_tokens_details") or {}
-    return Usage(
+    return Usage.model_construct(
         input_tokens=tokens.prompt,
         output_tokens=tokens.output,
         total_tokens=tokens.prompt + tokens.output,
@@ -229,14 +232,14 @@ def _model_info(entry: dict[str, Any]) -> ModelInfo:
 
 def _config_fields() -> list[ConfigField]:
     return [
-        ConfigField(
+        ConfigField.model_construct(
             id="api_key",
             display_name="API key",
             prompt="Anthropic API key",
             field_type="secret",
             env_var=API_KEY,
         ),
-        ConfigField(
+        ConfigField.model_construct(
             id="base_url",
             display_name="Base URL",
             prompt="Address of the API, if not Anthropic's own",
@@ -244,7 +247,7 @@ def _config_fields() -> list[ConfigField]:
             required=False,
             default=BASE_URL,
         ),
-        ConfigField(
+        ConfigField.model_construct(
             id="model",
             display_name="Model",
             prompt="Model",

@@ -25,6 +25,7 @@ SAMPLING_VERSION = "2023-06-01"
 
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _LEAST_BUDGET = 1024
+_AS_USUAL = ThinkingConfig.model_construct()
 _USUAL_BUDGET = 8192
 _BUDGET_OF_EFFORT = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 32768}
 _EFFORTS = tuple(_BUDGET_OF_EFFORT)
@@ -152,7 +153,7 @@ class _Builder:
         types = self.features.thinking
         if wanted is None:
             if self.features.thinks_by_default:
-                return self._adaptive(ThinkingConfig())
+                return self._adaptive(_AS_USUAL)
             if effort in _BUDGET_OF_EFFORT and self.features.efforts == []:
                 return self._budget(_BUDGET_OF_EFFORT[effort], max_tokens)
             return None
@@ -196,7 +197,7 @@ class _Builder:
                 return {"type": kind}
         if asked:
             self._degrade("no thinking", "thinking", "the model always thinks")
-        return self._adaptive(ThinkingConfig()) if asked else None
+        return self._adaptive(_AS_USUAL) if asked else None
 
     def _fitting_effort(self, effort: str | None, thinking: dict[str, Any] | None) -> str | None:
         if effort is None or effort == "none":

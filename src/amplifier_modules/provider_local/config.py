@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
+from amplifier_modules._shared.config import ModuleConfig
 from amplifier_modules._shared.http import IDLE_TIMEOUT
 from amplifier_modules._shared.provider_base import HTTPProviderConfig
 
 
-class LocalConfig(BaseModel):
+class LocalConfig(ModuleConfig):
     """What a mount plan may say to provider-local.
 
     Attributes:
@@ -24,8 +25,6 @@ class LocalConfig(BaseModel):
             with the model.
         max_retries: Further attempts after a failure that may pass; 0 for none.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
     cache_dir: str | None = Field(default=None, description="Folder that holds models/.")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from amplifier_core import llm_errors
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "provider-mock"
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+class _Settings(ModuleConfig):
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class Fault(_Settings):

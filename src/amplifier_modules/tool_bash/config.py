@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "tool-bash"
 
 
-class BashConfig(BaseModel):
+class BashConfig(ModuleConfig):
     """Settings of tool-bash.
 
     Attributes:
@@ -21,8 +23,6 @@ class BashConfig(BaseModel):
         env_passthrough: Environment variables commands get although their names or values look
             like secrets; `*` stands for any characters.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     timeout: float = Field(default=120, gt=0)
     max_timeout: float = Field(default=600, gt=0)

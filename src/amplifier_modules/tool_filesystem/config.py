@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "tool-filesystem"
 
 
-class FilesystemConfig(BaseModel):
+class FilesystemConfig(ModuleConfig):
     """Settings of tool-filesystem.
 
     Attributes:
@@ -17,8 +19,6 @@ class FilesystemConfig(BaseModel):
             inside them stay refused unless a path here names them, as in `[".", ".git"]`.
         max_bytes: Most bytes of text one call gives the model.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     allowed_read_paths: list[str] | None = None
     allowed_write_paths: list[str] | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "tool-search"
 
 
-class SearchConfig(BaseModel):
+class SearchConfig(ModuleConfig):
     """Settings of tool-search.
 
     Attributes:
@@ -22,8 +24,6 @@ class SearchConfig(BaseModel):
         timeout: Seconds a search may take.
         engine: What searches: ripgrep, Python, or ripgrep where it is installed.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     allowed_read_paths: list[str] | None = None
     gitignore: bool = True

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "tool-todo"
 
 
-class TodoConfig(BaseModel):
+class TodoConfig(ModuleConfig):
     """Settings of tool-todo.
 
     Attributes:
         max_items: Most items the list may have; a longer one is no plan any more.
         save: Keep the list in the session's folder, so that a resumed session has it.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     max_items: int = Field(default=100, ge=1)
     save: bool = True

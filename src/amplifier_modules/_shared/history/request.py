@@ -34,7 +34,9 @@ class NormalisedRequest(ChatRequest):
         cls, messages: list[Message], repairs: list[str], fields: dict[str, Any]
     ) -> NormalisedRequest:
         """A request of messages that obey the rules, with further fields of `ChatRequest`."""
-        request = cls(messages=messages, **fields)
+        # Messages and tools were made here; validating only them would find nothing.
+        make = cls if fields.keys() - {"tools"} else cls.model_construct
+        request = make(messages=messages, **fields)
         request._repairs = tuple(repairs)
         request._checked = (request.messages, len(messages))
         return request

@@ -156,13 +156,18 @@ def _message(
 ) -> Message | None:
     known = cast("Any", role)
     if isinstance(content, str):
-        return Message(role=known, content=content, **extras)
+        return _text_message(role, content, extras)
     try:
         return Message(role=known, content=content, **extras)
     except ValidationError:
         valid = [block for block in content if _is_valid(role, block)]
     repairs.append(f"left out {len(content) - len(valid)} malformed blocks of a {role} message")
     return Message(role=known, content=valid, **extras) if valid else None
+
+
+def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:
+    """A message in which nothing is left to validate."""
+    return Message.model_construct(role=cast("Any", role), content=text, **extras)
 
 
 def _is_valid(role: str, block: object) -> bool:
@@ -183,7 +188,7 @@ def _answer(call: Call, repairs: list[str]) -> Message:
     extras |= {"tool_call_id": call_id, "name": call.name}
     message = _message("tool", result.content, extras, repairs)
     if message is None:
-        return Message(role="tool", content="", **extras)
+        return _text_message("tool", "", extras)
     return message
 
 
@@ -191,15 +196,15 @@ def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
     """Put a user message in front of, behind, or in place of what would not be accepted."""
     spoken = [i for i, message in enumerate(whole) if message.role not in _COLLECTED]
     if not spoken:
-        whole.append(Message(role="user", content=NO_MESSAGE))
+        whole.append(_text_message("user", NO_MESSAGE, {}))
         repairs.append("added a user message: there was none")
         return whole
     last = whole[spoken[-1]]
     if last.role == "assistant" and not last.get("prefill"):
-        whole.append(Message(role="user", content=CONTINUE))
+        whole.append(_text_message("user", CONTINUE, {}))
         repairs.append("added a user message: the last one was the assistant's")
     if whole[spoken[0]].role == "assistant":
-        whole.insert(spoken[0], Message(role="user", content=LEAD_IN))
+        whole.insert(spoken[0], _text_message("user", LEAD_IN, {}))
         repairs.append("added a user message: the first one was the assistant's")
     return whole
 

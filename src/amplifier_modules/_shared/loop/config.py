@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from amplifier_modules._shared.config import ModuleConfig
 
 
-class LoopConfig(BaseModel):
+class LoopConfig(ModuleConfig):
     """Settings of an orchestrator.
 
     Attributes:
@@ -17,8 +19,6 @@ class LoopConfig(BaseModel):
         default_model: Model to ask for instead of the provider's own default.
         debug: Log every step of the loop at DEBUG level.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     max_iterations: int = Field(default=50, ge=-1)
     parallel_tools: bool = True

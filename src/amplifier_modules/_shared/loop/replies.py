@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.reading import read
+from amplifier_modules._shared.plain import plain_block, plain_usage
 
 
 def blocks_of(response: Any) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def blocks_of(response: Any) -> list[dict[str, Any]]:
 
 def _block(item: Any) -> dict[str, Any]:
     if isinstance(item, BaseModel):
-        return item.model_dump(exclude_none=True)
+        return plain_block(item)
     if isinstance(item, Mapping):
         return dict(cast("Mapping[str, Any]", item))
     if isinstance(item, str):
@@ -44,7 +45,7 @@ def usage_of(response: Any) -> dict[str, Any]:
     """The usage of a response as plain data, empty if it reports none."""
     usage = read(response, "usage")
     if isinstance(usage, BaseModel):
-        return usage.model_dump(exclude_none=True)
+        return plain_usage(usage)
     if isinstance(usage, Mapping):
         fields = cast("Mapping[str, Any]", usage).items()
         return {key: str(v) if isinstance(v, Decimal) else v for key, v in fields}

@@ -68,7 +68,7 @@ def offered_tools(provider: Any, tools: Mapping[str, Any]) -> list[ToolSpec]:
     if not tools or not getattr(provider, "supports_tools", True):
         return []
     return [
-        ToolSpec(
+        ToolSpec.model_construct(
             name=name,
             description=str(getattr(tool, "description", "") or ""),
             parameters=input_schema(tool) or {"type": "object", "properties": {}},

@@ -226,7 +226,7 @@ class Turn:
         request = to_chat_request(
             with_injections(messages, self._channel.take_ephemeral()),
             tools=tools or None,
-            model=wanted,
+            **({} if wanted is None else {"model": wanted}),
         )
         return request, model
 
