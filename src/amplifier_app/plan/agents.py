@@ -19,7 +19,7 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, w
 from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders, in_collection
 from amplifier_app.plan.problems import suggest
 from amplifier_app.plan.reading import Origin, Reader
-from amplifier_app.plan.structure import AGENT_FILE
+from amplifier_app.plan.shapes import AGENT_FILE
 
 _LISTS = ("dirs", "include", "active")
 _PUBLISHED = (*_LISTS, "inline")

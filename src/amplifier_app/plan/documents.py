@@ -15,7 +15,8 @@ from amplifier_app.plan.places import SUFFIXES, find_profile, profile_in_collect
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.reading import MARKDOWN, Document, Reader
 from amplifier_app.plan.scopes import Settings
-from amplifier_app.plan.structure import PLAN, check_complete
+from amplifier_app.plan.shapes import PLAN
+from amplifier_app.plan.structure import check_complete
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 

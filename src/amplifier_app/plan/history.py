@@ -11,7 +11,8 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.paths import NoSuchPath, Path, find
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import ENTRY_SECTIONS, entry_key, normalise
+from amplifier_app.plan.shapes import ENTRY_SECTIONS
+from amplifier_app.plan.structure import entry_key, normalise
 
 
 class Value(NamedTuple):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of, with_items
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.structure import entry_key
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _SETTINGS_ONLY = ("profile", "sources")

@@ -19,7 +19,8 @@ from amplifier_app.plan.conditions import Dropped
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
 from amplifier_app.plan.resolution import Resolution, Unset, entries_of, resolve
 from amplifier_app.plan.scopes import Override, read_settings
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.structure import entry_key
 
 DEFAULT_PROFILE = "default"
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
-from amplifier_app.plan.structure import PARTS, entry_key
+from amplifier_app.plan.shapes import PARTS
+from amplifier_app.plan.structure import entry_key
 
 KINDS = {"providers": "provider", "tools": "tool", "hooks": "hook"}
 """The sections that hold lists of modules, and what they hold."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from amplifier_app.errors import ConfigError
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import PLAN, Shape, normalise
+from amplifier_app.plan.shapes import PLAN, Shape
+from amplifier_app.plan.structure import normalise
 from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
 
 MARKDOWN = ".md"

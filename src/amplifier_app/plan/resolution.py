@@ -16,7 +16,8 @@ from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, t
 from amplifier_app.plan.paths import find, with_value
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import Override
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, check_complete, normalise
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.structure import check_complete, normalise
 from amplifier_app.sources.spec import SourceSyntaxError, parse_source
 
 

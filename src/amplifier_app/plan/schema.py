@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_app.plan.module_schemas import ModuleSchema, Schema, bundled_schemas
 from amplifier_app.plan.modules import KINDS
 from amplifier_app.plan.schema_parts import REFERENCE, embedded, for_files
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -20,7 +20,7 @@ from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import Document, Reader
-from amplifier_app.plan.structure import SETTINGS
+from amplifier_app.plan.shapes import SETTINGS
 
 USER, PROJECT, LOCAL = "user", "project", "local"
 SCOPES = (USER, PROJECT, LOCAL)

@@ -16,7 +16,7 @@ from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.sources.spec import (
     ArchiveSource,
     FolderSource,

@@ -9,16 +9,12 @@ every entry of `providers`, `tools` and `hooks` is a mapping with `module`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems, did_you_mean
-
-ENTRY_SECTIONS = ("providers", "tools", "hooks")
-PARTS = ("orchestrator", "context")
+from amplifier_app.plan.shapes import AGENT, PARTS, PLAN, Shape
 
 _ENTRY_KEYS = ("module", "source", "config", "instance_id")
 _PROVIDER_KEYS = (*_ENTRY_KEYS, "when")
@@ -37,64 +33,6 @@ _PUBLISHED = ("ui", "task", "logging", "includes", "spawn", "model_role", "provi
 _WHEN_KEYS = ("env", "no_other")
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-
-
-_OVERLAY_SECTIONS = ("exclude", "instruction", "session", *PARTS, *ENTRY_SECTIONS)
-_MODULE_SECTIONS = (*_OVERLAY_SECTIONS, "agents")
-
-
-class Shape(NamedTuple):
-    """What one kind of document may hold.
-
-    Attributes:
-        what: What it is called in problems.
-        keys: Its sections.
-        start: What an empty one could start with; None if it may be empty.
-        elsewhere: What to do about sections of other documents that have no place in it.
-        tables: Keys of the published form below which what else stands at the top may stand.
-        lenient: Whether it is of the published form, in which sections that are not known are
-            those of other programs, unless they look misspelt.
-    """
-
-    what: str
-    keys: tuple[str, ...]
-    start: str | None = None
-    elsewhere: Mapping[str, str] = MappingProxyType({})
-    tables: tuple[str, ...] = ()
-    lenient: bool = False
-
-
-PLAN = Shape(
-    "the plan",
-    ("name", "description", "extends", *_MODULE_SECTIONS),
-    "start with 'session:' or 'extends: default'",
-    MappingProxyType(
-        {
-            "profile": "that belongs into settings; a plan says 'extends: NAME'",
-            "sources": "that belongs into settings; in a plan a module has its own 'source:'",
-        }
-    ),
-    tables=("profile", "bundle"),
-)
-AGENT = Shape(
-    "the agent",
-    ("description", *_OVERLAY_SECTIONS),
-    elsewhere=MappingProxyType({"agents": "an agent has no agents of its own"}),
-)
-AGENT_FILE = AGENT._replace(
-    keys=("name", *AGENT.keys), start="start with 'description:'", tables=("meta", "agent")
-)
-SETTINGS = Shape(
-    "the settings file",
-    ("profile", "sources", *_MODULE_SECTIONS),
-    elsewhere=MappingProxyType(
-        {
-            "extends": "settings lie on top of every profile; 'profile: NAME' chooses one",
-            "name": "only plans and profiles have a name",
-            "description": "only plans and profiles have a description",
-        }
-    ),
-)
 
 
 def entry_key(entry: Node) -> str | None:

@@ -19,7 +19,7 @@ from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.places import profile_in_collection
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import SUFFIXES, read_root, taken_in
-from amplifier_app.plan.structure import PARTS, PLAN
+from amplifier_app.plan.shapes import PARTS, PLAN
 from amplifier_app.sources.spec import (
     ArchiveSource,
     FolderSource,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_app.errors import Location
@@ -203,6 +203,7 @@ _LINES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_LINES)
 def test_any_text_escaped_means_itself(lines: list[str]) -> None:
     text = "\n".join(lines)
