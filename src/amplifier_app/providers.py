@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from amplifier_app import keys, paths
+from amplifier_app import keys
 from amplifier_app.errors import ConfigError
+from amplifier_app.hosting import register_capabilities
 from amplifier_app.render.base import Display, Renderer
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ async def mounted(
     sources: AppModuleSourceResolver,
     *,
     renderer: Renderer | None = None,
-    secret_names: tuple[str, ...] = (),
+    with_keys: bool = False,
 ) -> AsyncGenerator[Any]:
     """The provider alone, mounted, and cleaned up afterwards.
 
@@ -172,7 +173,8 @@ async def mounted(
         provider: Which.
         sources: Where modules come from.
         renderer: What shows its notices.
-        secret_names: See `keys.Filled.secret`.
+        with_keys: Whether it gets the keys that are stored; without them nobody is asked for one,
+            but it may not mount.
 
     Raises:
         NotMounted: It lacks what it needs, such as a key.
@@ -185,19 +187,20 @@ async def mounted(
     from amplifier_core.loader import ModuleLoader
     from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 
-    coordinator = ModuleCoordinator(display_system=Display(renderer or Renderer()))
+    shown_by = renderer or Renderer()
+    coordinator = ModuleCoordinator(display_system=Display(shown_by))
     coordinator.loader = ModuleLoader(coordinator)
-    capabilities = {
-        "session.working_dir": os.getcwd(),
-        "cache.dir": str(paths.cache_dir()),
-        "offline": sources.offline,
-        "secrets.variables": secret_names,
-    }
-    for name, value in capabilities.items():
-        coordinator.register_capability(name, value)
-    for event, handler in (renderer or Renderer()).handlers().items():
+    register_capabilities(coordinator, sources)
+    for event, handler in shown_by.handlers().items():
         coordinator.hooks.register(event, handler, name="app-renderer")
     await coordinator.mount("module-source-resolver", sources)
+    if with_keys:
+        # First what may have to be fetched: who fetches has no use for keys.
+        await sources.async_resolve(provider.module, provider.source)
+        filled = keys.fill_environment()
+        coordinator.register_capability("secrets.variables", filled.secret)
+        for problem in filled.problems:
+            shown_by.notice(problem, "warning", "keys")
     spec = ModuleSpec("provider", provider.module, provider.source, provider.config)
     try:
         try:
@@ -309,7 +312,6 @@ async def ask(
     from amplifier_core.llm_errors import LLMTimeoutError
     from amplifier_core.message_models import ChatRequest, Message
 
-    filled = keys.fill_environment()
     tested = provider._replace(config=await _without_retries(provider, sources))
     request = ChatRequest(
         messages=[Message(role="user", content=TEST_PROMPT)],
@@ -319,7 +321,7 @@ async def ask(
     try:
         async with (
             asyncio.timeout(timeout),
-            mounted(tested, sources, renderer=renderer, secret_names=filled.secret) as there,
+            mounted(tested, sources, renderer=renderer, with_keys=True) as there,
         ):
             begun = time.monotonic()
             options = {"model": model} if model else {}
@@ -347,9 +349,7 @@ async def models(
         LLMError: The service cannot be asked.
         ConfigError, ModuleError: As of `mounted`.
     """
-    filled = keys.fill_environment()
-    secret = filled.secret
-    async with mounted(provider, sources, renderer=renderer, secret_names=secret) as there:
+    async with mounted(provider, sources, renderer=renderer, with_keys=True) as there:
         return list(await there.list_models())
 
 
