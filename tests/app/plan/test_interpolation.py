@@ -113,6 +113,15 @@ def test_every_unset_variable_of_a_plan_is_told_with_its_line(write: Write) -> N
     ]
 
 
+def test_the_line_of_an_unset_variable_is_shown(write: Write) -> None:
+    write(
+        "session: {orchestrator: loop-basic, context: context-simple}\ndescription: ${NOT_THERE}\n"
+    )
+    with pytest.raises(PlanError) as raised:
+        load_plan("plan.yaml", environ={}).resolve()
+    assert str(raised.value).endswith("\n  2 | description: ${NOT_THERE}\n    |              ^")
+
+
 def test_an_entry_left_out_needs_no_variables(write: Write) -> None:
     write(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
