@@ -20,7 +20,8 @@ from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, tex
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems, did_you_mean, suggest
 from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS, entry_key
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.structure import entry_key
 from amplifier_app.sources import installed
 from amplifier_app.sources.layout import find_layout
 from amplifier_app.sources.spec import (

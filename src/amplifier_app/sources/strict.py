@@ -14,8 +14,8 @@ from typing import Any
 from amplifier_app import paths
 from amplifier_app.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.sourced import sourced_modules
-from amplifier_app.plan.structure import ENTRY_SECTIONS, PARTS
 from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.lockfile import Lock, lock_path_for
