@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from amplifier_app.errors import Location
 from amplifier_app.outcome import outcome_of
 from amplifier_app.sources import uv
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.testing import MockCoordinator
@@ -123,6 +125,36 @@ async def test_what_was_agreed_on_is_remembered(
     assert {again.resolve(**hint(one)).requirements["some-lib"] for one in tools} == {"1.5"}
 
 
+async def test_versions_that_a_lock_gives_are_not_changed(tmp_path: Path) -> None:
+    tools = module(tmp_path / "tool-a", "some-lib>=1"), module(tmp_path / "tool-b", "some-lib>=1")
+
+    def entry(version: str) -> LockEntry:
+        return LockEntry(kind="folder", requirements={"some-lib": version})
+
+    same = Lock(plan="p", modules={"tool-a": entry("1.0"), "tool-b": entry("1.0")})
+    asked = [(tool["module"], tool["source"]) for tool in tools]
+    ready = resolver(lock=same)
+    await ready.prefetch_modules(asked)
+    assert ready.resolve(**hint(tools[0])).requirements == {"some-lib": "1.0"}
+    other = Lock(plan="p", modules={"tool-a": entry("1.0"), "tool-b": entry("2.0")})
+    with pytest.raises(SourceError, match="some-lib is needed in different versions"):
+        await resolver(lock=other).prefetch_modules(asked)
+
+
+async def test_offline_it_is_told_that_the_version_they_could_share_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = module(tmp_path / "tool-a", "some-lib>=1.2"), module(tmp_path / "tool-b", "some-lib<2")
+    for tool in tools:
+        await resolver().prefetch(plan(tool))
+    for name in ("UV_FIND_LINKS", "UV_NO_INDEX"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://127.0.0.1:1/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another-uv-cache"))
+    with pytest.raises(SourceError, match="what the modules require together is not in the cache"):
+        await resolver(offline=True).prefetch(plan(*tools))
+
+
 async def test_modules_that_cannot_agree_are_named_before_anything_is_imported(
     tmp_path: Path,
 ) -> None:
@@ -223,7 +255,5 @@ def test_the_running_environment_is_never_written_to(tmp_path: Path) -> None:
         "from amplifier_app.sources.resolver import AppModuleSourceResolver\n"
         "asyncio.run(AppModuleSourceResolver().prefetch(json.loads(sys.argv[1])))\n"
     )
-    import json
-
     subprocess.run([sys.executable, "-c", code, json.dumps(plan(*tools))], check=True)
     assert sorted(path.name for path in site.iterdir()) == before

@@ -140,6 +140,45 @@ async def test_what_a_wheel_keeps_in_its_data_folder_is_put_where_it_belongs(
     assert not list(folder.rglob("evil"))
 
 
+def test_a_wheel_whose_link_leaves_it_once_it_is_in_its_place_is_refused(
+    tmp_path: Path, cache: ArchiveCache
+) -> None:
+    file = wheel(tmp_path, "my-mod", "1.0")
+    with zipfile.ZipFile(file, "a") as archive:
+        info = zipfile.ZipInfo("my_mod-1.0.data/purelib/link")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, "../../my_mod")
+        for name in ("out", "out/my_mod"):
+            info = zipfile.ZipInfo(f"my_mod-1.0.data/purelib/{name}_link")
+            info.external_attr = 0o120777 << 16
+            archive.writestr(info, "../../my_mod")
+    with pytest.raises(SourceError, match="in the wheel leaves it"):
+        cache.fetch(source(file))
+
+
+@pytest.mark.parametrize(
+    ("requires", "metadata", "message"),
+    [
+        (("not a requirement!",), "", "has a requirement that is not valid"),
+        ((), "Requires-Python: whatever\n", "'requires-python' in .*METADATA is not valid"),
+    ],
+)
+def test_metadata_that_is_wrong_is_told(
+    requires: tuple[str, ...], metadata: str, message: str, tmp_path: Path
+) -> None:
+    file = wheel(tmp_path, "my-mod", "1.0", requires, metadata=metadata)
+    with pytest.raises(SourceError, match=message):
+        AppModuleSourceResolver().resolve("my-tool", str(file))
+
+
+def test_a_wheel_without_a_name_is_told(tmp_path: Path) -> None:
+    info = "my_mod-1.0.dist-info"
+    files = {"my_mod/__init__.py": "", f"{info}/METADATA": "Metadata-Version: 2.1\n"}
+    file = zipped(tmp_path / "my_mod-1.0-py3-none-any.whl", files)
+    with pytest.raises(SourceError, match="has no name and version"):
+        AppModuleSourceResolver().resolve("my-tool", str(file))
+
+
 def test_a_wheel_for_another_machine_is_told(tmp_path: Path, cache: ArchiveCache) -> None:
     file = wheel(tmp_path, "my-mod", "1.0", tag="cp27-cp27m-win32")
     with pytest.raises(SourceError, match="is made for cp27-cp27m-win32, and not for this Python"):
