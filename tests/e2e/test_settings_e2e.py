@@ -1,0 +1,60 @@
+"""Settings that cannot be understood stop every command, and nothing is written over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.app.sources.conftest import write_files
+from tests.support.cli import run_amplifier
+
+BROKEN = {
+    "no YAML": ("# mine\nprofile: mock\ntools: ]\n", 3),
+    "twice": ("# mine\nprofile: mock\nprofile: default\n", 3),
+    "unknown key": ("# mine\nprofil: mock\n", 2),
+    "wrong type": ("# mine\n\ntools: 1\n", 3),
+    "not text": ("# mine\n\xff\n", 2),
+}
+FILES = {
+    "user": "home/settings.yaml",
+    "project": "project/.amplifier/settings.yaml",
+    "local": "project/.amplifier/settings.local.yaml",
+}
+RUN = ("run", "--trust", "hi")
+CHANGES = [
+    ("profile", "use", "minimal"),
+    ("module", "override", "tool-bash", "tool-filesystem"),
+    ("module", "add", "tool-todo"),
+]
+CASES = [
+    *((kind, scope, RUN) for kind in BROKEN for scope in FILES),
+    *(("no YAML", scope, command) for scope in FILES for command in CHANGES),
+]
+
+
+@pytest.mark.parametrize(("kind", "scope", "command"), CASES)
+def test_broken_settings_are_told_and_left_alone(
+    tmp_path: Path, kind: str, scope: str, command: tuple[str, ...]
+) -> None:
+    text, line = BROKEN[kind]
+    write_files(tmp_path, {"home/x": "", "project/.amplifier/settings.yaml": "profile: mock\n"})
+    file = tmp_path / FILES[scope]
+    file.write_bytes(text.encode("latin-1"))
+    before = set(file.parent.iterdir())
+    chosen = ("--scope", scope) if command != RUN else ()
+    done = run_amplifier(*command, *chosen, home=tmp_path / "home", cwd=tmp_path / "project")
+    assert (done.code, done.stdout) == (78, ""), done.stderr
+    assert f"{file}:{line}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert file.read_bytes() == text.encode("latin-1")
+    assert set(file.parent.iterdir()) == before
+
+
+def test_what_is_changed_keeps_comments_and_everything_else(tmp_path: Path) -> None:
+    text = "# mine\nprofile: default  # for now\n\ntools:  # few\n  - module: tool-todo\n"
+    write_files(tmp_path, {"project/.amplifier/settings.yaml": text})
+    file = tmp_path / "project/.amplifier/settings.yaml"
+    done = run_amplifier("profile", "use", "mock", "--scope", "project", cwd=tmp_path / "project")
+    assert done.code == 0, done.stderr
+    assert file.read_text() == text.replace("default ", "mock ")
