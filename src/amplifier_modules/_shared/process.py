@@ -21,8 +21,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
 _READ_SIZE = 256 * 1024
@@ -53,8 +53,7 @@ class SupervisorLost(CommandError):
     """What watches over the commands was killed, and the command with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A program to run.
 
     Attributes:
@@ -68,8 +67,7 @@ class Command:
     folder: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a command ended.
 
     Attributes:
