@@ -13,9 +13,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app import keys
 from amplifier_app.errors import AppError, Location, ModuleError
-from amplifier_app.hosting import register_capabilities
+from amplifier_app.hosting import give_keys, register_capabilities
 from amplifier_app.mount_problems import mount_problem, package_of, with_lines
 from amplifier_app.outcome import Ending
 from amplifier_app.plan.config_check import config_problems
@@ -143,9 +142,7 @@ class _Checker:
         coordinator.loader = ModuleLoader(coordinator)
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
-        # Only now: what fetched the modules has no use for keys.
-        filled = keys.fill_environment()
-        coordinator.register_capability("secrets.variables", filled.secret)
+        give_keys(coordinator)
         try:
             for module, found in zip(planned, resolved, strict=True):
                 if isinstance(found, CheckedModule):

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app import paths
+from amplifier_app.keys import Filled, fill_environment
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -16,3 +17,16 @@ def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) ->
     coordinator.register_capability("session.working_dir", os.getcwd())
     coordinator.register_capability("cache.dir", str(paths.cache_dir()))
     coordinator.register_capability("offline", sources.offline)
+
+
+def give_keys(coordinator: Any) -> Filled:
+    """Set the stored keys as variables of this process, and tell modules which ones to hide.
+
+    To be called once the modules have been fetched: who fetches has no use for keys.
+
+    Raises:
+        ConfigError: See `amplifier_app.keys.KeyStore.names`.
+    """
+    filled = fill_environment()
+    coordinator.register_capability("secrets.variables", filled.secret)
+    return filled

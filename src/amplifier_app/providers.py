@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app import keys
 from amplifier_app.errors import ConfigError
-from amplifier_app.hosting import register_capabilities
+from amplifier_app.hosting import give_keys, register_capabilities
 from amplifier_app.render.base import Display, Renderer
 
 if TYPE_CHECKING:
@@ -195,11 +195,8 @@ async def mounted(
         coordinator.hooks.register(event, handler, name="app-renderer")
     await coordinator.mount("module-source-resolver", sources)
     if with_keys:
-        # First what may have to be fetched: who fetches has no use for keys.
         await sources.async_resolve(provider.module, provider.source)
-        filled = keys.fill_environment()
-        coordinator.register_capability("secrets.variables", filled.secret)
-        for problem in filled.problems:
+        for problem in give_keys(coordinator).problems:
             shown_by.notice(problem, "warning", "keys")
     spec = ModuleSpec("provider", provider.module, provider.source, provider.config)
     try:

@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from amplifier_app import keys
 from amplifier_app.errors import AppError, ConfigError, ModuleError, SessionError
-from amplifier_app.hosting import register_capabilities
+from amplifier_app.hosting import give_keys, register_capabilities
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.providers import model_of
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Display, Renderer, SessionFacts
@@ -188,7 +187,6 @@ class OpenSession:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
         await self._sources.prefetch(self.session.config)
         await coordinator.mount("module-source-resolver", self._sources)
-        # Only now: what fetched the modules has no use for keys.
         self._use_stored_keys()
         try:
             await self.session.initialize()
@@ -209,9 +207,8 @@ class OpenSession:
         self._renderer.session_opened(self.facts)
 
     def _use_stored_keys(self) -> None:
-        filled = keys.fill_environment()
+        filled = give_keys(self.session.coordinator)
         self.stored_keys = filled.added
-        self.session.coordinator.register_capability("secrets.variables", filled.secret)
         for problem in filled.problems:
             self._renderer.notice(problem, "warning", "session")
 
@@ -234,6 +231,7 @@ class OpenSession:
         reasons = self.not_mounted
         if not self.session.coordinator.get("providers"):
             reasons += self._plan.notes
+            reasons += ["Set one up with: amplifier init"] if reasons else []
             raise ConfigError(
                 "no model provider is available",
                 hint="\n".join(
