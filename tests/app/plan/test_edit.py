@@ -223,6 +223,25 @@ def test_an_entry_is_added_at_the_end(settings: Path, keys: str, changed: list[s
     assert changes(settings) == changed
 
 
+def test_an_entry_is_added_to_lists_only(settings: Path) -> None:
+    with pytest.raises(ConfigError, match=r":2:10: cannot change 'profile': there is no list"):
+        append_value(settings, ("profile",), "x")
+    assert changes(settings) == []
+
+
+def test_a_block_is_replaced_by_another(settings: Path) -> None:
+    set_value(settings, ("tools",), [{"module": "one"}, "two"])
+    assert changes(settings)[-2:] == ["+  - module: one", "+  - two"]
+    assert yaml.safe_load(settings.read_text())["tools"] == [{"module": "one"}, "two"]
+
+
+def test_an_explicit_key_is_not_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("? a\n: b\nc: d\n")
+    with pytest.raises(ConfigError, match="cannot change 'a'"):
+        remove_value(tmp_path / "f.yaml", ("a",))
+    assert (tmp_path / "f.yaml").read_text() == "? a\n: b\nc: d\n"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
