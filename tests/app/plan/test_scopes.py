@@ -229,5 +229,7 @@ def test_settings_may_be_empty(text: str, write: Write, base: Path) -> None:
 
 def test_settings_that_lead_nowhere_are_told(home: Path, base: Path) -> None:
     (home / "settings.yaml").symlink_to("gone.yaml")
-    with pytest.raises(ConfigError, match=r"settings\.yaml: cannot read the settings file: no such"):
+    with pytest.raises(
+        ConfigError, match=r"settings\.yaml: cannot read the settings file: no such"
+    ):
         load(profile="base")
