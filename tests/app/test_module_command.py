@@ -75,6 +75,13 @@ def test_an_unknown_type_is_a_usage_error(folder: Path) -> None:
     assert run_amplifier("module", "validate", "./my-tool", "--type", "tol", cwd=folder).code == 2
 
 
+@pytest.mark.parametrize("limit", ["nan", "inf", "0", "soon"])
+def test_a_time_limit_that_is_none_is_a_usage_error(limit: str, folder: Path) -> None:
+    done = run_amplifier("module", "validate", "./my-tool", "--timeout", limit, cwd=folder)
+    assert (done.code, done.stdout) == (2, "")
+    assert "--timeout" in done.stderr
+
+
 def test_config_comes_from_files_and_values(folder: Path) -> None:
     text = SEED_TOOL["my_tool/__init__.py"].replace(
         "    tool = ",

@@ -69,12 +69,16 @@ _KERNEL = {
 
 def for_import(error: BaseException, request: Request) -> str:
     """How to mend an import that failed."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing:
+    name = error.name if isinstance(error, ImportError) else None
+    if name:
+        missing = isinstance(error, ModuleNotFoundError)
         own = (request.entry_point or request.root.stem).partition(":")[0].partition(".")[0]
-        if missing.partition(".")[0] == own:
-            return f"add the file of {missing}, or mend its name in the import"
-        return f"add what brings {missing} to 'dependencies' in pyproject.toml, or mend its name"
+        if name.partition(".")[0] == own:
+            what = f"the file of {name}" if missing else f"it to {name}"
+            return f"add {what}, or mend the import"
+        if missing:
+            return f"add what brings {name} to 'dependencies' in pyproject.toml, or mend its name"
+        return f"say in 'dependencies' which version of {name.partition('.')[0]} it needs"
     if isinstance(error, SyntaxError):
         return "mend that line"
     if isinstance(error, SystemExit):
@@ -82,11 +86,12 @@ def for_import(error: BaseException, request: Request) -> str:
     return "do nothing that can fail while it is imported: leave it to mount()"
 
 
-def for_kernel_check(check: ValidationCheck, wanting: list[str]) -> Check:
+def for_kernel_check(check: ValidationCheck, kind: str, wanting: list[str]) -> Check:
     """A check of the kernel, with its advice apart from what was found.
 
     Args:
         check: The check.
+        kind: What the module is checked as.
         wanting: Settings that the module's schema requires and its config does not have.
     """
     if check.passed:
@@ -101,6 +106,11 @@ def for_kernel_check(check: ValidationCheck, wanting: list[str]) -> Check:
         advice = "add those that are named below"
     elif "(it said: " in found:
         advice = "give it what it asks for, in its --config or the environment"
+    elif kind == "provider" and "returned NoneType" in found:
+        advice = (
+            f"{advice}; if it wants a key, give it in its --config or the environment, and have "
+            "it log a warning that says so"
+        )
     elif check.name == "protocol_compliance" and wanting:
         advice = "it requires settings: give " + " ".join(f"--config {key}=…" for key in wanting)
     return Check(check.name, False, found, check.severity, advice)

@@ -70,7 +70,7 @@ def _run_suite(findings: Findings) -> None:
 def _importable(request: Request) -> Path:
     """What the suite's fixtures import: the package, or a file that says where its `mount` is."""
     target, _, attribute = (request.entry_point or "").partition(":")
-    if "." not in target.removeprefix("amplifier_modules.") and attribute in ("", "mount"):
+    if "." not in target and attribute in ("", "mount"):
         return Path(request.package)
     shim = Path.cwd() / "module_under_test.py"
     shim.write_text(f"from {target} import {attribute} as mount\n", encoding="utf-8")

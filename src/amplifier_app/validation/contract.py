@@ -98,7 +98,7 @@ async def _check_mounting(
         package.__name__, None if name == "mount" else name, config
     )
     for check in result.checks:
-        findings.add(for_kernel_check(check, wanting))
+        findings.add(for_kernel_check(check, kind, wanting))
     if not result.passed:
         return
     findings.say(stage="a second mount")

@@ -44,7 +44,8 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
                 await check(findings, instance, name)
             except _FOREIGN_ERRORS as error:
                 message = f"it raised {findings.told(error)}"
-                findings.bad(name, message, "see the page of its kind in amplifier_core/contracts")
+                advice = f"contracts/{kind}.md of amplifier_core says what it can rely on"
+                findings.bad(name, message, advice)
     findings.say(stage="cleanup")
     cleanup = cleanup_of(returned)
     pending = cleanup() if cleanup is not None else None

@@ -37,7 +37,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
 
     Args:
         text: A folder or file, a source as in a plan, or the id of a module.
-        resolver: Gives what knows ids and sources; called only for these.
+        resolver: Gives what knows the ids; called only for one.
 
     Raises:
         UsageError: There is nothing of that name.
@@ -48,13 +48,13 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
         _refuse_missing(path, text)
         return Subject(str(path), path)
     if path.exists():
-        return _fetched(resolver(), str(path))
+        return _fetched(str(path))
     if "://" in text:
-        return _fetched(resolver(), text)
+        return _fetched(text)
     if os.sep in text or text.startswith(("~", ".")):
         _refuse_missing(path, text)
     if re.search(r"[=<>~!\[]", text):
-        return _fetched(resolver(), text)
+        return _fetched(text)
     try:
         found = resolver().resolve(text)
     except ModuleNotFoundError as error:
@@ -82,9 +82,12 @@ def _near(text: str, known: Iterable[str]) -> str | None:
     return f"Did you mean '{near[0]}'?" if near else None
 
 
-def _fetched(resolver: AppModuleSourceResolver, source: str) -> Subject:
+def _fetched(source: str) -> Subject:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
     name = _name_in(source)
-    found = resolver.resolve(name, source_hint=source)
+    # This very source, and not what stands in for a module of that name.
+    found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
     return _subject_of(found, found.text, name)
 
 

@@ -92,7 +92,7 @@ def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
         message = f"{who} declares {layout.module_id} as {target}"
         checks.append(Check("entry_point", True, message))
         return layout
-    name = (subject.path or layout.package).stem.replace("_", "-")
+    name = layout.package.stem.removeprefix("amplifier_module_").replace("_", "-")
     checks.append(
         Check(
             "entry_point",

@@ -74,6 +74,22 @@ IMPORT = [
         "add the file of amplifier_module_thing.gone",
     ),
     Case(
+        "a requirement in another version than it needs",
+        "tool",
+        ((ALL, "from pydantic import NotYetThere\n" + ALL),),
+        "module_importable",
+        "cannot import name 'NotYetThere' from 'pydantic'",
+        "say in 'dependencies' which version of pydantic it needs",
+    ),
+    Case(
+        "a name that its own file lacks",
+        "tool",
+        ((ALL, "from amplifier_module_thing import gone\n" + ALL),),
+        "module_importable",
+        "cannot import name 'gone'",
+        "add it to amplifier_module_thing, or mend the import",
+    ),
+    Case(
         "a syntax error",
         "tool",
         (("async def mount(coordinator, config=None):", "async def mount(coordinator:"),),
@@ -177,7 +193,7 @@ FOLDER = [
         (),
         "dependencies",
         "not-anywhere-at-all",
-        "requirements have to agree with",
+        "mend 'dependencies' in pyproject.toml",
         project=project(("dependencies = []", 'dependencies = ["not-anywhere-at-all"]')),
     ),
 ]
@@ -264,6 +280,14 @@ MOUNT = [
         "protocol_compliance",
         "(it said: parrot: PARROT_KEY is not set)",
         "give it what it asks for, in its --config or the environment",
+    ),
+    Case(
+        "a provider that declines and does not say why",
+        "provider",
+        (("    await coordinator", "    return\n    await coordinator"),),
+        "protocol_compliance",
+        "mount() mounted no provider and returned NoneType",
+        "if it wants a key, give it in its --config or the environment",
     ),
     Case(
         "a mount point there is not",
@@ -834,6 +858,15 @@ SUITE = [
         "for each call run the tool, or say why not",
         BEHAVIOUR,
         "warning",
+    ),
+    Case(
+        "an orchestrator that fails with tools",
+        "orchestrator",
+        (("result = await tool.execute(call.arguments)", "result = await tool.call()"),),
+        "tool_calls",
+        "it raised AttributeError: 'MockTool' object has no attribute 'call' (amplifier_module_th",
+        "contracts/orchestrator.md of amplifier_core",
+        BEHAVIOUR,
     ),
     Case(
         "a context that gives None",

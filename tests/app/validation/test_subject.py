@@ -53,7 +53,9 @@ def test_an_id_means_the_module_that_a_run_would_use(tmp_path: Path) -> None:
 def test_a_git_source_is_fetched(repository: Repository, tmp_path: Path) -> None:
     repository.commit({f"inner/{name}": text for name, text in SEED_TOOL.items()})
     source = f"{repository.url}@main#subdirectory=inner"
-    report = report_on(source, tmp_path, "--type", "tool")
+    # Of a source that is named nothing else takes the place.
+    elsewhere = {"AMPLIFIER_MODULE_MY_TOOL": str(tmp_path / "elsewhere")}
+    report = report_on(source, tmp_path, "--type", "tool", **elsewhere)
     assert report["subject"] == source
     found = messages(report)
     assert found["structure"] == "the package is my_tool"

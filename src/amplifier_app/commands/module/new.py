@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from amplifier_app.commands.module.kinds import Kind
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.stdio import to_stderr
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-class NewKind(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """The kinds of modules."""
-
-    TOOL = "tool"
-    PROVIDER = "provider"
-    HOOK = "hook"
-    ORCHESTRATOR = "orchestrator"
-    CONTEXT = "context"
-
-
 @app.command()
 def new(
-    kind: Annotated[NewKind, typer.Argument(metavar="KIND", help="What it is to be.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="What it is to be.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its id, such as my-tool.")],
     folder: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Folder to make its folder in.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amplifier_app.commands.listing import Format, OutputOption
+from amplifier_app.commands.module.kinds import Kind
 from amplifier_app.errors import UsageError
 from amplifier_app.outcome import Ending
 
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """The kinds of modules."""
-
-    PROVIDER = "provider"
-    TOOL = "tool"
-    HOOK = "hook"
-    ORCHESTRATOR = "orchestrator"
-    CONTEXT = "context"
 
 
 @app.command()
@@ -68,6 +59,8 @@ def validate(
     from amplifier_app.validation.subject import find_subject
     from amplifier_app.validation.validate import validate_module
 
+    if not math.isfinite(timeout):
+        raise UsageError(f"--timeout takes a number of seconds, and not {timeout}")
     settings = _config(config or [])
     report = validate_module(
         find_subject(module, _resolver),

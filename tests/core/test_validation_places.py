@@ -1,0 +1,122 @@
+"""Telling an author which line of a module it was."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from amplifier_core.validation.places import place_of, root_of, told
+from amplifier_core.validation.validators import VALIDATORS
+from tests.core.module_folders import ModuleFolders
+
+FAILING = """
+def outer():
+    inner()
+
+def inner():
+    int("x")
+"""
+
+
+def raised_by(path: Path) -> Exception:
+    namespace: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        namespace["outer"]()
+    return caught.value
+
+
+def test_the_innermost_line_of_the_module_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "package" / "deep.py"
+    file.parent.mkdir()
+    file.write_text(FAILING)
+    error = raised_by(file)
+    assert place_of(error, tmp_path / "package") == "package/deep.py, line 6, in inner"
+    assert told(error, file).endswith("with base 10: 'x' (deep.py, line 6, in inner)")
+    assert place_of(error, tmp_path / "other") == ""
+    assert place_of(error, None) == ""
+    assert told(error, None) == "ValueError: invalid literal for int() with base 10: 'x'"
+
+
+def test_a_line_outside_of_functions_has_no_name(tmp_path: Path) -> None:
+    file = tmp_path / "top.py"
+    file.write_text("\n1 / 0\n")
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile(file.read_text(), str(file), "exec"), {})
+    assert place_of(caught.value, file) == "top.py, line 2"
+
+
+def test_a_syntax_error_tells_its_own_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    with pytest.raises(SyntaxError) as caught:
+        compile("x = (\n", str(file), "exec")
+    assert told(caught.value, file) == "SyntaxError: '(' was never closed (broken.py, line 1)"
+    assert told(caught.value, tmp_path / "other") == "SyntaxError: '(' was never closed"
+
+
+def test_an_error_without_a_message_is_its_name() -> None:
+    assert told(KeyboardInterrupt(), None) == "KeyboardInterrupt"
+
+
+def test_pydantics_errors_are_told_in_a_line_and_without_what_was_given() -> None:
+    class Config(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        limit: int
+
+    with pytest.raises(ValueError, match="2 validation errors") as caught:
+        Config.model_validate({"limit": "secret", "lmit": "secret"})
+    told_of = told(caught.value, None)
+    assert told_of == (
+        "ValidationError: limit: Input should be a valid integer, unable to parse string as an "
+        "integer; lmit: Extra inputs are not permitted"
+    )
+    with pytest.raises(ValueError, match="1 validation error") as caught:
+        Config.model_validate("secret")
+    assert told(caught.value, None).startswith("ValidationError: Config: Input should be")
+
+
+def test_the_root_of_a_module_is_its_top_level_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("regular_root/inner", "namespace_root/inner"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "regular_root" / "__init__.py").touch()
+    (tmp_path / "single_root.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ("regular_root.inner", "namespace_root.inner", "single_root")
+    try:
+        roots = [root_of(importlib.import_module(name)) for name in names]
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0].endswith("_root")]:
+            del sys.modules[name]
+    assert roots == [
+        tmp_path / "regular_root",
+        tmp_path / "namespace_root" / "inner",
+        tmp_path / "single_root.py",
+    ]
+    assert root_of(ModuleType("made_up")) is None
+    assert root_of(sys) is None
+
+
+async def test_the_validators_name_the_line(module_folders: ModuleFolders) -> None:
+    code = """
+        async def mount(coordinator, config=None):
+            from . import helper
+            helper.fail()
+    """
+    folder = module_folders.package(code, helper="def fail():\n    raise OSError('no disk')\n")
+    result = await VALIDATORS["tool"]().validate(folder)
+    message = result.errors[0].message
+    assert message == f"mount() raised OSError: no disk ({folder.name}/helper.py, line 2, in fail)"
+    broken = module_folders.package("\nx = 1 / 0\n")
+    result = await VALIDATORS["tool"]().validate(broken)
+    assert result.errors[0].message.endswith(
+        f"ZeroDivisionError: division by zero ({broken.name}/__init__.py, line 2)"
+    )
