@@ -130,21 +130,3 @@ def test_a_cut_answer_is_never_a_success(tmp_path: Path) -> None:
     assert done.code == 75
     assert sent == 1
     assert "half of it " * 50 not in done.stdout
-
-
-def test_the_one_shot_path_loads_neither_sdk_nor_terminal_libraries(tmp_path: Path) -> None:
-    probe = tmp_path / "probe"
-    probe.mkdir()
-    (probe / "sitecustomize.py").write_text(
-        "import atexit, sys\n"
-        "atexit.register(lambda: print('LOADED', *sys.modules, file=sys.stderr))\n"
-    )
-    with ScriptedLLM.running(["hi"]) as server:
-        env = {**provider_environment(server, "ANTHROPIC"), "PYTHONPATH": str(probe)}
-        done = run_amplifier("run", "hi", env=env, cwd=tmp_path, network=True)
-    assert done.code == 0, done.stderr
-    loaded = done.stderr.rpartition("LOADED ")[2].split()
-    roots = {name.partition(".")[0] for name in loaded}
-    assert "httpx" in roots
-    assert not roots & {"anthropic", "rich", "prompt_toolkit", "markdown_it", "pygments"}
-    assert not roots & {"xllamacpp", "jsonschema", "uv", "openai"}

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -386,40 +383,3 @@ async def test_tokens_are_counted_by_the_service():
     assert asked.path == "/v1/messages/count_tokens"
     assert count == len(asked.raw) // 4
     assert set(asked.body) == {"model", "messages", "tools", "thinking"}
-
-
-# -- what it loads ---------------------------------------------------------------------------
-
-
-def test_no_sdk_is_loaded_by_mounting_and_running(tmp_path: Path):
-    script = tmp_path / "run.py"
-    script.write_text(
-        """
-import asyncio, sys
-from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_modules.provider_anthropic import mount
-
-async def main():
-    coordinator = ModuleCoordinator()
-    cleanup = await mount(coordinator, {"api_key": "k", "base_url": sys.argv[1]})
-    provider = coordinator.get("providers", "anthropic")
-    request = {"messages": [{"role": "user", "content": "hi"}]}
-    async for chunk in provider.stream_complete(request):
-        pass
-    print(chunk.content[0].text)
-    await cleanup()
-
-asyncio.run(main())
-heavy = {"anthropic", "httpx2", "jsonschema", "rich", "click", "pygments", "typer"}
-print(sorted(heavy & set(sys.modules)))
-"""
-    )
-    with ScriptedLLM.running(["hello"]) as server:
-        run = subprocess.run(
-            [sys.executable, "-W", "error", str(script), server.base_url],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert run.stdout.splitlines() == ["hello", "[]"]
-    assert run.stderr == ""

@@ -1,0 +1,147 @@
+"""What a start may import: each list is the whole of what its command loads beyond Python itself.
+
+A package or heavy module that comes to be imported on one of these paths is paid for by every
+start. It goes on the list when it earns that, and otherwise into the function that needs it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.cli import amplifier_command, child_environment
+from tests.support.llm_server import ScriptedLLM
+
+PROBE = """\
+import atexit, sys
+before = set(sys.modules)
+atexit.register(lambda: print("LOADED", *(set(sys.modules) - before), file=sys.stderr))
+"""
+
+HEAVY = {
+    *("asyncio", "concurrent.futures", "ctypes", "dataclasses", "email", "http.client"),
+    *("importlib.metadata", "importlib.resources", "inspect", "json", "logging"),
+    *("multiprocessing", "pydoc", "sqlite3", "ssl", "subprocess", "tomllib", "unittest"),
+    *("urllib.request", "xml.etree", "zipfile"),
+}
+"""Of the standard library, what takes a millisecond or more to import."""
+
+PYDANTIC = {
+    "annotated_types",
+    "pydantic",
+    "pydantic_core",
+    "typing_extensions",
+    "typing_inspection",
+}
+TYPER = {"annotated_doc", "shellingham", "typer"}
+HTTP = {"certifi", "h11", "httpx", "idna"}
+YAML = {"cython_runtime", "yaml"}
+OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}
+
+
+class Loaded(NamedTuple):
+    """Modules a process imported after it had started, and what it said."""
+
+    modules: frozenset[str]
+    stdout: str
+
+    @property
+    def packages(self) -> set[str]:
+        """Top-level packages that are not of the standard library."""
+        roots = {name.partition(".")[0] for name in self.modules}
+        # Names with an underscore are parts of extension modules, such as `_yaml`.
+        return {root for root in roots - sys.stdlib_module_names if not root.startswith("_")}
+
+    @property
+    def heavy(self) -> set[str]:
+        return HEAVY & self.modules
+
+    def parts_of(self, package: str) -> set[str]:
+        """Names right below `package`."""
+        prefix = f"{package}."
+        below = (name[len(prefix) :] for name in self.modules if name.startswith(prefix))
+        return {name.partition(".")[0] for name in below}
+
+
+def loaded_by(folder: Path, *command: str, **env: str) -> Loaded:
+    """Runs a command in `folder` that has to succeed."""
+    probe = folder / "probe"
+    probe.mkdir()
+    (probe / "sitecustomize.py").write_text(PROBE)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=child_environment(folder / "home", {**env, "PYTHONPATH": str(probe)}, network=True),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said, _, modules = done.stderr.rpartition("LOADED")
+    assert done.returncode == 0, said
+    return Loaded(frozenset(modules.split()), done.stdout)
+
+
+def test_the_kernel_and_the_names_it_offers(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, sys.executable, "-c", "import amplifier_core")
+    assert loaded.packages == {"amplifier_core"}
+    assert loaded.heavy == set()
+
+
+def test_the_kernels_work_needs_pydantic_alone(tmp_path: Path) -> None:
+    program = (
+        "import amplifier_core.session, amplifier_core.loader, amplifier_core.coordinator\n"
+        "import amplifier_core.validation, amplifier_core.validation.base\n"
+    )
+    loaded = loaded_by(tmp_path, sys.executable, "-c", program)
+    assert loaded.packages <= {"amplifier_core", *PYDANTIC}
+
+
+@pytest.mark.parametrize("argument", ["--version", "version"])
+def test_the_version(argument: str, tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, *amplifier_command(), argument)
+    assert loaded.stdout.startswith("amplifier ")
+    assert loaded.packages == {"amplifier_app"}
+    assert loaded.heavy <= {
+        *("email", "importlib.metadata", "importlib.resources", "zipfile"),  # the distribution's
+    }
+
+
+def test_the_help(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, *amplifier_command(), "--help")
+    assert loaded.packages <= {"amplifier_app", *TYPER}
+    assert loaded.parts_of("amplifier_app.commands") == {"group"}
+
+
+@pytest.mark.parametrize(("options", "parser"), [([], set[str]()), (["--output", "json"], TYPER)])
+def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_path: Path) -> None:
+    with ScriptedLLM.running(["hello"]) as server:
+        loaded = loaded_by(
+            tmp_path,
+            *amplifier_command(),
+            *("run", *options, "hi"),
+            ANTHROPIC_BASE_URL=server.base_url,
+            ANTHROPIC_API_KEY="test-key",
+        )
+    assert "hello" in loaded.stdout
+    assert loaded.packages <= OURS | PYDANTIC | HTTP | YAML | parser
+    assert loaded.packages >= {"httpx", "pydantic"}, "the probe saw what was loaded"
+    assert loaded.parts_of("amplifier_modules") == {
+        *("_shared", "context_simple", "hooks_logging", "loop_streaming"),
+        *("provider_anthropic", "tool_bash", "tool_filesystem"),
+    }
+    assert loaded.parts_of("amplifier_app.commands") <= {"group", "run"}
+    assert not loaded.modules & {
+        "amplifier_app.render.terminal",
+        "amplifier_app.repl.chat",
+        "amplifier_core.testing",
+        "amplifier_modules.provider_anthropic.cloud",
+    }
+    # pydantic looks for its plugins in every distribution when the first validator is built. With
+    # its defaults nothing needs one; Typer does.
+    assert parser or not loaded.modules & {"importlib.metadata", "pydantic.plugin._loader"}
+    assert not loaded.modules & {"anyio", "httpcore", "multiprocessing", "sqlite3", "unittest"}
