@@ -1,4 +1,4 @@
-"""What modules find in every coordinator of the app."""
+"""What modules find in every coordinator of the app, and what the app asks of mounted ones."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def give_keys(coordinator: Any) -> Filled:
     filled = fill_environment()
     coordinator.register_capability("secrets.variables", filled.secret)
     return filled
+
+
+def model_of(provider: Any) -> str | None:
+    """The model a mounted provider asks when nobody names one, if it tells."""
+    for name in ("model", "default_model"):
+        model = getattr(provider, name, None)
+        if isinstance(model, str) and model:
+            return model
+    return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app import keys
 from amplifier_app.errors import ConfigError
-from amplifier_app.hosting import give_keys, register_capabilities
+from amplifier_app.hosting import give_keys, model_of, register_capabilities
 from amplifier_app.render.base import Display, Renderer
 
 if TYPE_CHECKING:
@@ -348,15 +348,6 @@ async def models(
     """
     async with mounted(provider, sources, renderer=renderer, with_keys=True) as there:
         return list(await there.list_models())
-
-
-def model_of(provider: Any) -> str | None:
-    """The model a mounted provider asks when nobody names one, if it tells."""
-    for name in ("model", "default_model"):
-        model = getattr(provider, name, None)
-        if isinstance(model, str) and model:
-            return model
-    return None
 
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from amplifier_app.errors import AppError, ConfigError, ModuleError, SessionError
-from amplifier_app.hosting import give_keys, register_capabilities
+from amplifier_app.hosting import give_keys, model_of, register_capabilities
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.providers import model_of
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Display, Renderer, SessionFacts
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted
