@@ -255,5 +255,7 @@ def test_the_running_environment_is_never_written_to(tmp_path: Path) -> None:
         "from amplifier_app.sources.resolver import AppModuleSourceResolver\n"
         "asyncio.run(AppModuleSourceResolver().prefetch(json.loads(sys.argv[1])))\n"
     )
-    subprocess.run([sys.executable, "-c", code, json.dumps(plan(*tools))], check=True)
+    command = [sys.executable, "-c", code, json.dumps(plan(*tools))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in site.iterdir()) == before
