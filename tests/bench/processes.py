@@ -1,0 +1,124 @@
+"""Real processes and what they cost: CPU seconds of a child and of all it started and waited for.
+
+The processes run in the environment of the tests, or in that of AMPLIFIER_BENCH_VENV. The figures
+that count are those of a user: a virtual environment with nothing but the wheel in it, installed by
+pip, which compiles it. Beside the tools of this project httpx finds click and rich, imports its own
+command line, and so makes the program everything is compared with look dearer than it is.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.cli import child_environment
+
+_VENV = os.environ.get("AMPLIFIER_BENCH_VENV")
+
+READER = """\
+import json, os, sys
+import httpx
+
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01"}
+body = {
+    "model": "claude-sonnet-5-5",
+    "max_tokens": 1000,
+    "stream": True,
+    "messages": [{"role": "user", "content": "hi"}],
+}
+with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as response:
+    response.raise_for_status()
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            event = json.loads(line[6:])
+            if event["type"] == "content_block_delta":
+                sys.stdout.write(event["delta"]["text"])
+"""
+"""The least that asks for the same and prints it: a synchronous program on httpx."""
+
+
+class Cost(NamedTuple):
+    """CPU seconds in user and system mode, and what was written to stdout."""
+
+    user: float
+    system: float
+    stdout: bytes
+
+    @property
+    def cpu(self) -> float:
+        return self.user + self.system
+
+
+class Bench:
+    """Processes that ask the server at `url`, in a folder of their own."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._folder = folder
+        (folder / "reader.py").write_text(READER)
+        keys = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "test-key"}
+        # Without its guard: what watches over the network is no part of what a run costs.
+        self._env = child_environment(folder / "home", keys, network=True)
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+            self._env.pop(name, None)
+
+    def amplifier(self, *arguments: str) -> Cost:
+        """`amplifier run` with these arguments."""
+        script = str(_bin() / "amplifier")
+        return self._cost(script, "run", *arguments)
+
+    def reader(self) -> Cost:
+        """The program on httpx that does the same."""
+        return self._cost(str(_bin() / "python"), str(self._folder / "reader.py"))
+
+    def _cost(self, *command: str) -> Cost:
+        with subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            stdout = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, command
+        return Cost(usage.ru_utime, usage.ru_stime, stdout)
+
+
+def _bin() -> Path:
+    return Path(_VENV, "bin") if _VENV else Path(sys.executable).parent
+
+
+def compare(
+    benchmark: Any, ours: Callable[[], Cost], floor: Callable[[], Cost], rounds: int
+) -> tuple[Cost, Cost]:
+    """Runs both by turns, so that a busy machine troubles them alike; the last of each.
+
+    `extra_info` gets the least CPU of each in milliseconds, and the ratios: of these two, and the
+    median of those of the pairs.
+    """
+    own: list[Cost] = []
+    bare: list[Cost] = []
+
+    def pair() -> None:
+        bare.append(floor())
+        own.append(ours())
+
+    benchmark.pedantic(pair, rounds=rounds, warmup_rounds=0 if benchmark.disabled else 1)
+    least, floor_cpu = min(cost.cpu for cost in own), min(cost.cpu for cost in bare)
+    pairs = [a.cpu / b.cpu for a, b in zip(own, bare, strict=True) if b.cpu]
+    benchmark.extra_info |= {
+        "cpu_ms": round(least * 1e3, 1),
+        "floor_cpu_ms": round(floor_cpu * 1e3, 1),
+        "ratio": round(least / floor_cpu, 3) if floor_cpu else None,
+        "ratio_median": round(statistics.median(pairs), 3) if pairs else None,
+    }
+    return own[-1], bare[-1]
