@@ -19,6 +19,7 @@ OURS = ("amplifier-core", DISTRIBUTION)
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12
+_finding = threading.Lock()
 
 
 class Uv:
@@ -93,13 +94,11 @@ class Uv:
         _clean(target)
 
     def _run(self, verb: str, *arguments: str, listed: Iterable[Path] = (), what: str) -> str:
-        import uv
-
         files = [str(file) for file in listed]
         if verb == "install":
             files = [part for file in files for part in ("-r", file)]
         command = [
-            *(uv.find_uv_bin(), "pip", verb, *arguments, "--python", sys.executable),
+            *(_program(), "pip", verb, *arguments, "--python", sys.executable),
             *("--override", str(self._stage / "overrides.txt")),
             *("--constraint", str(self._stage / "constraints.txt")),
             *(("--offline",) if self._offline else ()),
@@ -123,6 +122,25 @@ class Uv:
                 hint = "requirements have to agree with the environment Amplifier runs in"
             raise SourceError(f"{what} cannot be installed:\n{reason}", hint=hint)
         return done.stdout
+
+
+def _program() -> str:
+    """The path of uv.
+
+    Raises:
+        SourceError: It is not there.
+    """
+    import uv
+
+    try:
+        # It asks `sysconfig`, which before Python 3.12 two threads may not ask first at once.
+        with _finding:
+            return os.fsdecode(uv.find_uv_bin())
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"uv, which installs what modules require, is not there: {error}",
+            hint="install Amplifier anew, with its requirements",
+        ) from error
 
 
 def _clean(target: Path) -> None:

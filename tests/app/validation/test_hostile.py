@@ -15,7 +15,7 @@ from tests.support.cli import start_amplifier
 
 MARK = '__amplifier_module_type__ = "tool"'
 MOUNT = "    tool = Shout()\n"
-SLEEP = "314159"
+SLEEP = str(1_000_000 + os.getpid())
 """Seconds that nobody else sleeps, to know the processes by."""
 
 
