@@ -107,7 +107,7 @@ class Interview:
     def _fields(self, choice: Choice, skip: set[str]) -> Choice:
         """Ask for the key, then for all else the provider can be told, the model last."""
         offer = choice.offer
-        if offer.variable is not None and ("key" not in skip):
+        if offer.variable is not None:
             choice = choice._replace(key=self._key(offer, choice.key))
         use_key(choice)
         for field in offer.info.config_fields:
