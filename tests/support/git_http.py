@@ -20,6 +20,16 @@ CERTIFICATE = Path(__file__).with_name("tls") / "cert.pem"
 _KEY = CERTIFICATE.with_name("key.pem")
 
 
+def with_tls(server: ThreadingHTTPServer) -> None:
+    """Have a server speak TLS with the certificate of the tests."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE, _KEY)
+    # The handshake is made by the thread that answers, so that one client holds up no other.
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
+
+
 class Request(NamedTuple):
     """What a client asked for."""
 
@@ -49,12 +59,7 @@ class GitServer:
         self.requests: list[Request] = []
         self.before: Callable[[Request], tuple[int, dict[str, str]] | None] = lambda request: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(CERTIFICATE, _KEY)
-        # The handshake is made by the thread that answers, so that one client holds up no other.
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
+        with_tls(self._server)
         self.url = f"https://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

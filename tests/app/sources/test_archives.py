@@ -23,6 +23,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.sources.spec import ArchiveSource, parse_source
 from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_resolver import greeting
+from tests.support.git_http import CERTIFICATE, with_tls
 from tests.support.packages import sha256, tar, wheel
 
 TOOL = {name: text for name, text in SEED_TOOL.items() if name.endswith(".py")}
@@ -49,7 +50,7 @@ def zipped(file: Path, files: dict[str, str]) -> Path:
 class Server:
     """Serves what it is told to, and keeps what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
         outer = self
@@ -71,7 +72,9 @@ class Server:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls:
+            with_tls(self._server)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -317,6 +320,28 @@ def test_redirects_are_followed_where_they_may_lead(
     server.answers["/m.zip"] = (302, {"Location": "/m.zip"}, b"")
     with pytest.raises(SourceError, match="redirected again and again"):
         fetch(cache, server)
+
+
+def test_https_leads_only_to_https(
+    tmp_path: Path, cache: ArchiveCache, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = zipped(tmp_path / "m.zip", {"a.py": "1"}).read_bytes()
+    server.answers["/m.zip"] = (200, {}, body)
+    secure = Server(tls=True)
+    try:
+        secure.answers["/m.zip"] = (200, {}, body)
+        with pytest.raises(SourceError, match="certificate verify failed"):
+            fetch(cache, secure)
+        monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+        assert (fetch(cache, secure).folder / "a.py").read_text() == "1"
+        secure.answers["/here.zip"] = (302, {"Location": "/m.zip"}, b"")
+        assert (fetch(cache, secure, "/here.zip").folder / "a.py").read_text() == "1"
+        secure.answers["/down.zip"] = (302, {"Location": f"{server.url}/m.zip"}, b"")
+        with pytest.raises(SourceError, match="and only https:// is followed"):
+            fetch(cache, secure, "/down.zip")
+    finally:
+        secure.close()
+    assert server.asked == []
 
 
 def test_a_password_is_sent_to_its_own_host_and_shown_to_nobody(
