@@ -43,7 +43,7 @@ def test_tool_turns(benchmark: Any, tmp_path: Path, tool: str, values: dict[str,
     def run(calls: int) -> float:
         replies = [Reply(tool_calls=[ToolCall(tool, values)]) for _ in range(calls)]
         with ScriptedLLM.running([*replies, "done"]) as server:
-            cost = Bench(server.base_url, tmp_path).amplifier("go")
+            cost = Bench(server.base_url, tmp_path).amplifier("--max-turns", "1000", "go")
             assert len(server.completions) == calls + 1
         assert cost.stdout.strip() == b"done"
         return cost.cpu
