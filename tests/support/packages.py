@@ -58,7 +58,9 @@ def tar(file: Path, files: Files, *, top: str = "") -> Path:
     for name, text in files.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text, encoding="utf-8")
-    mode = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "xz": "xz"}.get(file.name.lower().split(".")[-1], "")
+    mode = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "xz": "xz"}.get(
+        file.name.lower().split(".")[-1], ""
+    )
     with tarfile.open(file, f"w:{mode}") as archive:  # type: ignore[call-overload]
         archive.add(source, arcname=top or ".")
     return file
