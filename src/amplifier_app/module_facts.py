@@ -114,7 +114,10 @@ def main(home: Path) -> None:
     """Carry out the request in the child process."""
     request = json.loads((home / "request.json").read_text(encoding="utf-8"))
     folder = Path(request["folder"]) if request["folder"] else None
-    sys.path[0:0] = [request["folder"]] if folder else []
+    if folder is not None:
+        sys.path.insert(0, request["folder"])
+        # What runs is the source a person can have looked at, and nothing is written beside it.
+        sys.pycache_prefix = os.devnull
     sys.path.extend(request["import_paths"])
     facts = _told_by(request["module_id"], request["entry_point"], folder)
     (home / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

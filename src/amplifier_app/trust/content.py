@@ -34,7 +34,7 @@ MAX_SECONDS = 60.0
 LEFT_OUT = frozenset(
     {".git", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Folders of other tools, which they change all the time; what is in them cannot be imported."""
+"""Folders of other tools, which these change all the time; nothing in them can be imported."""
 
 _BYTE_CODE = "__pycache__"
 _CAREFUL = sum(getattr(os, n, 0) for n in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
@@ -131,6 +131,9 @@ def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Sel
         raise _refused(folder, "is a link", "Make it a folder of the project.")
     reader = _Reader(folder.parent)
     reader.add(folder, strict=True)
+    # Whatever a module is called, it is covered.
+    for module in _folders_in(folder / "modules"):
+        reader.add(module, strict=True)
     end = time.monotonic() + MAX_SECONDS
     for path, data in reader.waiting():
         if time.monotonic() > end:
@@ -228,7 +231,7 @@ class _Reader:
                         if entry.is_dir(follow_symlinks=False):
                             if entry.name not in LEFT_OUT:
                                 waiting.append(here / entry.name)
-                        elif not _left_out((here.name, entry.name)):
+                        elif not _left_out((here / entry.name).relative_to(folder).parts):
                             yield here / entry.name
             except OSError as error:
                 raise _unreadable(here, error) from error
@@ -309,6 +312,12 @@ class _Reader:
                 self.documents[path] = stream.read(MAX_DOCUMENT)
         except OSError as error:
             raise _unreadable(path, error) from error
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
 def _is_document(path: Path, root: Path) -> bool:

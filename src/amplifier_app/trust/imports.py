@@ -28,16 +28,19 @@ from typing import Any
 from amplifier_app.trust.content import Content
 
 _guarded: list[Content] = []
+_exempt: set[Path] = set()
+"""Folders that were imported from before: the environment of the program may lie in a project."""
 
 
 def guard_imports(content: Content) -> None:
     """From now on this process imports from the project's folders only what is in `content`."""
     if not _guarded:
         sys.path_hooks.insert(0, _finder_for)
+        _exempt.update(Path(os.path.realpath(path)) for path in (*sys.path, sys.prefix))
     _guarded[:] = [other for other in _guarded if other.folder != content.folder]
     _guarded.append(content)
     for path in list(sys.path_importer_cache):
-        if _has_covered_files(path):
+        if _concerns(path):
             del sys.path_importer_cache[path]
     importlib.invalidate_caches()
 
@@ -48,7 +51,7 @@ def _finder_for(path: str) -> _Finder:
     Raises:
         ImportError: It is not, and another hook has to be asked.
     """
-    if not os.path.isdir(path) or not _has_covered_files(path):
+    if not os.path.isdir(path) or not _concerns(path):
         raise ImportError("not a folder of a project", path=path)
     # Source first: it is what a person can have looked at.
     return _Finder(path, (_Source, SOURCE_SUFFIXES), (_Extension, EXTENSION_SUFFIXES))
@@ -68,7 +71,7 @@ class _Finder(FileFinder):
 class _Source(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        if not _is_covered(path):
+        if not _owners(path):
             return super().get_code(fullname)
         data = self.get_data(path)
         _check(path, data)
@@ -77,21 +80,30 @@ class _Source(SourceFileLoader):
 
 class _Extension(ExtensionFileLoader):
     def create_module(self, spec: ModuleSpec) -> Any:
-        if _is_covered(self.path):
+        if _owners(self.path):
             _check(self.path, Path(self.path).read_bytes())
         return super().create_module(spec)
 
 
-def _has_covered_files(folder: str) -> bool:
-    """Whether a folder is covered, or is the one around a covered folder, which may be a package."""
+def _concerns(folder: str) -> bool:
+    """Whether a folder is one of a project, or directly around one, which may be a package."""
     real = Path(os.path.realpath(folder))
-    return _is_covered(folder) or any(
+    return bool(_owners(folder)) or any(
         real == root.parent for content in _guarded for root in content.roots
     )
 
 
-def _is_covered(path: str) -> bool:
-    return any(content.covers(Path(path)) for content in _guarded)
+def _owners(path: str) -> list[Content]:
+    """The projects that a path lies in: below one of the covered folders, covered itself or not."""
+    real = Path(os.path.realpath(path))
+    parents = (real, *real.parents)
+    found: list[Content] = []
+    for content in _guarded:
+        root = next((parent for parent in parents if parent in content.roots), None)
+        if root is not None:
+            inner = parents[: parents.index(root)]
+            found += [] if _exempt.intersection(inner) else [content]
+    return found
 
 
 def _check(path: str, data: bytes) -> None:
@@ -99,11 +111,9 @@ def _check(path: str, data: bytes) -> None:
     Raises:
         ImportError: The file is not, byte for byte, what is trusted.
     """
-    for content in _guarded:
-        if not content.covers(Path(path)):
-            continue
+    for content in _owners(path):
         entry = content.entry_of(Path(path))
         if entry is None:
-            raise ImportError(f"{path} was added after the project was trusted", path=path)
+            raise ImportError(f"{path} is not part of what was trusted of the project", path=path)
         if entry.digest != hashlib.sha256(data).hexdigest():
             raise ImportError(f"{path} was changed after the project was trusted", path=path)

@@ -119,6 +119,8 @@ def main(descriptor: int) -> None:
     faulthandler.enable()
     if findings.request.folder:
         sys.path.insert(0, findings.request.folder)
+        # What is tried out is the source, and no byte code that happens to lie beside it.
+        sys.pycache_prefix = os.devnull
     threading.Thread(target=_look_on, args=(findings,), daemon=True).start()
     code = NOT_TOLD
     try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,33 @@ def test_what_is_changed_while_it_runs_is_not_imported(project: Path) -> None:
     assert "outside ran" in transcript(done)
     assert "was changed after the project was trusted" in transcript(done)
     assert "EVIL" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "hi"),
+        ("run", "--dry-run"),
+        ("plan", "check"),
+        ("module", "show", "tool-inside"),
+        ("module", "validate", "tool-inside"),
+    ],
+    ids=" ".join,
+)
+def test_no_byte_code_of_a_project_runs_or_is_written(
+    project: Path, command: tuple[str, ...]
+) -> None:
+    source = project / ".amplifier/modules/tool-inside/tool_inside.py"
+    evil = project / "evil.py"
+    evil.write_text(f"open({str(project / 'EVIL')!r}, 'w')\n{source.read_text()}")
+    cached = source.parent / "__pycache__" / f"tool_inside.{sys.implementation.cache_tag}.pyc"
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(evil), cfile=str(cached), invalidation_mode=mode)
+    amplifier(project, "trust", "--yes")
+    done = amplifier(project, *command, env={"PYTHONDONTWRITEBYTECODE": None})
+    assert done.code == 0, done.stdout + done.stderr
+    assert not (project / "EVIL").exists()
+    assert list(project.rglob("*.pyc")) == [cached]
 
 
 def test_a_folder_that_appears_after_the_look_is_not_used(project: Path) -> None:

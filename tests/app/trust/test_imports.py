@@ -101,7 +101,7 @@ import {Path(name).stem}
 """
     done = run(project, code)
     assert done.returncode == 1
-    assert "after the project was trusted" in done.stderr
+    assert "trusted" in done.stderr
     assert "evil" not in done.stdout
 
 
@@ -146,13 +146,43 @@ print(other.value)
 
 
 def test_an_environment_inside_of_a_selected_folder_is_no_concern(project: Path) -> None:
-    write_files(project, {".amplifier/settings.yaml": "sources: {t: ..}\n"})
-    code = """
-library = project / ".venv/lib"
-library.mkdir(parents=True)
-(library / "installed.py").write_text("value = 'installed'")
-sys.path.append(str(library))
-import installed
-print(installed.value)
+    write_files(
+        project,
+        {
+            ".amplifier/settings.yaml": "sources: {t: ..}\n",
+            ".venv/lib/installed.py": "value = 'installed'\n",
+        },
+    )
+    before = 'import sys\nsys.path.append(sys.argv[1] + "/.venv/lib")\n' + GUARD
+    code = "import installed\nprint(installed.value)\n"
+    assert run(project, code, guard=before).stdout == "installed\n"
+    # Later nobody adds such a folder but the project itself.
+    late = 'sys.path.append(str(project / ".venv/lib"))\n' + code
+    assert "is not part of what was trusted" in run(project, late).stderr
+
+
+@pytest.mark.parametrize("name", ["node_modules", "__pycache__", ".venv"])
+def test_nothing_is_imported_from_what_is_left_out(project: Path, name: str) -> None:
+    plain = project / ".amplifier/modules/plain"
+    write_files(plain, {f"{name}/evil.pyc": "", f"{name}/evil.py": "print('EVIL')\n"})
+    code = f"""
+(modules / "plain/{name}/late.py").write_text("print('EVIL')")
+sys.path.insert(0, str(modules / "plain"))
+sys.path.insert(0, str(modules / "plain/{name}"))
+import late
 """
-    assert printed(project, code) == "installed"
+    done = run(project, code)
+    assert "is not part of what was trusted" in done.stderr
+    assert "EVIL" not in done.stdout
+
+
+def test_a_module_that_is_called_like_what_is_left_out_is_covered(project: Path) -> None:
+    write_files(project, {".amplifier/modules/node_modules/__init__.py": "value = 'source'\n"})
+    code = """
+print(import_from_path(modules / "node_modules").value)
+(modules / "node_modules/late.py").write_text("print('EVIL')")
+import node_modules.late
+"""
+    done = run(project, code)
+    assert done.stdout == "source\n"
+    assert "is not part of what was trusted" in done.stderr
