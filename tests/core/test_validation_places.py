@@ -64,6 +64,14 @@ def test_an_error_without_a_message_is_its_name() -> None:
     assert told(KeyboardInterrupt(), None) == "KeyboardInterrupt"
 
 
+def test_an_error_whose_text_fails_is_told_as_well() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise OSError
+
+    assert told(Odd(), None) == "Odd: (its text cannot be had)"
+
+
 def test_pydantics_errors_are_told_in_a_line_and_without_what_was_given() -> None:
     class Config(BaseModel):
         model_config = ConfigDict(extra="forbid")

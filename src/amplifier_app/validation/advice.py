@@ -86,13 +86,16 @@ def for_import(error: BaseException, request: Request) -> str:
     return "do nothing that can fail while it is imported: leave it to mount()"
 
 
-def for_kernel_check(check: ValidationCheck, kind: str, wanting: list[str]) -> Check:
+def for_kernel_check(
+    check: ValidationCheck, kind: str, wanting: list[str], *, configured: bool
+) -> Check:
     """A check of the kernel, with its advice apart from what was found.
 
     Args:
         check: The check.
         kind: What the module is checked as.
         wanting: Settings that the module's schema requires and its config does not have.
+        configured: Whether it was given any config.
     """
     if check.passed:
         return Check(check.name, True, check.message, check.severity)
@@ -113,4 +116,6 @@ def for_kernel_check(check: ValidationCheck, kind: str, wanting: list[str]) -> C
         )
     elif check.name == "protocol_compliance" and wanting:
         advice = "it requires settings: give " + " ".join(f"--config {key}=…" for key in wanting)
+    elif " raised " in found and configured:
+        advice = "mend the --config, or what mount() makes of it"
     return Check(check.name, False, found, check.severity, advice)

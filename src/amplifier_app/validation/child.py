@@ -33,6 +33,7 @@ from amplifier_app.validation.report import Check, Severity
 from amplifier_core.validation.places import told
 
 _LOOK_SECONDS = 0.2
+_LONGEST = 2_000
 
 
 class Request(NamedTuple):
@@ -90,9 +91,12 @@ class Findings:
         self.add(Check(name, False, message, severity, advice))
 
     def add(self, check: Check) -> None:
-        """Report a finding."""
+        """Report a finding; of a text that goes on for pages, its beginning."""
         self.failed = self.failed or (not check.passed and check.severity == "error")
-        self.say(check=check._asdict())
+        message = check.message.encode("utf-8", "replace").decode()
+        if len(message) > _LONGEST:
+            message = f"{message[:_LONGEST]}…"
+        self.say(check=check._replace(message=message)._asdict())
 
     def say(self, **facts: Any) -> None:
         """Report facts; a copy of this process that the module made by forking stays silent."""

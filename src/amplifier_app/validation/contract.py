@@ -70,7 +70,7 @@ def _kind(findings: Findings, package: ModuleType) -> str:
     declared: Any = getattr(package, "__amplifier_module_type__", None)
     try:
         found = kind_of(findings.request.name, package)
-    except ModuleValidationError as error:
+    except (ModuleValidationError, TypeError) as error:
         advice = f'write __amplifier_module_type__ = "{wanted or "tool"}", or what else it is'
         findings.bad("module_type", str(error), advice)
         return ""
@@ -98,7 +98,7 @@ async def _check_mounting(
         package.__name__, None if name == "mount" else name, config
     )
     for check in result.checks:
-        findings.add(for_kernel_check(check, kind, wanting))
+        findings.add(for_kernel_check(check, kind, wanting, configured=bool(config)))
     if not result.passed:
         return
     findings.say(stage="a second mount")
@@ -112,6 +112,7 @@ async def _check_mounting(
         findings.bad("second_mount", message, "keep no state between mounts")
         return
     findings.good("second_mount", "it can be mounted more than once in a process")
+    await _check_ready(findings, package, coordinator)
     for tool_name, tool in coordinator.get("tools").items():
         check_tool_schema(findings, tool_name, tool)
         if not re.fullmatch(_TOOL_NAME, tool_name):
@@ -122,6 +123,23 @@ async def _check_mounting(
         findings.say(stage="cleanup")
         await _check_cleanup(findings, cleanup_of(returned), coordinator)
     await _check_left(findings, before, threads)
+
+
+async def _check_ready(
+    findings: Findings, package: ModuleType, coordinator: MockCoordinator
+) -> None:
+    name = "on_session_ready"
+    ready: Any = getattr(package, name, None)
+    if ready is None:
+        return
+    findings.say(stage=name)
+    try:
+        await ready(coordinator)
+    except _FOREIGN_ERRORS as error:
+        advice = "bear a session in which what it looks for is not mounted"
+        findings.bad(name, f"{name}() raised {findings.told(error)}", advice)
+        return
+    findings.good(name, "it ran")
 
 
 async def _check_cleanup(

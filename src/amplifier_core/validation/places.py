@@ -33,7 +33,11 @@ def _message(error: BaseException) -> str:
         # Its text tells the file's name and line as well, which the place does better.
         return error.msg
     if not isinstance(error, ValidationError):
-        return str(error).strip()
+        try:
+            return str(error).strip()
+        # Its class may be the module's own, and do anything.
+        except Exception:
+            return "(its text cannot be had)"
     # Pydantic's own text shows what was given, which may be a secret, and takes a page for it.
     problems = error.errors(include_url=False, include_input=False)
     listed = (f"{'.'.join(map(str, p['loc'])) or error.title}: {p['msg']}" for p in problems)

@@ -1,0 +1,192 @@
+"""Schemas that are none, and what is left at the end."""
+
+from __future__ import annotations
+
+from tests.app.validation.corpus.case import MOUNT_TOOL, MOUNTED_TOOL, Case
+
+SCHEMA = [
+    Case(
+        "a schema that is no mapping",
+        "tool",
+        (("input_schema = {\n", "input_schema = ['text']\n    other = {\n"),),
+        "schema",
+        "there is no schema of 'shout'",
+        "give the tool an 'input_schema'",
+        severity="warning",
+    ),
+    Case(
+        "a schema that is no schema",
+        "tool",
+        (('"text": {"type": "string"}', '"text": {"type": "strng"}'),),
+        "schema",
+        "is no JSON Schema: 'strng' is not valid",
+        "JSON Schema, draft 2020-12",
+    ),
+    Case(
+        "a schema of a list",
+        "tool",
+        (('"type": "object",\n        "properties"', '"type": "array",\n        "properties"'),),
+        "schema",
+        "is of type 'array'",
+        'give it "type": "object"',
+        severity="warning",
+    ),
+    Case(
+        "a schema that requires what it does not have",
+        "tool",
+        (('"required": ["text"]', '"required": ["txt"]'),),
+        "schema",
+        "requires what it does not describe: txt",
+        "under 'properties'",
+        severity="warning",
+    ),
+    Case(
+        "a get_schema that raises",
+        "tool",
+        (
+            (
+                "    async def execute",
+                "    def get_schema(self):\n        return 1 / 0\n\n    async def execute",
+            ),
+            ("    input_schema = {\n", "    input_schema = {}\n    other = {\n"),
+        ),
+        "schema",
+        "ZeroDivisionError: division by zero (amplifier_module_thing/__init__.py, line",
+        "give it as a plain dict",
+    ),
+    Case(
+        "no config_schema",
+        "tool",
+        (("def config_schema", "def schema"),),
+        "config_schema",
+        "a plan's config for it is checked only when it is mounted",
+        "add 'def config_schema() -> dict'",
+        severity="info",
+    ),
+    Case(
+        "an async config_schema",
+        "tool",
+        (("def config_schema", "async def config_schema"),),
+        "config_schema",
+        "config_schema is async, not a plain function",
+        "write 'def config_schema()",
+    ),
+    Case(
+        "a config_schema that raises",
+        "tool",
+        (
+            (
+                '    return {"type": "object", "properties": {"times"',
+                '    return {"type": objekt, "properties": {"times"',
+            ),
+        ),
+        "config_schema",
+        "config_schema() raised NameError: name 'objekt' is not defined",
+        "write 'def config_schema()",
+    ),
+    Case(
+        "a config_schema that gives a text",
+        "tool",
+        (
+            (
+                '    return {"type": "object", "properties": {"times": {"type": "integer"}}}',
+                "    return '{}'",
+            ),
+        ),
+        "config_schema",
+        "config_schema() returned str, not dict",
+        "write 'def config_schema()",
+    ),
+    Case(
+        "a config_schema that is no schema",
+        "tool",
+        (('"times": {"type": "integer"}', '"times": 5'),),
+        "config_schema",
+        "config_schema() gives no JSON Schema: 5 is not of type",
+        "write 'def config_schema()",
+    ),
+    Case(
+        "a config that does not fit the schema",
+        "tool",
+        (),
+        "config_schema",
+        "the config does not fit it: times does not satisfy 'type'",
+        "mend the config",
+        options={"config": {"times": "secret"}},
+    ),
+]
+
+CLEANUP = [
+    Case(
+        "a cleanup that raises",
+        "tool",
+        ((MOUNTED_TOOL, MOUNTED_TOOL + "    return lambda: {}['gone']\n"),),
+        "cleanup",
+        "the cleanup returned by mount() raised KeyError: 'gone' (amplifier_module_thing/",
+        "whatever state the module is in",
+        severity="warning",
+    ),
+    Case(
+        "a cleanup that hangs",
+        "tool",
+        (
+            (
+                MOUNTED_TOOL,
+                MOUNTED_TOOL + "    import asyncio\n\n    async def close():\n"
+                "        await asyncio.Event().wait()\n\n    return close\n",
+            ),
+        ),
+        "time",
+        "it did not end within 4 s during mount and was stopped; it was at "
+        "amplifier_module_thing/__init__.py, line 33, in close",
+        "wait for nothing without a limit",
+        options={"seconds": 4},
+    ),
+    Case(
+        "a task that is left behind",
+        "hook",
+        (
+            (
+                "    return coordinator",
+                "    import asyncio\n"
+                "    coordinator.task = asyncio.create_task(asyncio.sleep(600), name='my-poller')\n"
+                "    return coordinator",
+            ),
+        ),
+        "left_behind",
+        "tasks still run after the cleanup: my-poller",
+        "cancels and awaits them",
+        severity="warning",
+    ),
+    Case(
+        "a thread that is left behind",
+        "context",
+        (
+            (
+                "    await coordinator",
+                "    import threading\n"
+                "    threading.Thread(target=threading.Event().wait, name='my-watcher').start()\n"
+                "    await coordinator",
+            ),
+        ),
+        "left_behind",
+        "threads still run after the cleanup: my-watcher",
+        "stops and joins them",
+        severity="warning",
+    ),
+    Case(
+        "a process that is left behind",
+        "tool",
+        (
+            (
+                MOUNT_TOOL,
+                MOUNT_TOOL + "    import subprocess\n"
+                "    subprocess.Popen(['sleep', '600'], start_new_session=True)\n",
+            ),
+        ),
+        "left_behind",
+        "it left 2 processes running, which had to be killed: sleep",
+        "ends them and waits for them",
+        severity="warning",
+    ),
+]
