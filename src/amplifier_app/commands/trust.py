@@ -56,7 +56,7 @@ def _look(
     store = TrustStore()
     folder = _project(path)
     record = store.record(folder.parent)
-    content = examine(folder)
+    content = _content(folder, must=not always)
     trusted = record is not None and record.allows(content)
     decide = not only_show and not (trusted and (record is None or record.always or not always))
     if output is Format.TEXT:
@@ -78,6 +78,17 @@ def _project(path: Path | None) -> Path:
             f"there is no project at {where}", hint="A project has a folder .amplifier."
         )
     return folder
+
+
+def _content(folder: Path, *, must: bool) -> Content:
+    """What the project holds; nothing if that cannot be looked through and need not be."""
+    try:
+        return examine(folder)
+    except ConfigError as error:
+        if must:
+            raise
+        to_stderr(f"amplifier: {error.message}")
+        return Content(folder, {}, frozenset(), {})
 
 
 def _agrees(content: Content, always: bool) -> bool:

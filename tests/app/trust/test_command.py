@@ -401,6 +401,16 @@ def test_always_is_not_bound_to_the_content(project: Path) -> None:
     assert amplifier(project, "run", "hi").code == 78
 
 
+def test_always_needs_no_look(project: Path) -> None:
+    """As where a module has an environment of its own, or more data than can be hashed."""
+    (project / ".amplifier/python").symlink_to(sys.executable)
+    assert amplifier(project, "trust", "--yes").code == 78
+    done = amplifier(project, "trust", "--always", "--yes")
+    assert done.code == 0
+    assert "leads out of the project" in done.stderr
+    assert amplifier(project, "run", "hi").stdout == "done\n"
+
+
 def test_where_there_is_no_project_there_is_nothing_to_trust(tmp_path: Path) -> None:
     done = amplifier(tmp_path, "trust", "--yes")
     assert done.code == 78
