@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import os
 import sys
 from importlib.machinery import (
@@ -26,6 +27,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from amplifier_app.trust.content import Content
+
+_logger = logging.getLogger(__name__)
 
 _guarded: list[Content] = []
 _exempt: set[Path] = set()
@@ -65,7 +68,17 @@ class _Finder(FileFinder):
         file = os.path.join(self.path, "__init__.py")
         if fullname == "__init__" and os.path.isfile(file):
             return spec_from_file_location(fullname, file, loader=_Source(fullname, file))
-        return super().find_spec(fullname, target)
+        found = super().find_spec(fullname, target)
+        if found is None or not _only_covered(self.path) or _is_covered(found):
+            return found
+        # Not an error: it has the name of something that others may have, and often does.
+        where = found.origin or next(iter(found.submodule_search_locations or ()), self.path)
+        _logger.warning(
+            "%s is not imported: it lies beside what was trusted of the project, and is no part "
+            "of it",
+            where,
+        )
+        return None
 
 
 class _Source(SourceFileLoader):
@@ -91,6 +104,18 @@ def _concerns(folder: str) -> bool:
     return bool(_owners(folder)) or any(
         real == root.parent for content in _guarded for root in content.roots
     )
+
+
+def _only_covered(folder: str) -> bool:
+    """Whether a folder only has something covered in it: a module that is a single file puts the
+    folder around it on `sys.path`, in front of all others."""
+    real = Path(os.path.realpath(folder))
+    return real not in _exempt and not _owners(folder)
+
+
+def _is_covered(found: ModuleSpec) -> bool:
+    places = [found.origin] if found.origin else list(found.submodule_search_locations or ())
+    return any(_owners(place) for place in places)
 
 
 def _owners(path: str) -> list[Content]:

@@ -186,3 +186,31 @@ import node_modules.late
     done = run(project, code)
     assert done.stdout == "source\n"
     assert "is not part of what was trusted" in done.stderr
+
+
+def test_what_lies_beside_a_module_that_is_one_file_is_not_imported(project: Path) -> None:
+    evil = "print('evil')\n"
+    settings = "tools:\n  - module: tool-mine\n    source: ../tools/mine.py\n"
+    files = {".amplifier/settings.yaml": settings, "tools/mine.py": "value = 'source'\n"}
+    beside = ("tools/colorsys.py", "tools/helper/__init__.py", "tools/spread/part.py")
+    write_files(project, {**files, **dict.fromkeys(beside, evil)})
+    code = """
+tools = project / "tools"
+sys.path.insert(0, str(tools))
+print(import_from_folder("mine", tools).value)
+import colorsys
+for name in ("helper", "spread.part"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        print(error)
+"""
+    done = run(project, code)
+    assert done.stdout.splitlines() == [
+        "source",
+        "No module named 'helper'",
+        "No module named 'spread'",
+    ]
+    assert "helper" in done.stderr  # it is told why
+    unguarded = run(project, code, guard=GUARD.replace("guard_imports(", "repr("))
+    assert "evil" in unguarded.stdout
