@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.places import profile_in_collection
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import SUFFIXES, read_root, taken_in
-from amplifier_app.plan.shapes import PARTS, PLAN
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS, PLAN
 from amplifier_app.sources.spec import (
     ArchiveSource,
     FolderSource,
@@ -31,6 +32,7 @@ from amplifier_app.trust.content import Selected
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
 
+_CONFIG = {(place, "config") for place in (*PARTS, *ENTRY_SECTIONS)}
 _URL = r"[A-Za-z][A-Za-z0-9+.-]*://"
 
 
@@ -121,7 +123,8 @@ def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
 
 def _is_source(keys: tuple[str, ...]) -> bool:
     """Whether the value at these keys says where a module comes from."""
-    if "config" in keys:
+    # What a module is configured with is its own; an agent or a module may be called "config".
+    if any(pair in _CONFIG for pair in pairwise(keys)):
         return False
     return keys[-1] in ("source", *(f"{part}_source" for part in PARTS)) or (
         len(keys) == 2 and keys[0] == "sources"

@@ -225,6 +225,22 @@ def test_module_config_and_addresses_select_no_files(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "sources: {config: ../evil}",
+        "agents: {config: {tools: [{module: t, source: ../evil}]}}",
+        "agents: {tools: {tools: [{module: t, source: ../evil}]}}",
+        "agents: {inline: {config: {session: {orchestrator: {module: t, source: ../evil}}}}}",
+        "agents: [{name: config, hooks: [{module: t, source: ../evil}]}]",
+        "tools: [{module: config, config: {a: 1}, source: ../evil}]",
+    ],
+)
+def test_a_name_cannot_hide_a_source(project: Path, text: str) -> None:
+    write_files(project, {".amplifier/settings.yaml": text, "evil/x.py": ""})
+    assert "evil/x.py" in names(project)
+
+
+@pytest.mark.parametrize(
     "text", ["a: [", "\0", "- 1", "&a [*a]", "extends: ../..", "extends: ~nobody/x", "extends: [x]"]
 )
 def test_documents_that_are_wrong_are_no_obstacle(project: Path, text: str) -> None:
