@@ -6,6 +6,7 @@
     store.py              what was trusted before
     review.py, asking.py  what a person is shown and asked
     imports.py            what is imported later is what was hashed
+    requirements.py       what its modules require from this machine is part of it
 
 Until then documents of a project are read as data only: none selects code, addresses, variables
 or files for the program to use.
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app import paths
-from amplifier_app.errors import ConfigError
+from amplifier_app.errors import ConfigError, Location
 from amplifier_app.render.sanitize import for_terminal, visible
 from amplifier_app.stdio import to_stderr
 from amplifier_app.trust.content import Content, read_content
@@ -80,6 +81,23 @@ class TrustedProject(NamedTuple):
                     "trusted",
                     location=at,
                     hint="Check that it is there, and that a document of the project names it.",
+                )
+            self._check_requirements(path)
+        modules = self.folder / "modules"
+        for module in sorted(modules.iterdir()) if modules.is_dir() else ():
+            self._check_requirements(module)
+
+    def _check_requirements(self, module: Path) -> None:
+        from amplifier_app.trust.requirements import local_requirements
+
+        for path in local_requirements(module):
+            if self.content is not None and not self.content.covers(path):
+                raise ConfigError(
+                    f"the module in {visible(str(module))} requires {visible(str(path))}, which is "
+                    "not part of what was looked at before the project was trusted",
+                    location=Location(str(module / "pyproject.toml")),
+                    hint=f"Move it into {visible(str(self.folder))}; 'amplifier trust --always' "
+                    "trusts a project of your own with all it requires.",
                 )
 
 

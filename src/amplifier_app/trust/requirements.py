@@ -1,0 +1,99 @@
+"""What a module of a project is installed with from this machine: it is run, so trust covers it.
+
+A `pyproject.toml` can name folders, archives and repositories on this machine as requirements.
+Their code runs when they are built and again when they are imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+_FILE_URL = re.compile(r"(?:git\+)?file:(?://[^/]*)?(/[^\s;#?@]*)")
+_NAMED = re.compile(r"@\s*([./~][^\s;]*)")
+_PATH = re.compile(r"(?:\.{0,2}|~)/|\.{1,2}$")
+
+
+def local_requirements(module: Path) -> list[Path]:
+    """The files and folders on this machine that a module is installed with, however far down.
+
+    What is wrong with a project file is no concern here; who installs the module tells it.
+
+    Args:
+        module: The module's folder; what has no `pyproject.toml` leads nowhere.
+
+    Returns:
+        Absolute paths outside of the folder, each with what it leads to itself.
+    """
+    found: dict[Path, None] = {}
+    waiting = [module.resolve()]
+    seen: set[Path] = set()
+    while waiting:
+        folder = waiting.pop()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        for path in map(Path.resolve, _named_by(folder)):
+            if not path.is_relative_to(module.resolve()):
+                found[path] = None
+            waiting.append(path)
+    return list(found)
+
+
+def _named_by(folder: Path) -> Iterator[Path]:
+    project = _read(folder / "pyproject.toml")
+    if not project:
+        return
+    for table in ("project", "build-system", "dependency-groups"):
+        for _, text in _texts(project.get(table)):
+            yield from (Path(unquote(path)) for path in _FILE_URL.findall(text))
+            yield from (folder / Path(path).expanduser() for path in _NAMED.findall(text))
+    settings = _table(_table(project.get("tool")).get("uv"))
+    for key, text in _texts(settings):
+        if match := _FILE_URL.match(text):
+            yield Path(unquote(match[1]))
+        elif key in ("path", "find-links") or _PATH.match(text):
+            yield folder / Path(text).expanduser()
+    members = _table(settings.get("sources")).values()
+    if any(_table(member).get("workspace") for member in members):
+        yield from _workspace_around(folder)
+
+
+def _workspace_around(folder: Path) -> Iterator[Path]:
+    """The root of the workspace that uv would find."""
+    for parent in folder.parents:
+        tool = _table(_read(parent / "pyproject.toml").get("tool"))
+        if "workspace" in _table(tool.get("uv")):
+            yield parent
+            return
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    import tomllib
+
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text below a value, with the key it stands at."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, key)
