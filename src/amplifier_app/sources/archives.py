@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from amplifier_app.sources import unpack
 from amplifier_app.sources.download import Answer, Validators, download
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.locking import locked
+from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.process import Stopped
 from amplifier_app.sources.spec import ArchiveSource, without_password
 
@@ -163,7 +163,7 @@ class ArchiveCache:
 
     @contextmanager
     def _staging(self) -> Generator[Path]:
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self._root)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=self._root) as stage:
             yield Path(stage)
 

@@ -29,7 +29,7 @@ from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.layout import Layout
-from amplifier_app.sources.locking import locked
+from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.uv import OURS, Uv
 
 _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
@@ -158,7 +158,7 @@ class DependencyCache:
 
     @contextmanager
     def _staging(self) -> Generator[Path]:
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.root)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=self.root) as stage:
             yield Path(stage)
 

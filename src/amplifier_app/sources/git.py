@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git_command import Git, GitFailed
 from amplifier_app.sources.links import links_out
-from amplifier_app.sources.locking import locked
+from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.spec import GitSource, without_password
 
 _LOOKUP_SECONDS = 60.0
@@ -167,7 +167,7 @@ class GitCache:
         import tempfile
 
         home = self._home(source)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(home)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as stage:
             yield Path(stage)
 

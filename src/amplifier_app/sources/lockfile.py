@@ -27,6 +27,9 @@ VERSION = 1
 SUFFIX = ".lock.json"
 
 _Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+# A version names a folder of the cache, and both go to uv.
+_Version: TypeAlias = Annotated[str, Field(pattern=r"^[^\s/\\-][^\s/\\]*$")]
+_Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 
 
@@ -60,8 +63,8 @@ class LockEntry(BaseModel):
     content: _Digest | None = None
     archive: _Digest | None = None
     distribution: str | None = None
-    version: str | None = None
-    requirements: Mapping[str, str] = Field(default_factory=dict)
+    version: _Version | None = None
+    requirements: Mapping[_Name, _Version] = Field(default_factory=dict)
 
 
 class Lock(BaseModel):

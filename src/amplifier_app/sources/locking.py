@@ -12,6 +12,18 @@ from amplifier_app.sources.process import Stopped
 _POLL_SECONDS = 0.5
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder and what is missing above it, so that only the user can put anything there.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    # Of `mkdir(parents=True)` the mode counts for the last one only, and the umask for the others.
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 @contextmanager
 def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
     """Hold the lock that `file` stands for; its folder is made if it is not there.
@@ -22,7 +34,7 @@ def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
     # Imports asyncio and more; only needed when something is fetched.
     import filelock
 
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(file.parent)
     lock = filelock.FileLock(file)
     while not lock.is_locked:
         try:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from amplifier_app.sources.dependencies import distributions
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
-from amplifier_app.sources.locking import locked
+from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.spec import PackageSource
 from amplifier_app.sources.uv import Uv
 
@@ -95,7 +95,7 @@ class PackageCache:
             Stopped: `stop` was set.
         """
         home = self._root / normalised(source.name)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(home)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as name:
             wanted = Path(name) / "requirements.txt"
             wanted.write_text(source.text, encoding="utf-8")

@@ -30,6 +30,20 @@ def cache(tmp_path: Path) -> GitCache:
     return GitCache(tmp_path / "cache")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_nobody_else_can_put_anything_into_the_cache(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit({"a.py": "1"})
+    before = os.umask(0)
+    try:
+        GitCache(tmp_path / "new" / "cache" / "git").fetch(source(repository.url))
+    finally:
+        os.umask(before)
+    for folder in ("new", "new/cache", "new/cache/git"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder
+
+
 def test_tags_branches_commits_and_the_default_branch(
     repository: Repository, cache: GitCache
 ) -> None:

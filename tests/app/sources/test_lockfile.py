@@ -112,6 +112,10 @@ def changed(**changes: Any) -> str:
         ),
         (changed(modules={"x": {"kind": "svn"}}), "modules.x.kind", "plan lock"),
         (changed(modules={"x": {"kind": "folder", "content": "1"}}), "modules.x.content", "plan"),
+        (changed(modules={"x": {"kind": "package", "version": "../x"}}), "x.version", "plan"),
+        (changed(modules={"x": {"kind": "package", "version": "-r"}}), "x.version", "plan"),
+        (changed(modules={"x": {"kind": "git", "requirements": {"-r": "1"}}}), "requirem", "plan"),
+        (changed(modules={"x": {"kind": "git", "requirements": {"a": "1\n"}}}), "requirem", "plan"),
     ],
 )
 def test_what_is_no_lock_says_so_and_what_to_do(
