@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
     """Register what every module may ask for, whatever it is mounted for."""
     coordinator.register_capability("session.working_dir", os.getcwd())
+    coordinator.register_capability("config.dir", str(paths.config_dir()))
     coordinator.register_capability("cache.dir", str(paths.cache_dir()))
     coordinator.register_capability("offline", sources.offline)
 

@@ -86,6 +86,7 @@ SHORT_FORMS = [
     ("provider-mock", {"replies": [{"tool_calls": [{"name": "t", "arguments": {}}]}]}),
     ("context-simple", {"compact_threshold": 0.5}),
     ("hooks-logging", {"events": {"include": ["tool:*"]}}),
+    ("hooks-approval", {"rules": [{"action": "deny", "path": "a", "command": ["b", "c"]}]}),
 ]
 
 
@@ -108,6 +109,7 @@ WRONG = [
     ("tool-bash", {"timeout": 0}),
     ("tool-filesystem", {"allowed_read_paths": "src"}),
     ("hooks-logging", {"events": {"only": []}}),
+    ("hooks-approval", {"rules": [{"action": "maybe"}]}),
 ]
 
 

@@ -1,0 +1,156 @@
+"""Reading shell commands, as far as it can be done with certainty.
+
+A command is *plain* when it is one program with words that mean what they say: nothing for the
+shell to run, join, redirect or expand. Everything else is unclear, and unclear ones are never
+allowed by a rule. In doubt a command is unclear: the price is a question.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+_OPERATORS = frozenset(";&|<>()")
+_EXPANDED = frozenset("*?[]{}")
+_ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=")
+_RUN_OTHERS = """
+    sudo doas su pkexec runuser env xargs parallel nohup nice ionice chrt taskset time timeout stdbuf
+    setsid script ssh watch flock chroot unshare nsenter strace ltrace gdb busybox toybox systemd-run
+    entr expect screen tmux at batch crontab start-stop-daemon unbuffer
+    sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh
+    eval exec source . command builtin trap coproc let declare typeset local export readonly unset
+    read mapfile readarray compgen complete enable hash bind alias set shopt fc getopts
+    ! [[ if then elif else fi for while until do done case esac select function in
+"""
+"""Programs, shell words and built-ins that run, or change the meaning of, what is in their words."""
+
+_RUNNERS = frozenset(_RUN_OTHERS.split())
+_EVALUATE = frozenset({"test", "[", "printf"})
+_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+
+
+class Unclear(Exception):
+    """A command that cannot be vouched for; the message says why, as `it …`."""
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a plain command, without quotes.
+
+    Raises:
+        Unclear: It is not plain.
+    """
+    if any(_is_odd(character) for character in command):
+        raise Unclear("it has line breaks or invisible characters")
+    words = _Scanner(command).words()
+    if not words:
+        raise Unclear("it is empty")
+    first = words[0]
+    if _ASSIGNMENT.match(first):
+        raise Unclear("it sets variables")
+    program = first.rsplit("/", 1)[-1].lower().removesuffix(".exe")
+    runs = program in _RUNNERS or (program == "find" and not _FIND_RUNS.isdisjoint(words))
+    if runs:
+        raise Unclear(f"'{program}' runs other commands")
+    if program in _EVALUATE and any("$(" in word or "`" in word for word in words):
+        raise Unclear(f"'{program}' evaluates its words")
+    return words
+
+
+def matches(words: Sequence[str], pattern: str) -> bool:
+    """Whether a plain command is of a pattern's form, word by word."""
+    wanted = pattern.split()
+    if wanted[-1] == "*" and len(words) >= len(wanted) - 1:
+        wanted = wanted[:-1]
+        words = words[: len(wanted)]
+    return len(words) == len(wanted) and all(map(fnmatchcase, words, wanted))
+
+
+def may_contain(command: str, pattern: str) -> bool:
+    """Whether a command might run something of a pattern's form; for patterns that restrict.
+
+    Also true when the form appears where it would not be run: inside quotes, or as arguments.
+    """
+    pieces = re.split(r"[\s;&|<>()`$'\"{}\\=]+", command)
+    words = [piece for piece in pieces if piece]
+    wanted = [re.sub(r"['\"]", "", word) for word in pattern.split()]
+    open_end = len(wanted) > 1 and wanted[-1] == "*"
+    wanted = wanted[:-1] if open_end else wanted
+    for start in range(len(words) - len(wanted) + 1):
+        found = words[start : start + len(wanted)]
+        found[0] = found[0] if "/" in wanted[0] else found[0].rsplit("/", 1)[-1]
+        if all(map(fnmatchcase, found, wanted)):
+            return True
+    return False
+
+
+def _is_odd(character: str) -> bool:
+    if character in " \t":
+        return False
+    # Control, format (bidi and zero-width) and unpaired characters, and blanks that are not ASCII.
+    return unicodedata.category(character)[0] == "C" or character.isspace()
+
+
+class _Scanner:
+    """Takes a command apart the way a POSIX shell does, and stops at whatever is special."""
+
+    def __init__(self, command: str) -> None:
+        self._rest = iter(command)
+
+    def words(self) -> list[str]:
+        found: list[str] = []
+        word: str | None = None
+        for character in self._rest:
+            if character in " \t":
+                if word is not None:
+                    found.append(word)
+                word = None
+            elif character == "#" and word is None:
+                raise Unclear("it has a comment")
+            else:
+                word = (word or "") + self._next(character, word or "")
+        return found if word is None else [*found, word]
+
+    def _next(self, character: str, before: str) -> str:
+        if character == "'":
+            return self._single()
+        if character == '"':
+            return self._double()
+        if character == "\\":
+            return self._escaped()
+        if character in _OPERATORS:
+            raise Unclear(f"it is compound ('{character}')")
+        if character in "$`":
+            raise Unclear(f"it has an expansion ('{character}')")
+        if character in _EXPANDED or (character == "~" and (not before or before[-1] in "=:")):
+            raise Unclear(f"the shell expands '{character}' in it")
+        return character
+
+    def _escaped(self) -> str:
+        character = next(self._rest, None)
+        if character is None:
+            raise Unclear("it ends in a backslash")
+        return character
+
+    def _single(self) -> str:
+        text = ""
+        for character in self._rest:
+            if character == "'":
+                return text
+            text += character
+        raise Unclear("a quote is not closed")
+
+    def _double(self) -> str:
+        text = ""
+        for character in self._rest:
+            if character == '"':
+                return text
+            if character in "$`":
+                raise Unclear(f"it has an expansion ('{character}')")
+            if character == "\\":
+                following = self._escaped()
+                text += following if following in '$`"\\' else "\\" + following
+            else:
+                text += character
+        raise Unclear("a quote is not closed")

@@ -1,0 +1,82 @@
+"""Settings of hooks-approval."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from amplifier_modules._shared.config import ModuleConfig
+
+MODULE_ID = "hooks-approval"
+
+Action = Literal["allow", "ask", "deny"]
+
+READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo")
+"""Tools of the bundled modules that change nothing outside the session."""
+
+
+class Rule(ModuleConfig):
+    """What to do with the calls that match all of its patterns.
+
+    Attributes:
+        action: Let it run, ask, or refuse it.
+        tool: Shell pattern of the tool's name, or several.
+        path: Pattern of the paths the call names, or several. A relative one starts at the working
+            directory; `**` stands for any number of folders.
+        command: Pattern of a shell command, or several, compared word by word. A last word `*`
+            stands for any further words.
+        reason: Told to the model when the call is refused, and to the user who is asked.
+    """
+
+    action: Action
+    tool: str | list[str] = "*"
+    path: str | list[str] | None = None
+    command: str | list[str] | None = None
+    reason: str | None = None
+
+    @field_validator("tool", "path", "command")
+    @classmethod
+    def _has_text(cls, value: str | list[str] | None) -> str | list[str] | None:
+        # An empty list would match nothing, or everything, by accident of how it is read.
+        if value is not None and (not value or any(not one.strip() for one in listed(value))):
+            raise ValueError("a pattern is empty")
+        return value
+
+    @field_validator("path")
+    @classmethod
+    def _stays_a_path(cls, value: str | list[str] | None) -> str | list[str] | None:
+        for pattern in listed(value):
+            if ".." in pattern.split("/") or "\0" in pattern:
+                raise ValueError(f"'{pattern}' must not have '..' or NUL in it")
+        return value
+
+
+class ApprovalConfig(ModuleConfig):
+    """Settings of hooks-approval.
+
+    Attributes:
+        rules: Looked through in order; the first one that matches a call decides.
+        default: What to do with calls no rule matches.
+        read_only: Names of tools that are allowed where no rule matches, whatever the default is.
+        remember: Offer to remember an answer, for the session or always.
+        timeout: Seconds to wait for an answer; none is a no.
+        audit: Write every decision to `approvals.jsonl` in the session's folder.
+        priority: Place among the hooks of a call. Behind those that change a call, so that what is
+            decided on is what runs.
+    """
+
+    rules: list[Rule] = Field(default_factory=list[Rule])
+    default: Action = "ask"
+    read_only: list[str] = Field(default_factory=lambda: list(READ_ONLY))
+    remember: bool = True
+    timeout: float = Field(default=300, gt=0, allow_inf_nan=False)
+    audit: bool = True
+    priority: int = 90
+
+
+def listed(value: str | list[str] | None) -> list[str]:
+    """Patterns given as one or several."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value

@@ -1,0 +1,85 @@
+"""Answers that hold for longer than one call.
+
+What is remembered is one call: the same tool in the same working directory with the same input, or
+for tools that change a file, on the same file. Stored are digests, so that no secret in a command
+ends up in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from amplifier_modules.hooks_approval import records
+from amplifier_modules.hooks_approval.config import MODULE_ID
+from amplifier_modules.hooks_approval.rules import Call
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "approvals.jsonl"
+
+
+class Memory:
+    """What was allowed for this session, and for all.
+
+    Args:
+        folder: The user's own settings folder; None keeps nothing beyond the session.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._file = Path(folder) / FILE_NAME if folder else None
+        self._session: set[str] = set()
+        self._warned = False
+
+    @property
+    def is_lasting(self) -> bool:
+        return self._file is not None
+
+    def recall(self, call: Call) -> str | None:
+        """``session`` or ``always`` if the call was allowed for that long, else None."""
+        digest = _digest(call)
+        if digest in self._session:
+            return "session"
+        if self._file is None:
+            return None
+        try:
+            known = any(record.get("digest") == digest for record in records.read(self._file))
+        except OSError as error:
+            self._warn(f"what was always allowed is not known: {error}")
+            return None
+        return "always" if known else None
+
+    def keep(self, call: Call, *, always: bool) -> None:
+        """Remember that the call is allowed; what cannot be stored holds for the session."""
+        digest = _digest(call)
+        if not always or self._file is None:
+            self._session.add(digest)
+            return
+        record = {
+            "digest": digest,
+            "tool": call.tool,
+            "working_dir": call.base,
+            "at": datetime.now(UTC).isoformat(),
+        }
+        try:
+            records.append(self._file, record)
+        except OSError as error:
+            self._session.add(digest)
+            self._warn(f"it is allowed for this session only: {error}")
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s: %s", MODULE_ID, message)
+
+
+def _digest(call: Call) -> str:
+    what: Any = dict(call.values)
+    if call.changes_one_file:
+        what = sorted(place.real for place in call.places)
+    text = json.dumps([call.base, call.tool, what], sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

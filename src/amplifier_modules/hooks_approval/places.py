@@ -1,0 +1,114 @@
+"""The paths a tool call names, and whether they match a pattern."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, cast
+
+_PATH_KEYS = """
+    path paths file files file_path file_paths filepath filename directory dir folder cwd
+    working_directory working_dir source destination src dst from to old_path new_path target
+    notebook_path
+"""
+_KEYS = frozenset(_PATH_KEYS.split())
+_WILD = frozenset("*?[")
+
+
+class Place(NamedTuple):
+    """A path a call names: where it leads, and how it was written, both absolute."""
+
+    real: str
+    written: str
+
+
+def places_in(values: Mapping[str, Any], base: str) -> list[Place]:
+    """The paths in a tool's input, also inside lists and objects.
+
+    Raises:
+        ValueError: A path has a NUL character.
+    """
+    found: list[Place] = []
+    for key, value in values.items():
+        _collect(value, base, found, named=key.lower() in _KEYS)
+    return found
+
+
+def _collect(value: Any, base: str, found: list[Place], *, named: bool) -> None:
+    if isinstance(value, str):
+        if named:
+            found.append(place(value, base))
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            _collect(item, base, found, named=named)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            _collect(item, base, found, named=str(key).lower() in _KEYS)
+
+
+def place(path: str, base: str) -> Place:
+    """Where `path` leads from `base`, links and `..` followed.
+
+    Raises:
+        ValueError: It has a NUL character.
+    """
+    if "\0" in path:
+        raise ValueError("a path has a NUL character")
+    written = os.path.join(base, path)
+    return Place(os.path.realpath(written), os.path.normpath(written))
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether an absolute path is a folder or something in it; nothing is followed."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> bool:
+    """Whether an absolute path is of a pattern's form.
+
+    Args:
+        path: The path.
+        pattern: Relative to `base`, absolute, or starting with `~/`.
+        base: The working directory.
+        loosely: Whether letters differing in case count as the same, as on some file systems.
+    """
+    wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
+    if loosely:
+        path, wanted = path.casefold(), wanted.casefold()
+    return _fits(_parts(path), _parts(wanted))
+
+
+def _real_start(pattern: str) -> str:
+    """The pattern with links followed in the part that has no wildcards: paths are, too."""
+    parts = pattern.split("/")
+    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    start = os.path.realpath("/".join(parts[:wild]) or "/")
+    return "/".join([start, *parts[wild:]])
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    # Positions in `wanted` that the parts so far can have led to: no backtracking to blow up.
+    at = _skipped({0}, wanted)
+    for part in parts:
+        ahead: set[int] = set()
+        for n in at:
+            if n < len(wanted) and wanted[n] == "**":
+                ahead.add(n)
+            elif n < len(wanted) and fnmatchcase(part, wanted[n]):
+                ahead.add(n + 1)
+        at = _skipped(ahead, wanted)
+    return len(wanted) in at
+
+
+def _skipped(at: set[int], wanted: Sequence[str]) -> set[int]:
+    reached = set(at)
+    for n in sorted(at):
+        while n < len(wanted) and wanted[n] == "**":
+            n += 1
+            reached.add(n)
+    return reached

@@ -1,0 +1,169 @@
+"""Which rule decides on a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from amplifier_modules.hooks_approval import commands, places
+from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, listed
+
+_CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
+"""Tools whose input says, beside the file, only what is to stand in it."""
+
+_COMMAND_KEYS = ("command", "cmd")
+_FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
+_SHOWN_PATTERNS = 10
+
+
+class Call:
+    """A tool call, read for the rules.
+
+    Attributes:
+        tool: The tool's name.
+        values: Its input.
+        base: The session's working directory, links followed.
+        places: The paths it names; empty where `unclear` says that they cannot be read.
+        command: The shell command in it, if there is one.
+        words: The command's words, if it is plain.
+        unclear: Why the call cannot be vouched for, as `it …`; such a one no rule allows.
+    """
+
+    def __init__(self, tool: str, values: Mapping[str, Any], base: str) -> None:
+        self.tool = tool
+        self.values = values
+        self.base = base
+        self.places: list[places.Place] = []
+        self.command: str | None = None
+        self.words: list[str] | None = None
+        self.unclear: str | None = None
+        try:
+            self.places = places.places_in(values, base)
+        except (ValueError, OSError) as error:
+            self.unclear = f"its paths cannot be read: {error}"
+        self._read_command()
+
+    @property
+    def changes_one_file(self) -> bool:
+        """Whether the call is known by the file it changes."""
+        return self.tool in _CHANGE_ONE_FILE and len(self.places) == 1
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether a command is to run outside the working directory."""
+        folders = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
+        return any(
+            not isinstance(folder, str)
+            or not places.is_below(places.place(folder, self.base).real, self.base)
+            for folder in folders
+        )
+
+    def _read_command(self) -> None:
+        given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
+        if not given:
+            if self.tool == "bash":
+                self.unclear = "it names no command"
+            return
+        if len(given) > 1 or not isinstance(given[0], str):
+            self.unclear = "its command is not a line of text"
+            return
+        self.command = given[0]
+        try:
+            self.words = commands.words_of(self.command)
+        except commands.Unclear as error:
+            self.unclear = str(error)
+
+
+class Verdict(NamedTuple):
+    """What is to happen to a call.
+
+    Attributes:
+        by: What decided, such as ``rule 2`` or ``default``.
+        why: In words, for model and user; None where there is nothing to say.
+    """
+
+    action: Action
+    by: str
+    why: str | None = None
+
+
+def judge(config: ApprovalConfig, call: Call) -> Verdict:
+    """The first rule that matches decides, else the default."""
+    for number, rule in enumerate(config.rules, 1):
+        if _selects(rule, call):
+            return Verdict(rule.action, f"rule {number}", rule.reason)
+    if call.tool in config.read_only and call.unclear is None:
+        return Verdict("allow", "read_only")
+    if config.default == "allow" and call.unclear is not None:
+        return Verdict("ask", "unclear", call.unclear)
+    return Verdict(config.default, "default", call.unclear)
+
+
+def allowances(config: ApprovalConfig, tool: str) -> str:
+    """What rules allow a tool, for the model; empty if there is nothing."""
+    found: list[str] = []
+    for rule in config.rules:
+        if rule.action != "allow" or not _names(rule, tool):
+            continue
+        parts = [f"`{pattern}`" for pattern in listed(rule.command)]
+        inside = ", ".join(f"`{pattern}`" for pattern in listed(rule.path))
+        text = " or ".join(parts)
+        if inside:
+            text = f"{text} in {inside}" if text else f"paths {inside}"
+        found.append(text or "any single plain call")
+    return "; ".join(found[:_SHOWN_PATTERNS])
+
+
+def _names(rule: Rule, tool: str) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in listed(rule.tool))
+
+
+def _selects(rule: Rule, call: Call) -> bool:
+    if not _names(rule, call.tool):
+        return False
+    return _is_allowed_by(rule, call) if rule.action == "allow" else _is_caught_by(rule, call)
+
+
+def _is_allowed_by(rule: Rule, call: Call) -> bool:
+    """Everything the call names must match; in doubt it does not."""
+    if call.unclear is not None:
+        return False
+    if rule.command is not None:
+        words = call.words
+        if words is None:
+            return False
+        if not any(commands.matches(words, pattern) for pattern in listed(rule.command)):
+            return False
+    if rule.path is None:
+        # A rule for a command means it in the project, not where its meaning may be another.
+        return call.command is None or not call.runs_elsewhere
+    patterns = listed(rule.path)
+    return bool(call.places) and all(
+        any(places.matches(place.real, pattern, call.base) for pattern in patterns)
+        for place in call.places
+    )
+
+
+def _is_caught_by(rule: Rule, call: Call) -> bool:
+    """Anything the call names may match; in doubt it does."""
+    if rule.command is not None and not any(
+        _may_run(call, pattern) for pattern in listed(rule.command)
+    ):
+        return False
+    return rule.path is None or any(
+        places.matches(path, pattern, call.base, loosely=True)
+        for pattern in listed(rule.path)
+        for place in call.places
+        for path in place
+    )
+
+
+def _may_run(call: Call, pattern: str) -> bool:
+    if call.command is None:
+        return False
+    if call.words is None:
+        return commands.may_contain(call.command, pattern)
+    program = call.words[0]
+    short = [program.rsplit("/", 1)[-1], *call.words[1:]]
+    return commands.matches(call.words, pattern) or commands.matches(short, pattern)

@@ -1,0 +1,331 @@
+"""What the hook decides, remembers and writes down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.approvals import Approvals
+from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.models import HookResult
+from amplifier_core.testing import TestCoordinator
+from amplifier_modules.hooks_approval import mount
+
+
+class Session:
+    """A session in a folder, with a person who gives these answers, then none."""
+
+    def __init__(self, folder: Path, *answers: Any) -> None:
+        self.folder = folder
+        self.answers = list(answers)
+        self.asked: list[tuple[str, list[str]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.coordinator = TestCoordinator()
+        self.coordinator.approval_system = self
+        for name in ("session", "config"):
+            (folder.parent / name).mkdir(exist_ok=True)
+            self.coordinator.register_capability(f"{name}.dir", str(folder.parent / name))
+        self.coordinator.register_capability("session.working_dir", str(folder))
+        for event in ("approval:required", "approval:granted", "approval:denied"):
+            self.coordinator.hooks.register(event, self._note)
+
+    def _note(self, event: str, data: dict[str, Any]) -> None:
+        self.events.append((event, dict(data)))
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float, default: str
+    ) -> Any:
+        self.asked.append((prompt, options))
+        answer = self.answers.pop(0) if self.answers else "Deny"
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def call(self, tool: str, **values: Any) -> HookResult:
+        data = {"tool_name": tool, "tool_call_id": "c1", "tool_input": values, "input": values}
+        return await self.coordinator.hooks.emit("tool:pre", data)
+
+    async def allows(self, tool: str, **values: Any) -> bool:
+        return (await self.call(tool, **values)).action == "continue"
+
+    @property
+    def audit(self) -> list[dict[str, Any]]:
+        text = (self.folder.parent / "session" / "approvals.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+async def opened(folder: Path, *answers: Any, **config: Any) -> Session:
+    session = Session(folder, *answers)
+    await mount(session.coordinator, config)
+    return session
+
+
+async def test_by_default_what_changes_things_asks(folder: Path) -> None:
+    session = await opened(folder)
+    for tool in ("read_file", "list_directory", "grep", "glob"):
+        assert await session.allows(tool, path="x")
+    assert not session.asked
+    assert not await session.allows("bash", command="ls")
+    assert not await session.allows("write_file", path="x", content="y")
+    assert not await session.allows("edit_file", path="x", old_string="a", new_string="b")
+    assert not await session.allows("unheard_of")
+    assert len(session.asked) == 4
+
+
+async def test_the_first_rule_that_matches_decides(folder: Path) -> None:
+    rules = [
+        {"action": "deny", "command": "git push *", "reason": "only people push"},
+        {"action": "allow", "tool": "bash", "command": ["git *", "ls"]},
+        {"action": "deny", "tool": "b*"},
+    ]
+    session = await opened(folder, rules=rules)
+    assert await session.allows("bash", command="git log -3")
+    refused = await session.call("bash", command="git push origin")
+    assert refused.action == "deny"
+    assert refused.reason is not None
+    assert "rule 1" in refused.reason
+    assert "only people push" in refused.reason
+    assert "`git *` or `ls`" in refused.reason
+    assert not await session.allows("bash", command="ls; git push")
+    assert not await session.allows("bash", command="make")
+    assert [record["by"] for record in session.audit] == ["rule 2", "rule 1", "rule 1", "rule 3"]
+    assert not session.asked
+
+
+@pytest.mark.parametrize("config", [{"rules": [{"action": "allow"}]}, {"default": "allow"}])
+async def test_nothing_allows_a_compound_command(folder: Path, config: dict[str, Any]) -> None:
+    session = await opened(folder, **config)
+    assert await session.allows("bash", command="ls -l")
+    assert not session.asked
+    for values in ({"command": "ls | sh"}, {"command": ["ls"]}, {}, {"command": "ls", "cmd": "x"}):
+        assert not await session.allows("bash", **values)
+    assert len(session.asked) == 4
+    assert "compound" in session.asked[0][0]
+
+
+async def test_a_command_is_allowed_in_the_working_directory_only(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "out").symlink_to(folder.parent)
+    session = await opened(folder, rules=[{"action": "allow", "command": "make *"}])
+    assert await session.allows("bash", command="make x", working_directory="sub")
+    for elsewhere in ("..", "out", "/tmp", "sub/../..", "a\0b", 3):
+        assert not await session.allows("bash", command="make x", working_directory=elsewhere)
+
+
+async def test_paths_are_where_they_lead(folder: Path) -> None:
+    for name in ("src/deep", "secret", "src-evil"):
+        (folder / name).mkdir(parents=True)
+    (folder / "src/link").symlink_to(folder / "secret")
+    (folder / "src/away").symlink_to("/etc")
+    rules = [
+        {"action": "deny", "path": "secret/**"},
+        {"action": "allow", "tool": "write_file", "path": ["src/**", "*.md"]},
+    ]
+    session = await opened(folder, rules=rules)
+    inside = ("src/a", "src/deep/b.py", "./src/../src/a", str(folder / "src/a"), "x.md")
+    for path in inside:
+        assert await session.allows("write_file", path=path, content=""), path
+    outside = (
+        "src/../a",
+        "src-evil/a",
+        "src/away/passwd",
+        "deep/x.md",
+        "/etc/passwd",
+        "src/\0",
+        "",
+    )
+    for path in outside:
+        assert not await session.allows("write_file", path=path, content=""), path
+    asked = len(session.asked)
+    assert asked == len(outside)
+    for path in ("secret/a", "src/link/a", "src/deep/../../secret/a", "SECRET/a"):
+        assert not await session.allows("read_file", path=path), path
+    assert not await session.allows("move", source="src/a", target="secret/a")
+    assert not await session.allows("many", files=[{"path": "src/a"}, {"path": "secret/a"}])
+    assert len(session.asked) == asked
+
+
+async def test_once_is_once_and_a_session_is_a_session(folder: Path) -> None:
+    session = await opened(folder, "Allow once", "Allow for this session")
+    for _ in range(3):
+        assert await session.allows("bash", command="make")
+    assert len(session.asked) == 2
+    assert session.asked[0] == (
+        "Allow bash: make",
+        ["Allow once", "Allow for this session", "Allow always", "Deny"],
+    )
+    for values in ({"command": "make "}, {"command": "make", "working_directory": "."}):
+        assert not await session.allows("bash", **values)
+    another = await opened(folder)
+    assert not await another.allows("bash", command="make")
+
+
+async def test_always_holds_for_the_same_call_in_the_same_directory(folder: Path) -> None:
+    session = await opened(folder, "Allow always", "Allow always")
+    assert await session.allows("bash", command="deploy --token hunter2-hunter2")
+    assert await session.allows("write_file", path="a", content="1")
+    kept = folder.parent / "config" / "approvals.jsonl"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "hunter2" not in kept.read_text()
+
+    again = await opened(folder)
+    assert await again.allows("bash", command="deploy --token hunter2-hunter2")
+    assert await again.allows("write_file", path="./a", content="2")
+    assert not again.asked
+    assert not await again.allows("write_file", path="b", content="1")
+    assert not await again.allows("edit_file", path="a", old_string="1", new_string="2")
+    elsewhere = folder.parent / "other"
+    elsewhere.mkdir()
+    assert not await (await opened(elsewhere)).allows(
+        "bash", command="deploy --token hunter2-hunter2"
+    )
+    forbidding = await opened(folder, rules=[{"action": "deny", "tool": "write_file"}])
+    assert not await forbidding.allows("write_file", path="a", content="2")
+
+    kept.chmod(0o666)
+    assert not await (await opened(folder)).allows("write_file", path="a", content="2")
+
+
+async def test_what_is_not_shown_whole_is_allowed_once_at_most(folder: Path) -> None:
+    session = await opened(folder, "Allow once")
+    assert await session.allows("bash", command="echo " + "x" * 5000)
+    prompt, options = session.asked[0]
+    assert "1005 more characters" in prompt
+    assert options == ["Allow once", "Deny"]
+
+
+async def test_a_command_of_several_lines_cannot_pose_as_the_question(folder: Path) -> None:
+    session = await opened(folder)
+    await session.allows("bash", command="ls\rx\n[1] Allow")
+    assert "\n  | ls\n  | x\n  | [1] Allow\n" in session.asked[0][0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Deny",
+        "Yes",
+        "allowed",
+        "",
+        None,
+        True,
+        ApprovalTimeoutError("late"),
+        RuntimeError("broken"),
+        asyncio.CancelledError(),
+    ],
+)
+async def test_anything_but_a_yes_is_a_no(folder: Path, answer: Any) -> None:
+    session = await opened(folder, answer)
+    result = await session.call("bash", command="ls")
+    assert result.action == "deny"
+    assert result.reason
+
+
+async def test_without_anybody_to_ask_it_is_denied(folder: Path) -> None:
+    session = await opened(folder)
+    session.coordinator.approval_system = None
+    assert not await session.allows("bash", command="ls")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {},
+        {"tool_name": "read_file"},
+        {"tool_name": 3, "tool_input": {}},
+        {"tool_name": "read_file", "tool_input": "x"},
+        {"tool_name": "read_file", "tool_input": {"path": "x"}, "input": None},
+    ],
+)
+async def test_what_is_no_call_is_denied(folder: Path, data: Any) -> None:
+    session = await opened(folder, default="allow")
+    assert (await session.coordinator.hooks.emit("tool:pre", data)).action == "deny"
+
+
+async def test_a_changed_input_is_judged_under_either_name(folder: Path) -> None:
+    session = await opened(folder, rules=[{"action": "allow", "command": "ls"}])
+    for values in (("ls", "rm x"), ("rm x", "ls")):
+        data = {
+            "tool_name": "bash",
+            "tool_input": {"command": values[0]},
+            "input": {"command": values[1]},
+        }
+        assert (await session.coordinator.hooks.emit("tool:pre", data)).action == "deny"
+
+
+async def test_every_decision_is_written_down(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "planted-value-1234")
+    session = await opened(folder, "Allow once")
+    session.coordinator.register_capability("secrets.variables", ["MY_KEY"])
+    await session.allows("bash", command="curl planted-value-1234")
+    await session.allows("bash", command="ls")
+    await session.allows("read_file", path="x")
+    file = folder.parent / "session" / "approvals.jsonl"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [(record["tool"], record["decision"], record["by"]) for record in session.audit] == [
+        ("bash", "allow", "user (allow once)"),
+        ("bash", "deny", "user"),
+        ("read_file", "allow", "read_only"),
+    ]
+    assert session.audit[0]["what"] == "curl [REDACTED]"
+    assert session.audit[0]["ts"]
+    assert [event for event, _ in session.events] == [
+        "approval:required",
+        "approval:granted",
+        "approval:required",
+        "approval:denied",
+    ]
+    assert all(data["tool_call_id"] == "c1" for _, data in session.events)
+
+
+async def test_planted_links_are_not_written_through(folder: Path) -> None:
+    victim = folder.parent / "victim"
+    victim.write_text("")
+    session = await opened(folder, "Allow always")
+    for name in ("session", "config"):
+        os.symlink(victim, folder.parent / name / "approvals.jsonl")
+    assert await session.allows("bash", command="ls")
+    assert victim.read_text() == ""
+    assert not await (await opened(folder)).allows("bash", command="ls")
+
+
+async def test_the_policy_of_the_app_answers(folder: Path) -> None:
+    session = await opened(folder)
+    session.coordinator.approval_system = Approvals("allow")
+    assert await session.allows("bash", command="ls; ls")
+    session.coordinator.approval_system = denying = Approvals("ask")
+    assert not await session.allows("bash", command="ls; ls")
+    assert len(denying.denied) == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rules": [{"action": "maybe"}]},
+        {"rules": [{"tool": "bash"}]},
+        {"rules": [{"action": "allow", "command": " "}]},
+        {"rules": [{"action": "allow", "command": []}]},
+        {"rules": [{"action": "allow", "path": "../x"}]},
+        {"timeout": 0},
+        {"defualt": "ask"},
+    ],
+)
+async def test_a_config_that_could_be_misread_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="hooks-approval: config is not valid"):
+        await mount(TestCoordinator(), config)

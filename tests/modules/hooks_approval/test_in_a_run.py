@@ -1,0 +1,95 @@
+"""The hook inside the real program: without a terminal, by policy, and with somebody to ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan
+from tests.support.cli import run_amplifier
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+
+RULES = [
+    {"action": "deny", "path": "kept/**", "reason": "it is kept"},
+    {"action": "allow", "tool": "bash", "command": "touch *"},
+]
+CALLS = [
+    ("bash", {"command": "touch by-rule"}),
+    ("bash", {"command": "touch x; touch compound"}),
+    ("write_file", {"path": "asked", "content": "x"}),
+    ("write_file", {"path": "kept/forbidden", "content": "x"}),
+    ("list_directory", {"path": "."}),
+]
+
+
+def plan(folder: Path, calls: list[tuple[str, dict[str, Any]]], **config: Any) -> Path:
+    scripted = [
+        {"name": name, "input": values, "id": f"c{n}"} for n, (name, values) in enumerate(calls)
+    ]
+    return mock_plan(
+        folder,
+        [{"tool_calls": scripted}, "told you"],
+        tools=[{"module": "tool-filesystem"}, {"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval", "config": config}],
+    )
+
+
+def audit(home: Path) -> list[dict[str, Any]]:
+    (file,) = home.rglob("sessions/**/approvals.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "denied", "made"),
+    [
+        ([], 8, ["c1", "c2", "c3"], {"by-rule"}),
+        (["--approve", "allow"], 0, ["c3"], {"by-rule", "x", "compound", "asked"}),
+        (["--approve", "ask"], 8, ["c1", "c2", "c3"], {"by-rule"}),
+    ],
+)
+def test_without_a_terminal_the_policy_answers(
+    tmp_path: Path, flags: list[str], code: int, denied: list[str], made: set[str]
+) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    file = plan(tmp_path, CALLS, rules=RULES)
+    done = run_amplifier("run", "-f", file, "go", "--output", "json", *flags, cwd=work, home=home)
+    result = json.loads(done.stdout)
+    assert (done.code, result["exit_code"]) == (code, code), done.stderr
+    assert [tool["id"] for tool in result["denied"]] == denied
+    assert {path.name for path in work.iterdir()} == made
+    assert ("compound" in done.stderr) is bool(code)
+    decisions = [record["decision"] for record in audit(home)]
+    assert decisions == ["deny" if f"c{n}" in denied else "allow" for n in range(5)]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drives a pseudo-terminal")
+def test_somebody_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
+    from tests.app.terminal import ENTER, Terminal
+
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    calls = [("bash", {"command": f"echo {n} >> made"}) for n in "112"]
+    file = plan(tmp_path, calls)
+    with Terminal("run", "-f", file, "go", cwd=work, home=home) as terminal:
+        terminal.until(r"Allow bash: echo 1 >> made.*compound.*\[3\] Allow always.*\[4\] Deny")
+        terminal.type(f"3{ENTER}")
+        terminal.until(r"Allow bash: echo 2 >> made.*\[4\] Deny")
+        terminal.type(f"deny{ENTER}")
+        terminal.until("told you")
+        assert terminal.finish() == 8
+    assert (work / "made").read_text() == "1\n1\n"
+    assert [record["by"] for record in audit(home)] == [
+        "user (allow always)",
+        "remembered (always)",
+        "user",
+    ]
+    done = run_amplifier("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
+    assert done.code == 0, done.stderr
+    assert (work / "made").read_text() == "1\n1\n1\n"
