@@ -18,6 +18,9 @@ from amplifier_app.plan.nodes import (
 MASK = "[REDACTED]"
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
+# Who has no password there has a token for a name.
+_TOKEN = r"(?:(?<=https://)|(?<=http://))(?!\*\*\*@)[^/@\s:?#$]+(?=@)"
+_QUERY = r"([?&]([^=&#\s]+)=)(?!\$)[^&#\s]+"
 
 
 def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
@@ -110,8 +113,16 @@ def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
         return _references(node.expression)
     if isinstance(node.value, str):
         shown = re.sub(_USERINFO, "***", node.value)
+        # In a text of words it is an example.
+        if "://" in shown and len(shown.split()) == 1:
+            shown = re.sub(_TOKEN, MASK, shown)
+            shown = re.sub(_QUERY, _masked_query, shown)
         return _escaped(shown) if escape else shown
     return node.value
+
+
+def _masked_query(found: re.Match[str]) -> str:
+    return f"{found[1]}{MASK}" if is_secret_key(found[2]) else found[0]
 
 
 def _references(expression: str) -> str:

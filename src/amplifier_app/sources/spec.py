@@ -139,7 +139,9 @@ Source: TypeAlias = FolderSource | GitSource | ArchiveSource | PackageSource
 
 
 def without_password(url: str) -> str:
-    """The URL with `user:password@` and the values of its query masked."""
+    """The URL with `user:password@`, a token in place of a user and the values of its query
+    masked."""
+    url = re.sub(r"(?<=https://)[^/@\s:]+(?=@)", "***", url)
     url = re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]*(?=@)", r"\1:***", url)
     address, query, rest = url.partition("?")
     if not query or "://" not in address:

@@ -332,6 +332,21 @@ def test_a_set_that_cannot_be_is_told(text: str, message: str, write: Write) -> 
 # -- YAML --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://u:secret@host/x?v=1", "https://***@host/x?v=1"),
+        ("git+https://secret@host/x", "git+https://[REDACTED]@host/x"),
+        ("https://host/x?v=1&token=secret#y", "https://host/x?v=1&token=[REDACTED]#y"),
+        ("git+ssh://git@host/x", "git+ssh://git@host/x"),
+        ("see https://host/?token=example", "see https://host/?token=example"),
+    ],
+)
+def test_secrets_in_addresses_are_masked(write: Write, text: str, shown: str) -> None:
+    write(f"{SESSION}tools: [{{module: a, config: {{address: '{text}'}}}}]\n")
+    assert shown in load_plan("plan.yaml").to_yaml()
+
+
 def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
     write(
         SESSION + "tools:\n"

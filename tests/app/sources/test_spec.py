@@ -110,6 +110,7 @@ def test_archives(text: str, location: str, sha256: str, subdirectory: str) -> N
 def test_no_password_is_shown() -> None:
     for text in (
         "git+https://u:secret@host/r@v1",
+        "git+https://secret@host/r@v1",
         "https://u:secret@host/x.zip?key=secret&a=secret",
     ):
         source = parse_source(text, FOLDER)
