@@ -109,10 +109,10 @@ class ApprovalHook:
             return Verdict("deny", "timeout", f"nobody answered in {self._config.timeout:g} s")
         choice = answer.strip().lower() if isinstance(answer, str) else ""
         if choice not in _ALLOWING:
-            return Verdict("deny", "user", "it needs approval, which was denied")
+            return Verdict("deny", "answer", "it needs approval, which was denied")
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
             self._memory.keep(call, always=choice == ALWAYS.lower())
-        return Verdict("allow", f"user ({choice})")
+        return Verdict("allow", f"answer ({choice})")
 
     def _options(self, whole: bool) -> list[str]:
         # What is not shown whole cannot be agreed to for longer than once.

@@ -279,8 +279,8 @@ async def test_every_decision_is_written_down(
     file = folder.parent / "session" / "approvals.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [(record["tool"], record["decision"], record["by"]) for record in session.audit] == [
-        ("bash", "allow", "user (allow once)"),
-        ("bash", "deny", "user"),
+        ("bash", "allow", "answer (allow once)"),
+        ("bash", "deny", "answer"),
         ("read_file", "allow", "read_only"),
     ]
     assert session.audit[0]["what"] == "curl [REDACTED]"

@@ -86,9 +86,9 @@ def test_somebody_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
         assert terminal.finish() == 8
     assert (work / "made").read_text() == "1\n1\n"
     assert [record["by"] for record in audit(home)] == [
-        "user (allow always)",
+        "answer (allow always)",
         "remembered (always)",
-        "user",
+        "answer",
     ]
     done = run_amplifier("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
     assert done.code == 0, done.stderr
