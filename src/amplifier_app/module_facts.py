@@ -56,6 +56,7 @@ def facts_of(
         "module_id": module_id,
         "entry_point": found.entry_point or "",
         "folder": "" if found.installed else str(found.resolve()),
+        "alone": _alone(found),
         "import_paths": [str(path) for path in found.import_paths],
     }
     with tempfile.TemporaryDirectory(prefix="amplifier-facts-") as name:
@@ -71,6 +72,14 @@ def facts_of(
         except (OSError, ValueError, TypeError):
             # The module ended the process, or wrote over the file.
             return _unknown(module_id, f"importing it ended the process with code {done.code}")
+
+
+def _alone(found: ResolvedSource) -> str:
+    """The file of a project's module that is one file: trust does not cover what lies beside it."""
+    from amplifier_app.trust.imports import is_guarded
+
+    file = found.root
+    return str(file) if file is not None and file.is_file() and is_guarded(file) else ""
 
 
 def _unknown(module_id: str, problem: str) -> ModuleFacts:
@@ -114,12 +123,16 @@ def main(home: Path) -> None:
     """Carry out the request in the child process."""
     request = json.loads((home / "request.json").read_text(encoding="utf-8"))
     folder = Path(request["folder"]) if request["folder"] else None
-    if folder is not None:
+    entry_point = request["entry_point"]
+    if request["alone"]:
+        folder, entry_point = Path(request["alone"]), ""
+    elif folder is not None:
         sys.path.insert(0, request["folder"])
+    if folder is not None:
         # What runs is the source a person can have looked at, and nothing is written beside it.
         sys.pycache_prefix = os.devnull
     sys.path.extend(request["import_paths"])
-    facts = _told_by(request["module_id"], request["entry_point"], folder)
+    facts = _told_by(request["module_id"], entry_point, folder)
     (home / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
     # Threads of the module are not waited for.
     os._exit(0)

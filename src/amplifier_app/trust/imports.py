@@ -48,6 +48,11 @@ def guard_imports(content: Content) -> None:
     importlib.invalidate_caches()
 
 
+def is_guarded(path: Path) -> bool:
+    """Whether imports of a file are guarded here, which they are not in a child process."""
+    return bool(_owners(str(path)))
+
+
 def _finder_for(path: str) -> _Finder:
     """The finder for a folder, if it is one of a project.
 

@@ -225,6 +225,25 @@ def test_no_byte_code_of_a_project_runs_or_is_written(
     assert list(project.rglob("*.pyc")) == [cached]
 
 
+@pytest.mark.parametrize("command", [("run", "hi"), ("module", "show", "tool-file")])
+def test_what_lies_beside_a_module_that_is_one_file_is_not_run(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    proof, optional = (
+        tmp_path / "proof",
+        "try:\n    import colorsys, beside\nexcept ImportError: ...",
+    )
+    settings = "profile: mock\ntools: [{module: tool-file, source: ../tools/one.py}]\n"
+    files = {".amplifier/settings.yaml": settings, "tools/one.py": optional + tool("file")}
+    project = write_files(tmp_path / "one", files)
+    assert amplifier(project, "trust", "--yes").code == 0
+    evil = f"open({str(proof)!r}, 'w').close()\n"
+    write_files(project, {"tools/beside.py": evil, "tools/colorsys.py": evil})
+    done = amplifier(project, *command)
+    assert done.code == 0, done.stderr
+    assert not proof.exists()
+
+
 def test_a_folder_that_appears_after_the_look_is_not_used(project: Path) -> None:
     write_files(project, {".amplifier/settings.yaml": "profile: ours\nsources: {x: ../late}\n"})
     (project / "tools/outside/tool_outside.py").unlink()
