@@ -193,8 +193,27 @@ def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
             files.append(layout.project_file)
         else:
             files.append(stage / f"requirements-{number}.txt")
-            files[-1].write_text("\n".join(required_by(layout)), encoding="utf-8")
+            required = required_by(layout)
+            _refuse_options(layout, required)
+            files[-1].write_text("\n".join(required), encoding="utf-8")
     return files
+
+
+def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
+    """In a file of requirements `-e ../x` or `-r FILE` would be obeyed, and so would a path."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in required:
+        try:
+            Requirement(text)
+            valid = text.isprintable()
+        except InvalidRequirement:
+            valid = False
+        if not valid:
+            raise SourceError(
+                f"what {_named(layout)} requires cannot be installed: {text!r} names no package",
+                hint="write 'package', 'package>=1.2,<2' or 'package @ URL'",
+            )
 
 
 def _named(layout: Layout) -> str:
@@ -238,7 +257,7 @@ def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
     try:
         wanted = Requirement(requirement)
     except InvalidRequirement:
-        # uv tells what is wrong with it.
+        # Told when it is to be installed.
         return False
     if wanted.marker is not None and not wanted.marker.evaluate():
         return True
@@ -258,7 +277,7 @@ def _refuse_other_versions(
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
-            # uv tells what is wrong with it.
+            # Told when it is to be installed.
             continue
         version = present.get(normalised(wanted.name))
         applies = wanted.marker is None or wanted.marker.evaluate()

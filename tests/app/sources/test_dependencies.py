@@ -200,3 +200,15 @@ def test_a_folder_that_no_longer_fits_the_environment_is_made_anew(
     write_files(tmp_path / "site" / "some_lib-1.0.dist-info", {"METADATA": "Name: x\n"})
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert version_in(cache.folder_for(layout)) == "1.0"
+
+
+@pytest.mark.parametrize(
+    "text", ["-e ./beside", "-r /etc/passwd", "./beside", "beside/x", "a\\n-e b"]
+)
+def test_options_and_paths_among_requirements_are_refused(
+    text: str, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_app.sources.uv.run", no_uv)
+    layout = project(tmp_path / "module", text)
+    with pytest.raises(SourceError, match="names no package"):
+        cache.folder_for(layout)
