@@ -19,7 +19,7 @@ from amplifier_app.sessions.recording import RecordingContext, answers_to_interr
 from amplifier_app.sessions.store import SavedSession, SessionStore
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
+from amplifier_app.turn import NO_TURN, EventHandler, Status, TurnRecorder, TurnResult, Usage
 from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.session import AmplifierSession
 
@@ -215,10 +215,25 @@ class OpenSession:
         hooks = self.session.coordinator.hooks
         hooks.register("module:load_failed", self._on_load_failed, FIRST, name="app")
         for event, handler in self._recorder.handlers().items():
+            # What it keeps of an error is shown; of other events it keeps names and numbers.
+            handler = self._redacting(handler) if event == "tool:error" else handler
             hooks.register(event, handler, FIRST, name="app-recorder")
         for event, handler in self._renderer.handlers().items():
             priority = FIRST if event in BEFORE_EVENTS else LAST
-            hooks.register(event, handler, priority, name="app-renderer")
+            hooks.register(event, self._redacting(handler), priority, name="app-renderer")
+
+    def _redacting(self, handler: EventHandler) -> EventHandler:
+        """`handler`, told of events as the session's redaction, if it has one, lets them be shown.
+
+        Some events no hook may redact: a tool or the model needs what they carry.
+        """
+        capability = self.session.coordinator.get_capability
+
+        def shown(event: str, data: dict[str, Any]) -> None:
+            redact = capability("redaction.event")
+            handler(event, data if redact is None else redact(event, data))
+
+        return shown
 
     def _on_load_failed(self, event: str, data: dict[str, Any]) -> None:
         self._failures.append(dict(data))

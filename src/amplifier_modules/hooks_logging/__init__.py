@@ -46,6 +46,7 @@ async def mount(
         settings,
         session_id=coordinator.session_id,
         secret_names=coordinator.get_capability("secrets.variables") or (),
+        redaction=lambda: coordinator.get_capability("redaction.event"),
     )
     log.listen(coordinator.hooks, ALL_EVENTS)
     coordinator.register_capability(CAPABILITY, log)

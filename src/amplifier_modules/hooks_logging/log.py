@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_modules._shared.redaction import Redactor, secrets_in
 from amplifier_modules.hooks_logging.config import MODULE_ID, EventFilter, LoggingConfig
-from amplifier_modules.hooks_logging.plain import secrets_in, to_json
+from amplifier_modules.hooks_logging.plain import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,10 @@ class EventLog:
         path: The file.
         config: What to write and how.
         session_id: For events that do not carry one.
-        secret_names: Environment variables whose values are blanked, whatever they are called.
+        secret_names: Environment variables whose values are replaced, whatever they are called.
+        redaction: Gives the session's own redaction of events, ``(event, data) -> data``, if it
+            has one: some events reach this log as they are because a tool or the model needs
+            what they carry.
     """
 
     def __init__(
@@ -59,11 +63,13 @@ class EventLog:
         config: LoggingConfig,
         session_id: str = "",
         secret_names: Iterable[str] = (),
+        redaction: Callable[[], Callable[[str, Any], Any] | None] = lambda: None,
     ) -> None:
         self._path = path
         self._config = config
         self._session_id = session_id
-        self._secrets = secrets_in(names=secret_names)
+        self._redactor = Redactor(secrets_in(names=secret_names))
+        self._redaction = redaction
         self._file: int | None = None
         self._torn = False
         self._closed = False
@@ -115,7 +121,8 @@ class EventLog:
             self._file = None
 
     def _line(self, event: str, data: Any) -> bytes:
-        rest = _raw(data)
+        redact = self._redaction()
+        rest = _raw(data if redact is None else redact(event, data))
         timestamp = rest.pop("timestamp", None) or datetime.now(UTC).isoformat()
         session_id = rest.pop("session_id", None) or self._session_id
         messages = rest.get("messages")
@@ -126,7 +133,7 @@ class EventLog:
             if twin in rest and rest[twin] is rest.get(name):
                 del rest[twin]
         entry = {"ts": timestamp, "event": event, "session_id": session_id, "data": rest}
-        text = to_json(entry, secrets=self._secrets, max_chars=self._config.max_value_chars)
+        text = to_json(entry, redactor=self._redactor, max_chars=self._config.max_value_chars)
         return text.encode("ascii") + b"\n"
 
     def _append(self, line: bytes) -> None:

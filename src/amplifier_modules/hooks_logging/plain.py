@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
@@ -13,37 +11,18 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_core.utils.truncate import redact_secrets
+from amplifier_modules._shared.redaction import Redactor
 
 MAX_DEPTH = 32
-REDACTED = "[REDACTED]"
-
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)"
-)
-_SHORTEST_SECRET = 8
 
 
-def secrets_in(
-    environment: Mapping[str, str] | None = None, names: Iterable[str] = ()
-) -> list[str]:
-    """Values of environment variables that are among `names` or named like secrets, longest first."""
-    variables = os.environ if environment is None else environment
-    known = set(names)
-    found = {
-        value
-        for name, value in variables.items()
-        if len(value) >= _SHORTEST_SECRET and (name in known or _SECRET_NAME.search(name.upper()))
-    }
-    return sorted(found, key=len, reverse=True)
-
-
-def to_json(data: Any, *, secrets: Iterable[str], max_chars: int) -> str:
-    """`data` as one line of JSON, with secrets blanked and long strings cut.
+def to_json(data: Any, *, redactor: Redactor, max_chars: int) -> str:
+    """`data` as one line of JSON, with secrets replaced and long strings cut.
 
     Never raises: what JSON does not know becomes text, what refers to itself is cut off.
     """
     # Secrets first: a string that was cut might end in the middle of one.
-    return json.dumps(_Cutter(secrets, max_chars).plain(redact_secrets(to_plain(data))))
+    return json.dumps(_Cutter(redactor, max_chars).plain(redact_secrets(to_plain(data))))
 
 
 def to_plain(value: Any, depth: int = 0) -> Any:
@@ -87,10 +66,10 @@ def _key(key: Any) -> str:
 
 
 class _Cutter:
-    """Blanks secrets inside strings and cuts strings that are too long."""
+    """Replaces secrets inside strings and cuts strings that are too long."""
 
-    def __init__(self, secrets: Iterable[str], max_chars: int) -> None:
-        self._secrets = list(secrets)
+    def __init__(self, redactor: Redactor, max_chars: int) -> None:
+        self._redactor = redactor
         self._max_chars = max_chars
 
     def plain(self, value: Any) -> Any:
@@ -104,8 +83,6 @@ class _Cutter:
         return value
 
     def _text(self, text: str) -> str:
-        for secret in self._secrets:
-            if secret in text:
-                text = text.replace(secret, REDACTED)
+        text = self._redactor.text(text)
         excess = len(text) - self._max_chars
         return text if excess <= 0 else f"{text[: self._max_chars]}... (truncated {excess} chars)"

@@ -22,7 +22,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_logging
-from amplifier_modules.hooks_logging.plain import secrets_in
+from amplifier_modules._shared.redaction import secrets_in
 
 SECRET = "sk-proj-0123456789"
 
@@ -256,7 +256,7 @@ class TestSecrets:
         await session.emit(command=f"curl -H {SECRET}", response=response, keys={SECRET: 1})
         text = session.file.read_text()
         assert SECRET not in text
-        assert text.count("[REDACTED]") == 3
+        assert text.count("[REDACTED:secret]") == 3
 
     async def test_a_secret_is_blanked_before_a_string_is_cut(self, session: Session) -> None:
         await session.mount(max_value_chars=100)

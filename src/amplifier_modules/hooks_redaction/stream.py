@@ -1,0 +1,61 @@
+"""Redacts text that comes in pieces: what may yet become a secret is held back."""
+
+from __future__ import annotations
+
+import re
+
+from amplifier_modules._shared.redaction import Redactor
+
+LONGEST_HELD = 20_000
+"""Characters held back at most; a secret is not longer."""
+
+_BEGUN = re.compile(
+    r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z"
+    r"|authorization[\s\"'\\:=]{0,12}(?:basic|token|apikey)?\s{0,12}\Z"
+    r"|(?:bearer|passw(?:or)?d|passphrase|pwd|secret|key|token)"
+    r"[\s\"'\\:=]{0,12}\Z",
+    re.IGNORECASE,
+)
+"""At the end of a text: what the next words may make a secret."""
+
+
+class StreamRedactor:
+    """Redacts one stream of text.
+
+    Args:
+        redactor: What replaces the secrets in the text.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; returns the text that is safe to show by now."""
+        held = self._held + piece
+        if len(held) > LONGEST_HELD:
+            self._held = ""
+            return self._redactor.text(held)
+        cut = _safe_end(held)
+        self._held = held[cut:]
+        return self._redactor.text(held[:cut])
+
+    def flush(self) -> str:
+        """The rest, at the end of the stream."""
+        held, self._held = self._held, ""
+        return self._redactor.text(held)
+
+
+def _safe_end(text: str) -> int:
+    """Where the last word begins that is whole, and that says nothing about the next one."""
+    end = len(text)
+    while end and not text[end - 1].isspace():
+        end -= 1
+    begun = _BEGUN.search(text, 0, end)
+    if begun is None:
+        return end
+    # With the word it is part of: a name such as `db_password`, what is in front of a header.
+    start = begun.start()
+    while start and not text[start - 1].isspace():
+        start -= 1
+    return start

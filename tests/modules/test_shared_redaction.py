@@ -1,0 +1,164 @@
+"""What counts as a secret, what does not, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.redaction import (
+    PII,
+    SECRETS,
+    Redactor,
+    configured_secrets,
+)
+from tests.modules import planted
+
+REDACTOR = Redactor()
+
+
+@pytest.mark.parametrize("name", planted.SECRETS)
+@pytest.mark.parametrize("form", ["{}", "see ({}), and", "first\n{}\nlast", "'{}'", "a {} b {} c"])
+def test_a_planted_secret_is_replaced(name: str, form: str) -> None:
+    text = form.replace("{}", planted.PLANTED[name])
+    redacted = REDACTOR.text(text)
+    assert planted.SECRETS[name] not in redacted
+    assert redacted.count("[REDACTED:") == form.count("{}")
+    assert REDACTOR.text(redacted) == redacted
+
+
+@pytest.mark.parametrize("name", planted.SECRETS)
+def test_also_in_json_inside_a_string(name: str) -> None:
+    text = json.dumps(json.dumps({"arguments": f"first\n{planted.PLANTED[name]}\nlast"}))
+    secret = json.dumps(json.dumps(planted.SECRETS[name])[1:-1])[1:-1]
+    assert secret in text
+    assert secret not in REDACTOR.text(text)
+
+
+@pytest.mark.parametrize("text", planted.HARMLESS)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert REDACTOR.text(text) is text
+
+
+def test_what_leads_to_a_secret_stays() -> None:
+    told = REDACTOR.text(planted.PLANTED["url-password"] + " " + planted.PLANTED["bearer"])
+    assert told == (
+        "postgres://app:[REDACTED:url-password]@db.internal:5432/main "
+        "Authorization: Bearer [REDACTED:bearer]"
+    )
+
+
+def test_known_values_come_first_and_also_as_json_writes_them() -> None:
+    redactor = Redactor(["ghp_short", 'odd"value\\here'])
+    assert redactor.text("ghp_short") == "[REDACTED:secret]"
+    assert redactor.text(json.dumps({"a": 'odd"value\\here'})) == '{"a": "[REDACTED:secret]"}'
+
+
+def test_personal_data_is_looked_for_on_demand_only() -> None:
+    text = "write to jane.doe@example.org or call +1 (555) 010-9999, 555-010-9999"
+    assert REDACTOR.text(text) is text
+    assert Redactor(shapes=PII).text(text) == (
+        "write to [REDACTED:email] or call [REDACTED:phone], [REDACTED:phone]"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    text: str
+
+
+def test_only_what_changes_is_copied() -> None:
+    secret = planted.SECRETS["openai"]
+    kept = {"deep": ["text", 1]}
+    value: dict[str, Any] = {
+        "kept": kept,
+        "list": [secret],
+        "tuple": (secret, 1),
+        "model": ToolResult(output={"text": secret}),
+        "frozen": _Frozen(secret),
+        secret: 1,
+        "password": "x",
+    }
+    redacted = REDACTOR.value(value)
+    assert redacted["kept"] is kept
+    assert secret not in repr(redacted)
+    assert isinstance(redacted["model"], ToolResult)
+    assert redacted["password"] == "[REDACTED:secret]"
+    assert value["model"].output == {"text": secret}
+    assert value["frozen"].text == secret
+    assert REDACTOR.value(kept) is kept
+
+
+def test_keys_and_paths_may_be_left_alone() -> None:
+    secret = planted.SECRETS["openai"]
+    redactor = Redactor(allowlist=["id", "usage.note"])
+    value = {"id": secret, "usage": {"note": secret, "other": secret}}
+    assert redactor.value(value) == {
+        "id": secret,
+        "usage": {"note": secret, "other": "[REDACTED:openai-key]"},
+    }
+
+
+def test_data_that_refers_to_itself_is_survived() -> None:
+    loop: dict[str, Any] = {"text": planted.SECRETS["openai"]}
+    loop["self"] = loop
+    assert REDACTOR.value(loop)["self"]["text"] == "[REDACTED:openai-key]"
+
+
+def test_secrets_of_a_config_are_those_under_telling_keys() -> None:
+    config = [{"module": "x", "config": {"api_key": "long-enough-1", "github_token": "long-two-2"}}]
+    assert configured_secrets(config) == ["long-enough-1", "long-two-2"]
+    assert (
+        configured_secrets([{"config": {"model": "a-long-model-name", "api_key": "short"}}]) == []
+    )
+
+
+HINTS = [
+    *(
+        "eyJ",
+        "eyJaaaaaaaaaa.",
+        "eyJaaaaaaaaaa.eyJaaaaaaaaaa",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----",
+    ),
+    *("-----BEGIN PRIVATE KEY-----a", "a://", "a://b:", "://a:b", "password=", "password: ", "pwd"),
+    *(
+        "Bearer ",
+        "bearer a",
+        "bearer aaaaaaaaaaaaaaaa",
+        "Authorization: Basic ",
+        "sk-",
+        "sk-a",
+        "xox",
+    ),
+    *(
+        "hooks.slack.com/services/",
+        "a@",
+        "a.",
+        "a@a.",
+        "1-",
+        "+1 ",
+        "(1) ",
+        "1",
+        "a",
+        "\\n",
+        "secret",
+    ),
+    *("-----BEGIN PRIVATE KEY-----" + "A" * 20 + "\\n", "SG.", "ya29.", "AKIA", "=", " ", '\\"'),
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("hint", "length"), [*((hint, 100_000) for hint in HINTS), ("a://b:", 1_000_000)]
+)
+def test_a_long_text_made_to_be_slow_comes_through(hint: str, length: int) -> None:
+    # What reads a run again from each of its characters takes 10¹⁰ steps here and never ends.
+    redactor = Redactor(shapes=[*SECRETS, *PII])
+    hints = " ".join(hint for shape in SECRETS for hint in shape.hints)
+    secret = planted.SECRETS["github-classic"]
+    text = "\n".join([hint * (length // len(hint)), hints, secret])
+    assert secret not in redactor.text(text)
