@@ -371,12 +371,16 @@ class OpenSession:
         for name, count in self.turn.usage.items():
             tokens[name] = tokens.get(name, 0) + count
         saved.update(
-            title=before.get("title") or one_line(prompt, 80),
+            title=before.get("title") or one_line(self._showable(prompt), 80),
             turns=(before.get("turns") or 0) + 1,
             provider=self.facts.provider,
             model=self.facts.model,
             usage=tokens,
         )
+
+    def _showable(self, prompt: str) -> str:
+        redact = self.session.coordinator.get_capability("redaction.event")
+        return prompt if redact is None else redact("prompt:submit", {"prompt": prompt})["prompt"]
 
     def stop(self, immediate: bool) -> None:
         """Stop the turn under way: after its step in flight, or now."""

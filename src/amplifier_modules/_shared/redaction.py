@@ -220,7 +220,7 @@ class Redactor:
         # The form a value has in JSON that is itself a string.
         values |= {json.dumps(value)[1:-1] for value in values}
         self._known = sorted(values, key=len, reverse=True)
-        self._shapes = tuple(shapes)
+        self._hints = [(hint, shape) for shape in shapes for hint in shape.hints or ("",)]
         self._allowlist = frozenset(allowlist)
 
     def text(self, text: str) -> str:
@@ -229,11 +229,8 @@ class Redactor:
             if value in text:
                 text = text.replace(value, f"[REDACTED:{KNOWN}]")
         lowered = text.lower()
-        likely = tuple(
-            shape
-            for shape in self._shapes
-            if not shape.hints or any(hint in lowered for hint in shape.hints)
-        )
+        # In the order of the shapes, each once; what has no hints is always looked for.
+        likely = tuple(dict.fromkeys([shape for hint, shape in self._hints if hint in lowered]))
         if not likely:
             return text
         pattern, kinds = _compiled(likely)

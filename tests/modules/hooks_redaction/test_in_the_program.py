@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def session_file(done: Finished, name: str) -> str:
     return found.read_text("utf-8")
 
 
-def leak(folder: Path, hooks: list[dict[str, str]], *more: str, tools: bool = True) -> Finished:
+def leak(folder: Path, hooks: Any, *more: str, tools: bool = True) -> Finished:
     """A session in which the prompt, a tool's input and result, thinking and text hold them all."""
     (folder / "in.txt").write_text(LEAKY)
     write = {"name": "write_file", "input": {"path": "out.txt", "content": LEAKY}}
@@ -45,7 +46,7 @@ def leak(folder: Path, hooks: list[dict[str, str]], *more: str, tools: bool = Tr
         },
         LEAKY,
     ]
-    given = {"tools": [{"module": "tool-filesystem"}]} if tools else {}
+    given: dict[str, Any] = {"tools": [{"module": "tool-filesystem"}]} if tools else {}
     plan = mock_plan(folder, replies if tools else [LEAKY], hooks=hooks, **given)
     done = run_amplifier("run", "-f", plan, *more, LEAKY, cwd=folder)
     assert done.code == 0, done.stderr
@@ -74,3 +75,11 @@ def test_the_log_alone_has_none_either(tmp_path: Path) -> None:
     done = leak(tmp_path, LOGGED)
     assert planted_in(session_file(done, "events.jsonl")) == []
     assert len(planted_in(done.stdout)) == len(planted.SECRETS)
+
+
+def test_nor_is_one_in_the_title_of_the_session(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"], hooks=REDACTED)
+    done = run_amplifier("run", "-f", plan, f"my key: {planted.SECRETS['openai']}", cwd=tmp_path)
+    listed = run_amplifier("session", "list", "--output", "json", home=done.home, cwd=tmp_path)
+    assert "my key: [REDACTED:openai-key]" in listed.stdout
+    assert planted_in(listed.stdout) == []
