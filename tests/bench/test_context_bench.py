@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.history import normalise, to_chat_request
+from amplifier_modules._shared.history import Readings, normalise, to_chat_request
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
 ADDS = 1_000
@@ -134,6 +134,12 @@ def test_a_hundred_requests_while_it_grows(
 def test_a_request_from_stored_messages(benchmark: Any, count: int) -> None:
     messages = [*turns(count // 4)[:-1]]
     assert benchmark(lambda: to_chat_request(messages)).repairs == ()
+
+
+@pytest.mark.parametrize("count", [300, 3_000])
+def test_a_request_from_messages_read_before(benchmark: Any, count: int) -> None:
+    messages, readings = turns(count // 4)[:-1], Readings()
+    assert benchmark(lambda: to_chat_request(messages, readings=readings)).repairs == ()
 
 
 def test_normalising_what_is_normalised(benchmark: Any) -> None:

@@ -25,6 +25,7 @@ Rules; Context Contract, Message Format):
 """
 
 from .access import call_ids, result_ids
+from .readings import Readings
 from .request import NormalisedRequest, normalise, portable_call_id, to_chat_request
 from .whole import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
 
@@ -34,6 +35,7 @@ __all__ = [
     "LEAD_IN",
     "NO_MESSAGE",
     "NormalisedRequest",
+    "Readings",
     "call_ids",
     "normalise",
     "portable_call_id",

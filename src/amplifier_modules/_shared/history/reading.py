@@ -42,18 +42,13 @@ _UNNAMED_TOOL = "unnamed_tool"
 
 
 class Call:
-    """A tool call of an assistant message, with the answer once it has been found."""
+    """A tool call of an assistant message; `fields` are those of its block."""
 
-    __slots__ = ("fields", "id", "result")
+    __slots__ = ("fields", "id")
 
     def __init__(self, call_id: str | None, fields: dict[str, Any]) -> None:
         self.id = call_id
         self.fields = fields
-        self.result: Result | None = None
-
-    @property
-    def name(self) -> str:
-        return self.fields["name"]
 
 
 class Result:
@@ -80,7 +75,7 @@ class Reading:
 
     `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` where a call
     stands. `calls` are those that count, `results` what the message answers. `message` is set where
-    a typed message can go on as it is.
+    a typed message can go on as it is. Once read it is not changed: requests share it.
     """
 
     __slots__ = ("calls", "content", "message", "name", "prefill", "repairs", "results", "role")
@@ -124,6 +119,7 @@ def read(raw: object) -> Reading:
         reading.content = _blocks(reading, content)
     if reading.role == "assistant":
         _add_listed_calls(reading, message.get("tool_calls"))
+        _keep_first_calls(reading)
     return reading
 
 
@@ -246,21 +242,40 @@ def _add_listed_calls(reading: Reading, listed: object) -> None:
     reading.message = None
 
 
+def _keep_first_calls(reading: Reading) -> None:
+    """Find the message's calls; a second one with the same id is taken out of its content."""
+    if isinstance(reading.content, str):
+        return
+    seen: set[str] = set()
+    kept: list[Any] = []
+    for block in reading.content:
+        if type(block) is Call:
+            if block.id is not None and block.id in seen:
+                reading.repairs.append(f"dropped a second call {block.id}")
+                continue
+            if block.id is not None:
+                seen.add(block.id)
+            reading.calls.append(block)
+        kept.append(block)
+    reading.content = kept
+
+
 def _call(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Call:
     """A call from a block or a list entry; `body` is where its name and arguments stand."""
     name = body.get("name") or body.get("tool")
     arguments = body.get("input") if body.get("input") is not None else body.get("arguments")
     value, invalid = _arguments(arguments)
+    call_id = id_of(entry, "id")
     fields = {
         **_extras(entry),
         "type": "tool_call",
-        "id": "",
+        "id": call_id or "call",
         "name": clean_text(name) if isinstance(name, str) and not is_blank(name) else _UNNAMED_TOOL,
         "input": value,
     }
     if invalid is not None:
         fields["invalid_arguments"] = invalid
-    return Call(id_of(entry, "id"), fields)
+    return Call(call_id, fields)
 
 
 def _extras(entry: Mapping[str, Any]) -> dict[str, Any]:

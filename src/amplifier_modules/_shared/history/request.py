@@ -11,6 +11,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 
+from .readings import Readings
 from .values import clean_value, is_clean
 from .whole import make_whole
 
@@ -58,6 +59,7 @@ def to_chat_request(
     messages: Iterable[Mapping[str, Any] | Message],
     *,
     tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None,
+    readings: Readings | None = None,
     **fields: Any,
 ) -> ChatRequest:
     """A valid request from stored messages, in one pass and without changing them.
@@ -65,13 +67,15 @@ def to_chat_request(
     Args:
         messages: What `get_messages_for_request()` returned; the forms may be mixed.
         tools: The tools to offer; typed, or mappings in either vendor's spelling.
+        readings: For callers that ask for one request after the other: knows what the messages
+            of the last one were read as.
         **fields: Further fields of `ChatRequest`.
 
     Raises:
         TypeError: Something in `messages` is no message.
         pydantic.ValidationError: A field does not fit `ChatRequest`.
     """
-    whole, repairs = make_whole(messages)
+    whole, repairs = make_whole(messages, readings)
     if tools is not None:
         fields["tools"] = [_tool_spec(tool) for tool in tools]
     return NormalisedRequest.build(whole, repairs, fields)

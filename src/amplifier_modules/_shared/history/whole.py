@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from amplifier_core.message_models import Message
 
 from .reading import Call, Reading, Result, read
+from .readings import Readings
 from .values import is_blank
 
 INTERRUPTED = (
@@ -30,6 +31,27 @@ NO_MESSAGE = "(empty message)"
 _COLLECTED = ("system", "developer")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
+_FIELDS = Message.model_fields.keys()
+_UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
+_set_slot = object.__setattr__
+
+
+class _Asked:
+    """A call at its place in the conversation: the id it gets there, and what answers it."""
+
+    __slots__ = ("call", "result", "wire_id")
+
+    def __init__(self, call: Call, wire_id: str) -> None:
+        self.call = call
+        self.wire_id = wire_id
+        self.result: Result | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The call's block, with its id in this conversation."""
+        fields = self.call.fields
+        return fields if fields["id"] == self.wire_id else {**fields, "id": self.wire_id}
+
 
 class _Pairs:
     """Finds the call each result answers.
@@ -39,20 +61,23 @@ class _Pairs:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[str, Call] = {}
+        self._latest: dict[str, _Asked] = {}
         self._early: dict[str, Result] = {}
-        self._nameless: deque[Call] = deque()
+        self._nameless: deque[_Asked] = deque()
         self._wire_ids: set[str] = set()
         self.dropped: list[Result] = []
 
-    def add_calls(self, calls: list[Call]) -> None:
+    def add_calls(self, calls: list[Call]) -> list[_Asked]:
+        added: list[_Asked] = []
         for call in calls:
+            asked = _Asked(call, self._unused(call.fields["id"]))
             if call.id is None:
-                self._nameless.append(call)
+                self._nameless.append(asked)
             else:
-                call.result = self._early.pop(call.id, None)
-                self._latest[call.id] = call
-            call.fields["id"] = self._unused(call.id or "call")
+                asked.result = self._early.pop(call.id, None)
+                self._latest[call.id] = asked
+            added.append(asked)
+        return added
 
     def add_result(self, result: Result) -> None:
         if result.id is None:
@@ -61,11 +86,11 @@ class _Pairs:
             else:
                 self.dropped.append(result)
             return
-        call = self._latest.get(result.id)
-        if call is None and result.id not in self._early:
+        asked = self._latest.get(result.id)
+        if asked is None and result.id not in self._early:
             self._early[result.id] = result
-        elif call is not None and call.result is None:
-            call.result = result
+        elif asked is not None and asked.result is None:
+            asked.result = result
         else:
             self.dropped.append(result)
 
@@ -81,54 +106,40 @@ class _Pairs:
         return wire_id
 
 
-def make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
+def make_whole(
+    messages: Iterable[object], readings: Readings | None = None
+) -> tuple[list[Message], list[str]]:
     """The messages as a valid conversation, and a line for each repair that was needed.
+
+    Args:
+        messages: Mappings or typed messages.
+        readings: Knows what messages of earlier requests were read as.
 
     Raises:
         TypeError: Something in `messages` is no message.
     """
     pairs = _Pairs()
-    readings: list[Reading] = []
+    placed: list[tuple[Reading, list[_Asked]]] = []
     repairs: list[str] = []
-    for raw in messages:
-        reading = read(raw)
+    for reading in map(read, messages) if readings is None else readings.of(messages):
         repairs += reading.repairs
         for result in reading.results:
             pairs.add_result(result)
-        if reading.role == "assistant" and isinstance(reading.content, list):
-            reading.calls = _own_calls(reading)
-            pairs.add_calls(reading.calls)
-        readings.append(reading)
+        placed.append((reading, pairs.add_calls(reading.calls)))
     repairs += [f"dropped a result of call {r.id or '(no id)'}" for r in pairs.orphans()]
     whole: list[Message] = []
-    for reading in readings:
-        _append(whole, reading, repairs)
+    for reading, asked in placed:
+        _append(whole, reading, asked, repairs)
     return _framed(whole, repairs), repairs
 
 
-def _own_calls(reading: Reading) -> list[Call]:
-    """The message's calls; a second one with the same id is taken out of its content."""
-    calls: list[Call] = []
-    seen: set[str] = set()
-    kept: list[Any] = []
-    for block in reading.content:
-        if isinstance(block, Call):
-            if block.id is not None and block.id in seen:
-                reading.repairs.append(f"dropped a second call {block.id}")
-                continue
-            if block.id is not None:
-                seen.add(block.id)
-            calls.append(block)
-        kept.append(block)
-    reading.content = kept
-    return calls
-
-
-def _append(whole: list[Message], reading: Reading, repairs: list[str]) -> None:
+def _append(
+    whole: list[Message], reading: Reading, asked: list[_Asked], repairs: list[str]
+) -> None:
     if reading.message is not None and not is_blank(cast("str", reading.content)):
         whole.append(reading.message)
         return
-    content = _final_content(reading)
+    content = _final_content(reading, asked)
     if not content:
         return
     extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
@@ -137,14 +148,15 @@ def _append(whole: list[Message], reading: Reading, repairs: list[str]) -> None:
     message = _message(reading.role, content, extras, repairs)
     if message is not None:
         whole.append(message)
-    whole.extend(_answer(call, repairs) for call in reading.calls)
+    whole.extend(_answer(call, repairs) for call in asked)
 
 
-def _final_content(reading: Reading) -> str | list[Any]:
+def _final_content(reading: Reading, asked: list[_Asked]) -> str | list[Any]:
     content = reading.content
     if isinstance(content, str):
         return "" if is_blank(content) else content
-    blocks = [block.fields if type(block) is Call else block for block in content]
+    calls = iter(asked)
+    blocks = [next(calls).fields if type(block) is Call else block for block in content]
     while blocks and _type_of(blocks[-1]) in _THINKING:
         # A message may not end in thinking; without what it led to, it is of no use either.
         blocks.pop()
@@ -166,8 +178,19 @@ def _message(
 
 
 def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:
-    """A message in which nothing is left to validate."""
-    return Message.model_construct(role=cast("Any", role), content=text, **extras)
+    """A message in which nothing is left to validate.
+
+    Put together by hand: a request makes one for most of its messages, and pydantic's
+    `model_construct` takes several times as long.
+    """
+    message = Message.__new__(Message)
+    fields = {**_UNSET, "role": role, "content": text, **extras}
+    more = {key: fields.pop(key) for key in extras.keys() - _FIELDS}
+    _set_slot(message, "__dict__", fields)
+    _set_slot(message, "__pydantic_fields_set__", {"role", "content", *extras} - more.keys())
+    _set_slot(message, "__pydantic_extra__", more)
+    _set_slot(message, "__pydantic_private__", None)
+    return message
 
 
 def _is_valid(role: str, block: object) -> bool:
@@ -178,14 +201,13 @@ def _is_valid(role: str, block: object) -> bool:
     return True
 
 
-def _answer(call: Call, repairs: list[str]) -> Message:
-    call_id: str = call.fields["id"]
-    result = call.result
+def _answer(asked: _Asked, repairs: list[str]) -> Message:
+    call_id, name, result = asked.wire_id, asked.call.fields["name"], asked.result
     if result is None:
-        repairs.append(f"answered call {call_id} ({call.name}) as interrupted")
+        repairs.append(f"answered call {call_id} ({name}) as interrupted")
         result = Result(call_id, INTERRUPTED, is_error=True)
     extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
-    extras |= {"tool_call_id": call_id, "name": call.name}
+    extras |= {"tool_call_id": call_id, "name": name}
     message = _message("tool", result.content, extras, repairs)
     if message is None:
         return _text_message("tool", "", extras)

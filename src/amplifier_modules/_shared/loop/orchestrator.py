@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.interrupt import uninterrupted
@@ -29,6 +30,7 @@ class LoopOrchestrator(ABC):
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
         self._checker = InputChecker()
+        self._readings = Readings()
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
@@ -77,6 +79,7 @@ class LoopOrchestrator(ABC):
             config=self.config,
             ask=self.ask,
             checker=self._checker,
+            readings=self._readings,
             context=context,
             providers=providers,
             tools=tools,

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.calls import Call, CallLedger, calls_of
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -75,6 +75,7 @@ class Turn:
         config: Its settings.
         ask: How it asks a provider.
         checker: Checks tool inputs; outlives the turn.
+        readings: What messages were read as; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
@@ -89,6 +90,7 @@ class Turn:
         config: LoopConfig,
         ask: Ask,
         checker: InputChecker,
+        readings: Readings,
         context: Any,
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
@@ -98,6 +100,7 @@ class Turn:
         self._name = name
         self._config = config
         self._ask = ask
+        self._readings = readings
         self._context = context
         self._providers = providers
         self._tools = tools
@@ -226,6 +229,7 @@ class Turn:
         request = to_chat_request(
             with_injections(messages, self._channel.take_ephemeral()),
             tools=tools or None,
+            readings=self._readings,
             **({} if wanted is None else {"model": wanted}),
         )
         return request, model

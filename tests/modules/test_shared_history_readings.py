@@ -1,0 +1,106 @@
+"""What messages were read as is kept between requests, and nothing can be told from the requests."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amplifier_modules._shared.history import Readings, reading, readings, to_chat_request
+from tests.modules.history_rules import plain
+from tests.modules.test_shared_history import USER, answer, asks, block, histories, listed
+
+
+def told(request: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    return [plain(message) for message in request.messages], request.repairs
+
+
+def same(history: list[Any], kept: Readings) -> Any:
+    """The request with what is kept, which is the one without."""
+    request = to_chat_request(history, readings=kept)
+    assert told(request) == told(to_chat_request(history))
+    return request
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories, st.lists(st.integers(0, 14), max_size=3), st.booleans())
+def test_a_history_that_grows_and_shrinks(
+    history: list[Any], cuts: list[int], copied: bool
+) -> None:
+    kept = Readings()
+    for length in [*range(len(history) + 1), *cuts]:
+        part = history[:length]
+        same(copy.deepcopy(part) if copied else part, kept)
+
+
+def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+
+    def counted(raw: Any) -> reading.Reading:
+        read.append(raw)
+        return reading.read(raw)
+
+    monkeypatch.setattr(readings, "read", counted)
+    kept, history = Readings(), [USER]
+    for number in range(5):
+        call = f"c{number}"
+        history += [asks(listed(call), content=[block(call)]), answer(call, f"text {number}")]
+        to_chat_request(copy.deepcopy(history), readings=kept)
+    assert len(read) == len(history)
+
+
+def test_only_what_the_last_request_had_is_kept() -> None:
+    kept = Readings()
+    to_chat_request([USER, {"role": "user", "content": "more"}], readings=kept)
+    to_chat_request([USER], readings=kept)
+    assert len(kept._kept) == 1
+
+
+def test_a_message_that_is_changed_is_read_anew() -> None:
+    kept, message = Readings(), {"role": "user", "content": [{"type": "text", "text": "one"}]}
+    same([message], kept)
+    message["content"][0]["text"] = "two"  # type: ignore[index]
+    assert same([message], kept).messages[0].content[0].text == "two"
+
+
+@pytest.mark.parametrize("change", [True, 1.0, "1", None])
+def test_what_is_equal_to_python_is_not_the_same(change: Any) -> None:
+    kept, call = Readings(), block("c1", input={"n": 1})
+    history = [USER, {"role": "assistant", "content": [call]}, answer("c1")]
+    same(history, kept)
+    call["input"]["n"] = change
+    (sent,) = same(history, kept).messages[1].content
+    assert repr(sent.input) == repr({"n": change})
+
+
+def test_who_changes_a_request_or_a_copy_changes_no_later_request() -> None:
+    kept = Readings()
+    history = [USER, {"role": "assistant", "content": [block("c1")]}, answer("c1")]
+    handed_out = copy.deepcopy(history)
+    request = to_chat_request(handed_out, readings=kept)
+    handed_out[1]["content"][0]["input"]["path"] = "/etc/passwd"
+    for message in request.messages:
+        message.name = "changed"
+    request.messages[0].content = "changed"
+    request.messages[1].content[0].input["path"] = "changed"  # type: ignore[union-attr]
+    request.messages[1].content.append("changed")  # type: ignore[union-attr]
+    same(history, kept)
+
+
+def test_the_same_message_twice_is_two_messages() -> None:
+    kept = Readings()
+    turn = [asks(listed("c1")), answer("c1")]
+    history = [USER, *turn, USER, *copy.deepcopy(turn), USER]
+    for _ in range(2):
+        messages = same(history, kept).messages
+        ids = [m.tool_call_id for m in messages if m.role == "tool"]
+        assert ids == ["c1", "c1_2"]
+
+
+def test_a_result_that_comes_late_is_found() -> None:
+    kept, history = Readings(), [USER, asks(listed("c1"))]
+    assert same(history, kept).repairs == ("answered call c1 (read) as interrupted",)
+    assert same([*history, answer("c1")], kept).repairs == ()
