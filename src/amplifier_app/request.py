@@ -159,6 +159,7 @@ def _plan(
     saved = _as_saved(request, resume)
     if saved:
         plan = _saved_plan(resume)
+        _refuse_masked(plan, resume)
     loaded = load(
         plan=plan,
         profile=request.profile,
@@ -170,8 +171,6 @@ def _plan(
     )
     if project is not None:
         project.check(loaded)
-    if saved and plan is not None:
-        _refuse_masked(loaded, resume)
     return loaded
 
 
@@ -183,10 +182,11 @@ def _saved_plan(session_id: str | None) -> Path | None:
     return path if path.is_file() and path.stat().st_size else None
 
 
-def _refuse_masked(plan: ResolvedPlan, session_id: str | None) -> None:
+def _refuse_masked(plan: Path | None, session_id: str | None) -> None:
     from amplifier_app.plan.masking import MASK
 
-    if MASK in repr(plan.data):
+    # Before it is read as a plan: an address is no longer one without its password.
+    if plan is not None and MASK in plan.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(
             f"the plan of session {session_id} had a secret in it, which was not saved",
             hint="Resume with the plan itself: --plan FILE. Better, write secrets as ${VARIABLE}.",

@@ -41,6 +41,19 @@ def test_resume_never_begins_anew(plan: Path) -> None:
     assert "session list" in done.stderr
 
 
+def test_a_plan_with_a_secret_in_it_is_resumed_with_the_plan_itself_only(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["https://me:hunter2@127.0.0.1:9/v1"])
+    begun = run_amplifier("run", "-f", plan, "--session", "s", "one")
+    assert begun.code == 0, begun.stderr
+    assert "hunter2" not in (begun.home / "sessions" / "s" / "plan.yaml").read_text()
+    done = run_amplifier("run", "two", "--resume", "s")
+    assert (done.code, done.stdout) == (78, "")
+    assert "had a secret in it, which was not saved" in done.stderr
+    again = run_amplifier("run", "two", "--resume", "s", "-f", plan, "--output", "json")
+    assert again.code == 0, again.stderr
+    assert prompts("s") == ["one", "two"]
+
+
 def test_continue_takes_the_last_session_of_this_directory(tmp_path: Path, plan: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()

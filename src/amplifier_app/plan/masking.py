@@ -19,7 +19,7 @@ MASK = "[REDACTED]"
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
 # Who has no password there has a token for a name.
-_TOKEN = r"(?:(?<=https://)|(?<=http://))(?!\*\*\*@)[^/@\s:?#$]+(?=@)"
+_TOKEN = r"(?:(?<=https://)|(?<=http://))[^/@\s:?#$]+(?=@)"
 _QUERY = r"([?&]([^=&#\s]+)=)(?!\$)[^&#\s]+"
 
 
@@ -112,7 +112,7 @@ def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
     if node.secret and node.expression is not None:
         return _references(node.expression)
     if isinstance(node.value, str):
-        shown = re.sub(_USERINFO, "***", node.value)
+        shown = re.sub(_USERINFO, MASK, node.value)
         # In a text of words it is an example.
         if "://" in shown and len(shown.split()) == 1:
             shown = re.sub(_TOKEN, MASK, shown)

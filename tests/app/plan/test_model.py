@@ -335,7 +335,7 @@ def test_a_set_that_cannot_be_is_told(text: str, message: str, write: Write) -> 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("https://u:secret@host/x?v=1", "https://***@host/x?v=1"),
+        ("https://u:secret@host/x?v=1", "https://[REDACTED]@host/x?v=1"),
         ("git+https://secret@host/x", "git+https://[REDACTED]@host/x"),
         ("https://host/x?v=1&token=secret#y", "https://host/x?v=1&token=[REDACTED]#y"),
         ("git+ssh://git@host/x", "git+ssh://git@host/x"),

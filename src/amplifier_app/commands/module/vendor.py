@@ -12,7 +12,7 @@ import typer
 from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.commands.scoping import ScopeOption, changing, tell
-from amplifier_app.render.sanitize import one_line
+from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.stdio import to_stderr
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def vendor(
     if not done:
         to_stderr("amplifier: nothing to copy: every module ships with the program")
     if sources and not apply:
-        print(f"# {where.file}")
+        print(one_line(f"# {where.file}", 1000))
         print("sources:")
         for module, source in sources.items():
-            print(f"  {module}: {json.dumps(source, ensure_ascii=False)}")
+            print(for_terminal(f"  {module}: {json.dumps(source, ensure_ascii=False)}"))
 
 
 def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
