@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared import redaction
 from amplifier_modules._shared.redaction import (
     PII,
     SECRETS,
@@ -162,3 +163,14 @@ def test_a_long_text_made_to_be_slow_comes_through(hint: str, length: int) -> No
     secret = planted.SECRETS["github-classic"]
     text = "\n".join([hint * (length // len(hint)), hints, secret])
     assert secret not in redactor.text(text)
+
+
+def test_what_is_looked_at_again_is_treated_as_before() -> None:
+    redactor = Redactor(["hunter2-hunter2"])
+    for _ in range(2):
+        clean = "".join(["turn", "_id"])  # another object each time
+        assert redactor.text(clean) is clean
+        assert redactor.text("a hunter2-hunter2") == "a [REDACTED:secret]"
+    for number in range(10_000):
+        redactor.text(f"id-{number}")
+    assert len(redactor._clean) <= redaction._REMEMBERED

@@ -28,6 +28,9 @@ _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)"
 )
 _SHORTEST_SECRET = 8
+_SHORT = 64
+_REMEMBERED = 2048
+"""Texts without secrets that are known again: keys, names and ids come with every event."""
 
 # Not inside a word, except behind an escaped line break, as in JSON within a string.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
@@ -222,9 +225,20 @@ class Redactor:
         self._known = sorted(values, key=len, reverse=True)
         self._hints = [(hint, shape) for shape in shapes for hint in shape.hints or ("",)]
         self._allowlist = frozenset(allowlist)
+        self._clean: set[str] = set()
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object if there are none."""
+        if text in self._clean:
+            return text
+        changed = self._replaced(text)
+        if changed is text and len(text) <= _SHORT:
+            if len(self._clean) >= _REMEMBERED:
+                self._clean.clear()
+            self._clean.add(text)
+        return changed
+
+    def _replaced(self, text: str) -> str:
         for value in self._known:
             if value in text:
                 text = text.replace(value, f"[REDACTED:{KNOWN}]")
