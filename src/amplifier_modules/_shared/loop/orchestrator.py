@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.loop.ending import Ending
 from amplifier_modules._shared.loop.interrupt import uninterrupted
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
-from amplifier_modules._shared.loop.turn import Ending, Turn
+from amplifier_modules._shared.loop.turn import Turn
 
 
 class LoopOrchestrator(ABC):
