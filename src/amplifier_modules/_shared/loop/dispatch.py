@@ -7,12 +7,9 @@ or by a note that it was not run or was interrupted. So the next request is alwa
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import logging
-import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.calls import Call
@@ -24,55 +21,34 @@ from amplifier_modules._shared.loop.interrupt import (
     stop,
     uninterrupted,
 )
-from amplifier_modules._shared.loop.results import as_result, failure, recalled, result_message
-from amplifier_modules._shared.loop.schema import InputChecker
+from amplifier_modules._shared.loop.results import failure, result_message
+from amplifier_modules._shared.loop.runner import INTERRUPTED, Ready, Runner
 from amplifier_modules._shared.loop.spans import Span
 
 logger = logging.getLogger(__name__)
 
-INTERRUPTED = "interrupted, effects unknown"
 NOT_RUN = "not run: the turn was stopped before this call"
-
-
-class _Ready(NamedTuple):
-    """A call that may run, with its final input and the event data that goes with it."""
-
-    call: Call
-    tool: Any
-    arguments: dict[str, Any]
-    data: dict[str, Any]
-    span: Span
 
 
 class Dispatcher:
     """Runs tool calls for one turn.
 
     Args:
-        tools: Tools by the name the model calls them by.
+        runner: Runs a single call.
         context: Where results are added.
         channel: The turn's hooks.
         token: The session's cancellation token, or None.
-        checker: Checks inputs against the tools' schemas.
         parallel: Run the calls of one answer at the same time.
     """
 
     def __init__(
-        self,
-        *,
-        tools: Mapping[str, Any],
-        context: Any,
-        channel: Channel,
-        token: Any,
-        checker: InputChecker,
-        parallel: bool,
+        self, *, runner: Runner, context: Any, channel: Channel, token: Any, parallel: bool
     ) -> None:
-        self._tools = tools
+        self.runner = runner
         self._context = context
         self._channel = channel
         self.token = token
-        self._checker = checker
         self._parallel = parallel
-        self._results: dict[str, ToolResult] = {}
 
     async def run(self, calls: list[Call], parent: Span) -> None:
         """Run `calls`, which an assistant message in the context has just asked for.
@@ -103,106 +79,12 @@ class Dispatcher:
         """Whether the session was asked to stop, at once or after the step in flight."""
         return self.token is not None and self.token.is_cancelled
 
-    async def prepare(self, call: Call, parent: Span) -> _Ready | ToolResult:
-        """Decide whether and with what input `call` runs; the result of a call that does not."""
-        span = parent.child()
-        data: dict[str, Any] = {
-            "tool_name": call.name,
-            "tool_call_id": call.id,
-            "tool_input": call.arguments,
-            "input": call.arguments,
-            **span.fields,
-        }
-        if call.repeats is not None:
-            await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
-            return recalled(self._results.get(call.repeats))
-        tool = self._tools.get(call.name)
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            return await self._refuse(
-                data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
-            )
-        problem = call.problem or self._checker.problem(tool, call.name, call.arguments)
-        if problem is None:
-            denied, final = await self._channel.ask("tool:pre", data, hold=True)
-            if denied is not None:
-                return await self._refuse(data, "Denied", f"denied: {denied}")
-            arguments = _changed(final, ("tool_input", "input"), call.arguments)
-            if arguments is call.arguments:
-                return _Ready(call, tool, arguments, data, span)
-            data = {**data, "tool_input": arguments, "input": arguments}
-            problem = _not_an_object(arguments)
-            problem = problem or self._checker.problem(tool, call.name, arguments)
-            if problem is None:
-                return _Ready(call, tool, arguments, data, span)
-        return await self._refuse(
-            data, "InvalidArguments", f"invalid arguments for tool '{call.name}': {problem}"
-        )
-
-    async def execute(self, ready: _Ready) -> ToolResult:
-        """Run a call that may run; what the tool raises becomes its result."""
-        call, data = ready.call, ready.data
-        ready.span.enter()
-        token = self.token
-        if token is not None:
-            token.register_tool_start(call.id, call.name)
-        started = time.perf_counter()
-        try:
-            # A copy: what a tool does to its input must not change what is remembered of it.
-            value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
-            if inspect.isawaitable(value):
-                value = await value
-            result = as_result(value)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                await self.report(data, "Interrupted", INTERRUPTED)
-                raise
-            # Nobody cancelled the call: the tool failed by an inner cancellation of its own.
-            return await self._refuse(data, "CancelledError", f"tool '{call.name}' failed: {error}")
-        # Tools are foreign code: one that raises is an answer to the model, not the turn's end.
-        except Exception as error:
-            logger.debug("Tool %r raised", call.name, exc_info=True)
-            kind = type(error).__name__
-            return await self._refuse(data, kind, f"tool '{call.name}' failed: {kind}: {error}")
-        finally:
-            if token is not None:
-                token.register_tool_complete(call.id)
-        return await self._review(data, result, (time.perf_counter() - started) * 1000)
-
     async def answer(self, call: Call, result: ToolResult) -> None:
         """Add the result of a call to the context."""
-        self._results[call.id] = result
+        self.runner.results[call.id] = result
         added = self._context.add_message(result_message(call.id, call.name, result))
         if inspect.isawaitable(added):
             await added
-
-    async def _review(
-        self, data: dict[str, Any], result: ToolResult, milliseconds: float
-    ) -> ToolResult:
-        """What hooks make of the result of a tool that ran."""
-        denied, final = await self._channel.ask(
-            "tool:post",
-            {
-                **data,
-                "tool_result": result,
-                "result": result,
-                "duration_ms": round(milliseconds, 1),
-            },
-            hold=True,
-        )
-        if denied is not None:
-            return failure(f"denied: {denied}", "Denied")
-        changed = _changed(final, ("tool_result", "result"), result)
-        return result if changed is result else as_result(changed)
-
-    async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
-        await self.report(data, kind, message)
-        return failure(message, kind)
-
-    async def report(self, data: dict[str, Any], kind: str, message: str) -> None:
-        error = {"type": kind, "message": message}
-        await self._channel.ask("tool:error", {**data, "error": error}, hold=True)
 
 
 class _Batch:
@@ -212,14 +94,14 @@ class _Batch:
         self._dispatcher = dispatcher
         self._parent = parent
         self._open = {call.id: call for call in calls}
-        self._running: dict[str, tuple[_Ready, asyncio.Task[ToolResult]]] = {}
+        self._running: dict[str, tuple[Ready, asyncio.Task[ToolResult]]] = {}
 
     async def run(self, group: list[Call]) -> None:
         """Run the calls of `group` at the same time and answer them in order."""
         prepared = await self._prepare(group)
         for call, step in prepared:
-            if isinstance(step, _Ready):
-                task = asyncio.create_task(self._dispatcher.execute(step))
+            if isinstance(step, Ready):
+                task = asyncio.create_task(self._dispatcher.runner.execute(step))
                 self._running[call.id] = (step, task)
         tasks = [task for _, task in self._running.values()]
         with Watch(self._dispatcher.token, tasks) as watch:
@@ -231,15 +113,15 @@ class _Batch:
                 await watch.ended(task)
                 await self._answer(call, await self._result(ready, task))
 
-    async def _prepare(self, group: list[Call]) -> list[tuple[Call, _Ready | ToolResult]]:
+    async def _prepare(self, group: list[Call]) -> list[tuple[Call, Ready | ToolResult]]:
         """Decide on the calls one after the other, so that approvals are asked in order."""
-        prepared: list[tuple[Call, _Ready | ToolResult]] = []
+        prepared: list[tuple[Call, Ready | ToolResult]] = []
 
         async def decide() -> None:
             for call in group:
                 if self._dispatcher.stopped():
                     return
-                prepared.append((call, await self._dispatcher.prepare(call, self._parent)))
+                prepared.append((call, await self._dispatcher.runner.prepare(call, self._parent)))
 
         try:
             await interruptible(decide(), self._dispatcher.token)
@@ -265,14 +147,14 @@ class _Batch:
             await self._answer(call, result)
         await self._dispatcher.release()
 
-    async def _result(self, ready: _Ready, task: asyncio.Task[ToolResult]) -> ToolResult:
+    async def _result(self, ready: Ready, task: asyncio.Task[ToolResult]) -> ToolResult:
         """The result of a call that was started.
 
         Raises:
             Exception: What a hook wanted done after the tool had run failed.
         """
         if not task.done():
-            await self._dispatcher.report(ready.data, "Interrupted", INTERRUPTED)
+            await self._dispatcher.runner.report(ready.data, "Interrupted", INTERRUPTED)
         if not task.done() or task.cancelled():
             return failure(INTERRUPTED, "Interrupted")
         return task.result()
@@ -281,18 +163,3 @@ class _Batch:
         # Closed first: if adding fails half-way, answering again would answer twice.
         del self._open[call.id]
         await self._dispatcher.answer(call, result)
-
-
-def _changed(final: Mapping[str, Any], keys: tuple[str, str], original: Any) -> Any:
-    """The value hooks left under either of two names for the same thing."""
-    for key in keys:
-        value = final.get(key, original)
-        if value is not original and value != original:
-            return value
-    return original
-
-
-def _not_an_object(arguments: Any) -> str | None:
-    if isinstance(arguments, dict):
-        return None
-    return f"a hook replaced the input by {type(arguments).__name__}, not an object"

@@ -28,6 +28,7 @@ from amplifier_modules._shared.loop.exchange import Ask, Exchanges
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules._shared.loop.reading import read
 from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of, usage_of
+from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
 
@@ -71,11 +72,10 @@ class Turn:
         self._token = getattr(coordinator, "cancellation", None)
         self._channel = Channel(hooks, context, coordinator, name)
         self._dispatcher = Dispatcher(
-            tools=tools,
+            runner=Runner(tools=tools, channel=self._channel, token=self._token, checker=checker),
             context=context,
             channel=self._channel,
             token=self._token,
-            checker=checker,
             parallel=config.parallel_tools,
         )
         self._exchanges = Exchanges(

@@ -1,0 +1,168 @@
+"""Runs one tool call: checks its input, asks the hooks, executes, asks the hooks again.
+
+Every call is told of by `tool:pre` and then `tool:post` or `tool:error`; one that cannot run, or may
+not, by `tool:error` alone or after `tool:pre`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.results import as_result, failure, recalled
+from amplifier_modules._shared.loop.schema import InputChecker
+from amplifier_modules._shared.loop.spans import Span
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = "interrupted, effects unknown"
+
+
+class Ready(NamedTuple):
+    """A call that may run, with its final input and the event data that goes with it."""
+
+    call: Call
+    tool: Any
+    arguments: dict[str, Any]
+    data: dict[str, Any]
+    span: Span
+
+
+class Runner:
+    """Runs single tool calls.
+
+    Args:
+        tools: Tools by the name the model calls them by.
+        channel: The turn's hooks.
+        token: The session's cancellation token, or None.
+        checker: Checks inputs against the tools' schemas.
+
+    Attributes:
+        results: The results so far, by call id.
+    """
+
+    def __init__(
+        self, *, tools: Mapping[str, Any], channel: Channel, token: Any, checker: InputChecker
+    ) -> None:
+        self._tools = tools
+        self._channel = channel
+        self._token = token
+        self._checker = checker
+        self.results: dict[str, ToolResult] = {}
+
+    async def prepare(self, call: Call, parent: Span) -> Ready | ToolResult:
+        """Decide whether and with what input `call` runs; the result of a call that does not."""
+        span = parent.child()
+        data: dict[str, Any] = {
+            "tool_name": call.name,
+            "tool_call_id": call.id,
+            "tool_input": call.arguments,
+            "input": call.arguments,
+            **span.fields,
+        }
+        if call.repeats is not None:
+            await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
+            return recalled(self.results.get(call.repeats))
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            return await self._refuse(
+                data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
+            )
+        problem = call.problem or self._checker.problem(tool, call.name, call.arguments)
+        if problem is None:
+            denied, final = await self._channel.ask("tool:pre", data, hold=True)
+            if denied is not None:
+                return await self._refuse(data, "Denied", f"denied: {denied}")
+            arguments = _changed(final, ("tool_input", "input"), call.arguments)
+            if arguments is call.arguments:
+                return Ready(call, tool, arguments, data, span)
+            data = {**data, "tool_input": arguments, "input": arguments}
+            problem = _not_an_object(arguments)
+            problem = problem or self._checker.problem(tool, call.name, arguments)
+            if problem is None:
+                return Ready(call, tool, arguments, data, span)
+        return await self._refuse(
+            data, "InvalidArguments", f"invalid arguments for tool '{call.name}': {problem}"
+        )
+
+    async def execute(self, ready: Ready) -> ToolResult:
+        """Run a call that may run; what the tool raises becomes its result."""
+        call, data = ready.call, ready.data
+        ready.span.enter()
+        token = self._token
+        if token is not None:
+            token.register_tool_start(call.id, call.name)
+        started = time.perf_counter()
+        try:
+            # A copy: what a tool does to its input must not change what is remembered of it.
+            value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
+            if inspect.isawaitable(value):
+                value = await value
+            result = as_result(value)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                await self.report(data, "Interrupted", INTERRUPTED)
+                raise
+            # Nobody cancelled the call: the tool failed by an inner cancellation of its own.
+            return await self._refuse(data, "CancelledError", f"tool '{call.name}' failed: {error}")
+        # Tools are foreign code: one that raises is an answer to the model, not the turn's end.
+        except Exception as error:
+            logger.debug("Tool %r raised", call.name, exc_info=True)
+            kind = type(error).__name__
+            return await self._refuse(data, kind, f"tool '{call.name}' failed: {kind}: {error}")
+        finally:
+            if token is not None:
+                token.register_tool_complete(call.id)
+        return await self._review(data, result, (time.perf_counter() - started) * 1000)
+
+    async def _review(
+        self, data: dict[str, Any], result: ToolResult, milliseconds: float
+    ) -> ToolResult:
+        """What hooks make of the result of a tool that ran."""
+        denied, final = await self._channel.ask(
+            "tool:post",
+            {
+                **data,
+                "tool_result": result,
+                "result": result,
+                "duration_ms": round(milliseconds, 1),
+            },
+            hold=True,
+        )
+        if denied is not None:
+            return failure(f"denied: {denied}", "Denied")
+        changed = _changed(final, ("tool_result", "result"), result)
+        return result if changed is result else as_result(changed)
+
+    async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
+        await self.report(data, kind, message)
+        return failure(message, kind)
+
+    async def report(self, data: dict[str, Any], kind: str, message: str) -> None:
+        error = {"type": kind, "message": message}
+        await self._channel.ask("tool:error", {**data, "error": error}, hold=True)
+
+
+def _changed(final: Mapping[str, Any], keys: tuple[str, str], original: Any) -> Any:
+    """The value hooks left under either of two names for the same thing."""
+    for key in keys:
+        value = final.get(key, original)
+        if value is not original and value != original:
+            return value
+    return original
+
+
+def _not_an_object(arguments: Any) -> str | None:
+    if isinstance(arguments, dict):
+        return None
+    return f"a hook replaced the input by {type(arguments).__name__}, not an object"
