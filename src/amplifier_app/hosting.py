@@ -40,3 +40,22 @@ def model_of(provider: Any) -> str | None:
         if isinstance(model, str) and model:
             return model
     return None
+
+
+def first_provider(session: Any) -> tuple[str, Any]:
+    """The provider orchestrators ask: the plan's, else the one of lowest priority number."""
+    providers: dict[str, Any] = session.coordinator.get("providers")
+    orchestrator = session.config["session"]["orchestrator"]
+    config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
+    wanted = config.get("default_provider")
+    if wanted in providers:
+        return wanted, providers[wanted]
+    return min(providers.items(), key=lambda item: _priority_of(item[1]))
+
+
+def _priority_of(provider: Any) -> float:
+    priority = getattr(provider, "priority", None)
+    if priority is None:
+        config = getattr(provider, "config", None)
+        priority = config.get("priority") if isinstance(config, dict) else None
+    return priority if isinstance(priority, (int, float)) else 100

@@ -1,0 +1,119 @@
+"""The modules of a plan on a session's coordinator, and why some of them are not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_app.errors import AppError, ConfigError, ModuleError
+from amplifier_app.hosting import give_keys, register_capabilities
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.render.base import FIRST, Renderer
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.load_errors import RequiredModuleError
+from amplifier_core.session import AmplifierSession
+
+
+class Mounting:
+    """Mounts the modules of one session.
+
+    Args:
+        session: The kernel's session, not yet initialized.
+        plan: What it was made of.
+        sources: Where modules come from.
+        renderer: What is told of what is missing.
+
+    Attributes:
+        stored_keys: The variables that are set because their keys are stored.
+    """
+
+    def __init__(
+        self,
+        session: AmplifierSession,
+        plan: ResolvedPlan,
+        sources: AppModuleSourceResolver,
+        renderer: Renderer,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._sources = sources
+        self._renderer = renderer
+        self._failures: list[dict[str, Any]] = []
+        self.stored_keys: tuple[str, ...] = ()
+        session.coordinator.hooks.register(
+            "module:load_failed", self._on_load_failed, FIRST, name="app"
+        )
+
+    @property
+    def not_mounted(self) -> list[str]:
+        """Why providers of the plan are missing, a line each."""
+        return [f"{_key(failure)}: {failure['error']}" for failure in self._failures]
+
+    async def mount(self) -> None:
+        """Fetch what has to be fetched and mount everything.
+
+        Raises:
+            ModuleError: A module of the plan cannot be loaded or mounted.
+            ConfigError: Its configuration is wrong, or no provider is left.
+        """
+        coordinator = self._session.coordinator
+        register_capabilities(coordinator, self._sources)
+        await self._sources.prefetch(self._session.config)
+        await coordinator.mount("module-source-resolver", self._sources)
+        self._use_stored_keys()
+        await self._initialize()
+        self._check()
+
+    async def _initialize(self) -> None:
+        try:
+            await self._session.initialize()
+        except AppError:
+            raise
+        except RequiredModuleError as error:
+            session: dict[str, Any] = self._session.config["session"]
+            module = session[error.kind]["module"]
+            failure = {"module_type": error.kind, "module_id": module, "error": error.__cause__}
+            raise self._error([failure]) from error
+        except RuntimeError as error:
+            raise ModuleError(str(error)) from error
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _use_stored_keys(self) -> None:
+        filled = give_keys(self._session.coordinator)
+        self.stored_keys = filled.added
+        for problem in filled.problems:
+            self._renderer.notice(problem, "warning", "session")
+
+    def _on_load_failed(self, event: str, data: dict[str, Any]) -> None:
+        self._failures.append(dict(data))
+
+    def _check(self) -> None:
+        broken = [failure for failure in self._failures if not failure.get("degraded")]
+        if broken:
+            raise self._error(broken)
+        reasons = self.not_mounted
+        if not self._session.coordinator.get("providers"):
+            reasons += self._plan.notes
+            reasons += ["Set one up with: amplifier init"] if reasons else []
+            raise ConfigError(
+                "no model provider is available",
+                hint="\n".join(
+                    reasons or ["The plan names none; add one under 'providers'."],
+                ),
+            )
+        for reason in reasons:
+            self._renderer.notice(f"not mounted: {reason}", "info", "session")
+
+    def _error(self, failures: list[dict[str, Any]]) -> AppError:
+        # Only read when something is wrong.
+        from amplifier_app.mount_problems import MountFailure, failure_error
+
+        told = [
+            MountFailure(failure["module_type"], _key(failure), str(failure["error"]))
+            for failure in failures
+        ]
+        return failure_error(self._plan, self._sources, told)
+
+
+def _key(failure: dict[str, Any]) -> str:
+    return str(failure.get("instance_id") or failure["module_id"])
