@@ -9,7 +9,7 @@
 
 Prices are US dollars per million tokens, written as strings to stay exact. `long_prompt` prices a
 whole request whose prompt is longer than `above` tokens. A price that is not there is not known,
-and then neither is the cost.
+and then neither is the cost. The file says as of when its prices are and where they were read.
 """
 
 from __future__ import annotations
@@ -64,6 +64,17 @@ class Prices(NamedTuple):
                 total += price * count
         return total / _MILLION
 
+    def pricing(self) -> Pricing | None:
+        """The same as lists of models give it; None without those of input and output."""
+        if self.input is None or self.output is None:
+            return None
+        return Pricing(
+            input_per_million=float(self.input),
+            output_per_million=float(self.output),
+            cache_read_per_million=_float(self.cache_read),
+            cache_write_per_million=_float(self.cache_write),
+        )
+
 
 class Model(NamedTuple):
     """One model. `features` holds what only its own provider understands."""
@@ -86,22 +97,13 @@ class Model(NamedTuple):
 
     def info(self) -> ModelInfo:
         """The model as the Provider Contract's `list_models` gives it."""
-        prices = self.prices
-        pricing = None
-        if prices.input is not None and prices.output is not None:
-            pricing = Pricing(
-                input_per_million=float(prices.input),
-                output_per_million=float(prices.output),
-                cache_read_per_million=_float(prices.cache_read),
-                cache_write_per_million=_float(prices.cache_write),
-            )
         return ModelInfo(
             id=self.id,
             display_name=self.display_name,
             context_window=self.context_window,
             max_output_tokens=self.max_output_tokens,
             capabilities=list(self.capabilities),
-            pricing=pricing,
+            pricing=self.prices.pricing(),
         )
 
 

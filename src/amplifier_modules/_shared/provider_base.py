@@ -34,6 +34,7 @@ from .history import normalise
 from .http import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from .loop.spans import event_ids
 from .plain import plain_usage
+from .prices import PricesConfig
 
 __all__ = [
     "EVENTS",
@@ -87,6 +88,8 @@ class HTTPProviderConfig(ModuleConfig):
         temperature: How freely the model chooses its words; 0 is least.
         top_p: Share of the likeliest words the model chooses from.
         max_retries: Further attempts after a failure that may pass; 0 for none.
+        prices: What the service charges, instead of the vendor's list.
+        list_prices: Whether the vendor's list prices count; by default only at its own address.
     """
 
     api_key: SecretStr | None = None
@@ -104,6 +107,8 @@ class HTTPProviderConfig(ModuleConfig):
     )
     max_retries: int = Field(default=4, ge=0)
     priority: int = Field(default=100, description="The lowest number is asked first.")
+    prices: PricesConfig | None = None
+    list_prices: bool | None = None
 
 
 class HTTPProvider(ABC):

@@ -39,6 +39,8 @@ class CloudTransport:
         ConfigurationError: The SDK, one of its dependencies, or a setting is missing.
     """
 
+    is_anthropic = False
+
     def __init__(self, config: AnthropicConfig, provider: str) -> None:
         self._provider = provider
         self._cloud = config.transport

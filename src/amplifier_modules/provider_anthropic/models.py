@@ -14,9 +14,10 @@ UNKNOWN_CONTEXT_WINDOW = 200_000
 UNKNOWN_MAX_OUTPUT = 8_192
 USUAL_MAX_OUTPUT = 32_000
 
-# A snapshot's date and a cloud's spelling: us.anthropic.claude-x-v1:0, claude-x@20250101.
+# A snapshot's date, a cloud's or a gateway's spelling: claude-x-20250101, claude-x@20250101,
+# us.anthropic.claude-x-v1:0, anthropic/claude-x.
 _SPELLING = re.compile(
-    r"(?:[a-z-]+\.)*(?P<id>claude-.+?)(?:[-@]\d{8}|-latest|@latest|@default)?(?:-v\d+(?::\d+)?)?"
+    r"(?:[a-z-]+[./])*(?P<id>claude-.+?)(?:[-@]\d{8}|-latest|@latest|@default)?(?:-v\d+(?::\d+)?)?"
 )
 
 

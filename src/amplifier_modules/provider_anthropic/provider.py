@@ -21,6 +21,7 @@ from amplifier_core.message_models import (
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.catalogue import Tokens
 from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.prices import PriceSource
 from amplifier_modules._shared.provider_base import Chunk, HTTPProvider, combined
 
 from .config import AnthropicConfig
@@ -79,6 +80,9 @@ class AnthropicProvider(HTTPProvider):
         super().__init__(PROVIDER, config, coordinator)
         self._config = config
         self._transport = transport
+        self._prices = PriceSource(
+            config.prices, config.list_prices, at_vendor=transport.is_anthropic
+        )
 
     def get_info(self) -> ProviderInfo:
         """What the provider is and needs; `defaults` describe the configured model."""
@@ -110,7 +114,7 @@ class AnthropicProvider(HTTPProvider):
         try:
             while True:
                 page = await self._transport.get(MODELS, params)
-                found += [_model_info(entry) for entry in page["data"]]
+                found += [self._model_info(entry) for entry in page["data"]]
                 if not page.get("has_more") or not page.get("last_id"):
                     return found
                 params["after_id"] = page["last_id"]
@@ -170,10 +174,39 @@ class AnthropicProvider(HTTPProvider):
         return ChatResponse.model_construct(
             content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
             tool_calls=_tool_calls(assembly.content) or None,
-            usage=_usage(assembly.usage, model if self._config.transport == "http" else None),
+            usage=self._usage(assembly.usage, model),
             degradation=combined(prepared.degradations),
             finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},
+        )
+
+    def _usage(self, counts: dict[str, Any], model: str) -> Usage:
+        """The kernel's counts from the vendor's, which leave what was cached out of its input."""
+        tokens = _tokens(counts)
+        details = counts.get("output_tokens_details") or {}
+        return Usage.model_construct(
+            input_tokens=tokens.prompt,
+            output_tokens=tokens.output,
+            total_tokens=tokens.prompt + tokens.output,
+            reasoning_tokens=details.get("thinking_tokens"),
+            cache_read_tokens=tokens.cache_read,
+            cache_write_tokens=tokens.cache_write + tokens.cache_write_1h,
+            cost_usd=self._prices.cost(find_model(model), tokens),
+        )
+
+    def _model_info(self, entry: dict[str, Any]) -> ModelInfo:
+        """One model of the API's list, with what it does not say taken from the catalogue."""
+        known = find_model(entry["id"])
+        info = known.info() if known else None
+        return ModelInfo(
+            id=entry["id"],
+            display_name=entry.get("display_name") or entry["id"],
+            context_window=entry.get("max_input_tokens")
+            or (info.context_window if info else UNKNOWN_CONTEXT_WINDOW),
+            max_output_tokens=entry.get("max_tokens")
+            or (info.max_output_tokens if info else UNKNOWN_MAX_OUTPUT),
+            capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
+            pricing=self._prices.pricing(known),
         )
 
 
@@ -189,44 +222,15 @@ def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
     return calls
 
 
-def _usage(counts: dict[str, Any], priced_model: str | None) -> Usage:
-    """The kernel's counts from the vendor's, which leave what was cached out of `input_tokens`."""
-    read = counts.get("cache_read_input_tokens") or 0
+def _tokens(counts: dict[str, Any]) -> Tokens:
     written = counts.get("cache_creation_input_tokens") or 0
     long_lived = (counts.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
-    tokens = Tokens(
+    return Tokens(
         input=counts.get("input_tokens") or 0,
         output=counts.get("output_tokens") or 0,
-        cache_read=read,
+        cache_read=counts.get("cache_read_input_tokens") or 0,
         cache_write=max(0, written - long_lived),
         cache_write_1h=min(written, long_lived),
-    )
-    model = find_model(priced_model) if priced_model else None
-    details = counts.get("output_tokens_details") or {}
-    return Usage.model_construct(
-        input_tokens=tokens.prompt,
-        output_tokens=tokens.output,
-        total_tokens=tokens.prompt + tokens.output,
-        reasoning_tokens=details.get("thinking_tokens"),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        cost_usd=model.cost(tokens) if model else None,
-    )
-
-
-def _model_info(entry: dict[str, Any]) -> ModelInfo:
-    """One model of the API's list, with what it does not say taken from the catalogue."""
-    known = find_model(entry["id"])
-    info = known.info() if known else None
-    return ModelInfo(
-        id=entry["id"],
-        display_name=entry.get("display_name") or entry["id"],
-        context_window=entry.get("max_input_tokens")
-        or (info.context_window if info else UNKNOWN_CONTEXT_WINDOW),
-        max_output_tokens=entry.get("max_tokens")
-        or (info.max_output_tokens if info else UNKNOWN_MAX_OUTPUT),
-        capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
-        pricing=info.pricing if info else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from amplifier_modules._shared.http import Endpoint
 from amplifier_modules._shared.provider_base import from_environment
@@ -53,7 +54,14 @@ def open_transport(config: AnthropicConfig) -> Transport | None:
 
 
 class Transport(Protocol):
-    """One way to the API."""
+    """One way to the API.
+
+    Attributes:
+        is_anthropic: It leads to Anthropic's own service, with its prices.
+    """
+
+    @property
+    def is_anthropic(self) -> bool: ...
 
     def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
@@ -85,6 +93,8 @@ class HTTPTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        host = urlsplit(endpoint.base_url).hostname or ""
+        self.is_anthropic = host == "anthropic.com" or host.endswith(".anthropic.com")
 
     async def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None

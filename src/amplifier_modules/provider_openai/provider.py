@@ -19,6 +19,7 @@ from amplifier_modules._shared.catalogue import Catalogue, Model, Tokens
 from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, Taste
 from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.prices import PriceSource
 from amplifier_modules._shared.provider_base import from_environment
 
 from .config import OpenAIConfig
@@ -89,6 +90,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         if not self.model and self._is_openai:
             self.model = DEFAULT_MODEL
         self._config = config
+        self._prices = PriceSource(config.prices, config.list_prices, at_vendor=self._is_openai)
         self._endpoint = Endpoint(
             url,
             _headers(config, key),
@@ -155,20 +157,20 @@ class OpenAIProvider(ChatCompletionsProvider):
         return Taste(max_tokens="max_completion_tokens", effort_with_tools=effort)
 
     def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
-        known = self._known(model)
-        # Other tiers have other prices, and other servers other bills.
-        if known is None or service_tier not in _STANDARD_TIERS:
-            return None
         read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
         fresh = max(0, usage.input_tokens - read - written)
-        return known.cost(Tokens(fresh, usage.output_tokens, read, written))
+        tokens = Tokens(fresh, usage.output_tokens, read, written)
+        return self._prices.cost(
+            self._priced(model), tokens, listed_tier=service_tier in _STANDARD_TIERS
+        )
 
     # -- models --------------------------------------------------------------------------------
 
     def _known(self, model: str) -> Model | None:
-        if not self._is_openai:
-            return None
-        return models().get(model) or models().get(_SNAPSHOT.sub("", model))
+        return find_model(model) if self._is_openai else None
+
+    def _priced(self, model: str) -> Model | None:
+        return find_model(model) if self._prices.uses_list else None
 
     async def _listed(self) -> list[dict[str, Any]]:
         answer = await self._endpoint.get_json("/models")
@@ -185,7 +187,8 @@ class OpenAIProvider(ChatCompletionsProvider):
     def _model_info(self, entry: Mapping[str, Any]) -> ModelInfo:
         model = str(entry["id"])
         if known := self._known(model):
-            return known.info().model_copy(update={"id": model})
+            pricing = self._prices.pricing(known)
+            return known.info().model_copy(update={"id": model, "pricing": pricing})
         # vLLM and llama-server tell the window, each in its own place.
         told = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
         return ModelInfo(
@@ -194,6 +197,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             context_window=self._config.context_window or (told if isinstance(told, int) else 0),
             max_output_tokens=self._config.max_output_tokens or self._config.max_tokens or 0,
             capabilities=list(_ASSUMED),
+            pricing=self._prices.pricing(self._priced(model)),
         )
 
 
@@ -201,6 +205,12 @@ class OpenAIProvider(ChatCompletionsProvider):
 def models() -> Catalogue:
     """What is known of OpenAI's chat models: limits, features, prices."""
     return Catalogue(Path(__file__).with_name("models.json"))
+
+
+def find_model(model_id: str) -> Model | None:
+    """The model of this id, also with a snapshot's date or a gateway's prefix; None if not known."""
+    name = model_id.removeprefix("openai/")
+    return models().get(name) or models().get(_SNAPSHOT.sub("", name))
 
 
 def api_address(base_url: str) -> str:

@@ -241,7 +241,7 @@ async def test_calls_at_the_same_time_do_not_mix():
 
 async def test_usage_counts_all_input_and_costs_by_kind():
     usage = Usage(100, 200, cache_read=1000, cache_creation=400)
-    async with playing(Reply("x", usage=usage)) as setting:
+    async with playing(Reply("x", usage=usage), list_prices=True) as setting:
         response = await setting.provider.complete(HELLO)
     found = response.usage
     assert found is not None
@@ -252,10 +252,55 @@ async def test_usage_counts_all_input_and_costs_by_kind():
 
 
 async def test_a_model_without_a_known_price_has_no_cost():
-    async with playing("x", model="claude-next-9") as setting:
+    async with playing("x", model="claude-next-9", list_prices=True) as setting:
         response = await setting.provider.complete(HELLO)
     assert response.usage is not None
     assert response.usage.cost_usd is None
+
+
+async def test_another_address_has_a_bill_of_its_own():
+    async with playing("x") as setting:
+        response = await setting.provider.complete(HELLO)
+        (listed,) = await setting.provider.list_models()
+    assert response.usage is not None
+    assert response.usage.cost_usd is None
+    assert listed.pricing is None
+
+
+async def test_the_plans_prices_count_for_every_model():
+    prices = {"input": 1, "output": 0.1, "cache_read": "0.5"}
+    usage = Usage(100, 200, cache_read=1000, cache_creation=400)
+    async with playing(
+        Reply("x", usage=usage),
+        model="claude-next-9",
+        prices=prices,
+        server={"models": ["claude-next-9"]},
+    ) as setting:
+        response = await setting.provider.complete(HELLO)
+        (listed,) = await setting.provider.list_models()
+    assert response.usage is not None
+    # 100 × $1 + 200 × $0.1 + 1000 × $0.5 + 400 × $1, which writing to the cache costs like input
+    assert response.usage.cost_usd == Decimal("0.00102")
+    assert listed.pricing is not None
+    assert listed.pricing.cache_write_per_million == 1.0
+
+
+@pytest.mark.parametrize(
+    ("base_url", "own"),
+    [
+        (None, True),
+        ("https://api.anthropic.com/v1", True),
+        ("https://anthropic.com.evil.example", False),
+        ("https://notanthropic.com", False),
+        ("http://localhost:4000", False),
+    ],
+)
+async def test_the_vendors_list_counts_at_its_own_address_alone(base_url: str | None, own: bool):
+    coordinator = MockCoordinator()
+    config = {**KEY, "model": "claude-haiku-4-5"} | ({"base_url": base_url} if base_url else {})
+    await mount(coordinator, config)
+    provider = coordinator.get("providers", "anthropic")
+    assert (provider._prices.pricing(find_model("claude-haiku-4-5")) is not None) is own
 
 
 def test_long_prompts_and_long_cache_lives_have_their_prices():
@@ -296,6 +341,7 @@ def test_the_catalogue_is_whole():
         "anthropic.claude-haiku-4-5-20251001-v1:0",
         "us.anthropic.claude-haiku-4-5-20251001-v1:0",
         "anthropic.claude-haiku-4-5-v1",
+        "anthropic/claude-haiku-4-5",
     ],
 )
 def test_a_model_is_found_by_all_its_names(spelling: str):
@@ -328,7 +374,9 @@ async def test_info_describes_the_configured_model():
 
 
 async def test_models_are_listed_by_the_service():
-    async with playing(server={"models": ["claude-opus-5", "claude-next-9"]}) as setting:
+    async with playing(
+        server={"models": ["claude-opus-5", "claude-next-9"]}, list_prices=True
+    ) as setting:
         known, unknown = await setting.provider.list_models()
         assert setting.server.requests[0].query == "limit=1000"
     assert (known.id, known.context_window, known.max_output_tokens) == (

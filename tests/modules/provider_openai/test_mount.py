@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 
@@ -16,11 +17,12 @@ from amplifier_modules.provider_openai.provider import (
     DEFAULT_MODEL,
     OPENAI_URL,
     api_address,
+    find_model,
     is_openai,
     models,
 )
 from tests.modules.provider_openai.conftest import ask
-from tests.support.llm_server import closed_port
+from tests.support.llm_server import Reply, Usage, closed_port
 
 PACKAGE = "amplifier_modules.provider_openai"
 
@@ -182,6 +184,60 @@ def test_the_price_list_is_dated_and_whole():
         assert model.context_window > model.max_output_tokens > 0
         assert model.prices.input is not None
         assert model.prices.output is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt-4o-mini",
+        "gpt-4o-mini-2024-07-18",
+        "openai/gpt-4o-mini",
+        "openai/gpt-4o-mini-2024-07-18",
+    ],
+)
+def test_a_model_is_found_by_all_its_names(name):
+    found = find_model(name)
+    assert found is not None
+    assert found.id == "gpt-4o-mini"
+
+
+@pytest.mark.parametrize("name", ["", "gpt-4o-mini-tts", "gpt-4o-mini-2024", "other/gpt-4o-mini"])
+def test_other_models_are_not_known(name):
+    assert find_model(name) is None
+
+
+async def test_the_vendors_list_counts_at_another_address_where_the_plan_says_so(
+    llm_server, mounted
+):
+    usage = Usage(input_tokens=70, output_tokens=5, cache_read=30)
+    replies = [Reply(text="ok", usage=usage)] * 3
+    server = await llm_server(replies, models=["gpt-4o-mini", "m"])
+    provider = await mounted(server, list_prices=True)
+    response = await provider.complete(ask(model="gpt-4o-mini"))
+    # 70 × $0.15 + 30 × $0.075 + 5 × $0.6, per million
+    assert response.usage.cost_usd == Decimal("0.00001575")
+    assert (await provider.complete(ask(model="m"))).usage.cost_usd is None
+    known, unknown = await provider.list_models()
+    assert known.pricing.input_per_million == 0.15
+    assert unknown.pricing is None
+
+
+async def test_the_plans_prices_count_for_every_model(llm_server, mounted):
+    usage = Usage(input_tokens=70, output_tokens=5, cache_read=30)
+    server = await llm_server([Reply(text="ok", usage=usage)], models=["m"])
+    provider = await mounted(server, prices={"input": 2, "output": "8"})
+    response = await provider.complete(ask())
+    # what is read from a cache costs like input where the plan does not say
+    assert response.usage.cost_usd == Decimal("0.00024")
+    [listed] = await provider.list_models()
+    assert listed.pricing.output_per_million == 8.0
+
+
+async def test_prices_below_zero_or_by_halves_are_refused(coordinator):
+    with pytest.raises(ValueError, match=r"'prices\.output' is required"):
+        await mount(coordinator, {"api_key": "k", "prices": {"input": 1}})
+    with pytest.raises(ValueError, match=r"'prices\.input'"):
+        await mount(coordinator, {"api_key": "k", "prices": {"input": -1, "output": 1}})
 
 
 def test_the_key_is_in_no_representation(coordinator):
