@@ -1,37 +1,9 @@
 """Settings of context-simple."""
 
-from typing import Literal
+from amplifier_modules._shared.context.config import ContextConfig
 
-from pydantic import AliasChoices, ConfigDict, Field
-
-from amplifier_modules._shared.config import ModuleConfig
+MODULE_ID = "context-simple"
 
 
-class SimpleContextConfig(ModuleConfig):
-    """What a mount plan may set (Context Contract, Configuration).
-
-    Attributes:
-        max_tokens: Budget of a request in tokens, where neither the request nor the provider's
-            info (`defaults.context_window`, `defaults.max_output_tokens`) says one.
-        compaction_threshold: Share of the budget a request may fill before it is compacted; also
-            spelt `compact_threshold`.
-        keep_recent_turns: Turns that are kept before anything older. A turn begins with a message
-            of the user.
-        keep_recent: Messages to keep instead of whole turns.
-        strategy: How a view is made.
-        auto_compact: False returns the whole history until `compact()` is called.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    max_tokens: int = Field(default=100_000, gt=0)
-    compaction_threshold: float = Field(
-        default=0.8,
-        gt=0,
-        le=1,
-        validation_alias=AliasChoices("compaction_threshold", "compact_threshold"),
-    )
-    keep_recent_turns: int = Field(default=4, ge=1)
-    keep_recent: int | None = Field(default=None, ge=1)
-    strategy: Literal["truncate"] = "truncate"
-    auto_compact: bool = True
+class SimpleContextConfig(ContextConfig):
+    """What a mount plan may set for `context-simple`."""
