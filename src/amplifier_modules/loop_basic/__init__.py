@@ -27,4 +27,4 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 
     settings = parse_config(LoopConfig, config, BasicOrchestrator.name)
-    await coordinator.mount("orchestrator", BasicOrchestrator(settings))
+    await BasicOrchestrator(settings).mount(coordinator)

@@ -24,12 +24,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     """
     from amplifier_modules._shared.config import parse_config
     from amplifier_modules._shared.loop.config import LoopConfig
-    from amplifier_modules.loop_streaming.orchestrator import (
-        STREAM_EVENTS,
-        StreamingOrchestrator,
-    )
+    from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 
-    name = StreamingOrchestrator.name
-    settings = parse_config(LoopConfig, config, name)
-    coordinator.register_contributor("observability.events", name, lambda: list(STREAM_EVENTS))
-    await coordinator.mount("orchestrator", StreamingOrchestrator(settings))
+    settings = parse_config(LoopConfig, config, StreamingOrchestrator.name)
+    await StreamingOrchestrator(settings).mount(coordinator)

@@ -15,7 +15,7 @@ from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules.provider_mock.config import MockConfig
 from amplifier_modules.provider_mock.provider import MockProvider, create
 
-EVERY_EVENT = [*ALL_EVENTS, "provider:stream"]
+EVERY_EVENT = [*ALL_EVENTS, "provider:stream", "steer:injected"]
 
 
 class ListContext:
@@ -92,6 +92,8 @@ class Rig:
         self.context = ListContext()
         self.providers: dict[str, Any] = {}
         self.tools: dict[str, Any] = {}
+        self.loop = self.make_loop()
+        """The orchestrator of the last run."""
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._listen()
 
@@ -132,12 +134,15 @@ class Rig:
 
         self.coordinator.hooks.register(event, handler, name=name)
 
+    def make_loop(self) -> LoopOrchestrator:
+        return self.kind(parse_config(LoopConfig, self.config, self.kind.name))
+
     async def run(self, prompt: str = "hello", *, alone: bool = False) -> str:
         """Execute a turn; `alone` without a coordinator."""
         await self.coordinator.mount("context", self.context)
-        loop = self.kind(parse_config(LoopConfig, self.config, self.kind.name))
+        self.loop = self.make_loop()
         more: dict[str, Any] = {} if alone else {"coordinator": self.coordinator}
-        return await loop.execute(
+        return await self.loop.execute(
             prompt=prompt,
             context=self.context,
             providers=self.providers,

@@ -99,4 +99,5 @@ class TestLoops:
 async def test_loop_streaming_announces_its_own_events() -> None:
     coordinator = MockCoordinator()
     await loop_streaming.mount(coordinator, {})
-    assert ["provider:stream"] in await coordinator.collect_contributions("observability.events")
+    (events,) = await coordinator.collect_contributions("observability.events")
+    assert events == ["steer:injected", "provider:stream"]

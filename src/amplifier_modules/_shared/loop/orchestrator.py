@@ -15,6 +15,7 @@ from amplifier_modules._shared.loop.ending import Ending
 from amplifier_modules._shared.loop.interrupt import uninterrupted
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
 from amplifier_modules._shared.loop.turn import Turn
 
 
@@ -24,16 +25,28 @@ class LoopOrchestrator(ABC):
     Attributes:
         name: Module id; `orchestrator:complete` names it.
         config: The settings in force.
+        events: Names of the events it emits beside those the kernel names.
+        steer: Queues a text for the running turn; see `Steering`.
     """
 
     name: ClassVar[str]
+    events: ClassVar[tuple[str, ...]] = STEER_EVENTS
 
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
         self._checker = InputChecker()
         self._readings = Readings()
+        self.steer = Steering()
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
+
+    async def mount(self, coordinator: Any) -> None:
+        """Take the place of the session's orchestrator, with what belongs to it."""
+        coordinator.register_contributor(
+            "observability.events", self.name, lambda: list(self.events)
+        )
+        coordinator.register_capability("session.steer", self.steer)
+        await coordinator.mount("orchestrator", self)
 
     @abstractmethod
     async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
@@ -81,6 +94,7 @@ class LoopOrchestrator(ABC):
             ask=self.ask,
             checker=self._checker,
             readings=self._readings,
+            steering=self.steer,
             context=context,
             providers=providers,
             tools=tools,
@@ -100,24 +114,3 @@ class LoopOrchestrator(ABC):
             return await uninterrupted(turn.close(ending))
         finally:
             Span.leave(entered)
-
-
-async def complete(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-    """Ask a provider for a whole answer at once and tell of its blocks."""
-    response = await provider.complete(request)
-    await announce(response, channel, span)
-    return response
-
-
-async def announce(response: Any, channel: Channel, span: Span) -> None:
-    """Tell of the blocks of an answer that was not streamed: each starts and ends, no deltas."""
-    from amplifier_modules._shared.loop.replies import blocks_of
-
-    blocks = blocks_of(response)
-    for index, block in enumerate(blocks):
-        about = {"block_type": block.get("type"), "block_index": index, **span.fields}
-        named = {key: block[key] for key in ("id", "name") if key in block}
-        await channel.notify("content_block:start", {**about, **named})
-        await channel.notify(
-            "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
-        )

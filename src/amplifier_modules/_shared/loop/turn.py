@@ -31,6 +31,7 @@ from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.steering import Steering
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Turn:
         ask: How it asks a provider.
         checker: Checks tool inputs; outlives the turn.
         readings: What messages were read as; outlives the turn.
+        steering: What is said to the turn while it runs.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
@@ -59,6 +61,7 @@ class Turn:
         ask: Ask,
         checker: InputChecker,
         readings: Readings,
+        steering: Steering,
         context: Any,
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
@@ -69,6 +72,7 @@ class Turn:
         self._config = config
         self._context = context
         self._providers = providers
+        self._steering = steering
         self._token = getattr(coordinator, "cancellation", None)
         self._channel = Channel(hooks, context, coordinator, name)
         self._dispatcher = Dispatcher(
@@ -152,18 +156,24 @@ class Turn:
         self._started = True
         await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
         await self._add({"role": "user", "content": prompt})
-        limit = self._config.max_iterations
-        while limit <= 0 or self._cycles < limit:
+        while self._has_room():
             if self._stopped():
                 return await self._cancelled()
             ending = await self._cycle()
-            if ending is not None:
+            # What was said while the answer was made is answered in this turn as well.
+            if ending is not None and not (self._steering.waits and self._has_room()):
                 return ending
         return Ending("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
+
+    def _has_room(self) -> bool:
+        limit = self._config.max_iterations
+        return limit <= 0 or self._cycles < limit
 
     async def _cycle(self) -> Ending | None:
         """One provider call and the tool calls it asks for; the ending if that was the last."""
         span = self.span.child(iteration=self._cycles + 1)
+        about = {**self.span.fields, "iteration": self._cycles + 1}
+        await self._steering.tell(self._channel, self._add, about)
         reply = await self._exchanges.make(span)
         self._cycles += 1
         self._usage.add(usage_of(reply.response))

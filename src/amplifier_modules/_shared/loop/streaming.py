@@ -1,0 +1,118 @@
+"""Asks providers that stream, and tells of the chunks as they come."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+
+from amplifier_core.llm_errors import StreamError
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.whole import announce, complete
+
+STREAM_EVENTS = ("provider:stream",)
+"""Events of streaming beside those the kernel names."""
+
+_CHUNK_START = "content_block_start"
+_CHUNK_DELTA = "content_block_delta"
+_CHUNK_END = "content_block_end"
+
+
+async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+    """Ask with `provider.stream_complete(request)`, or `complete` where there is no such method.
+
+    Every chunk becomes a `provider:stream` event; chunks that tell of content blocks become
+    `content_block:*` events as well. The last chunk is the whole answer.
+
+    Raises:
+        StreamError: The stream ended before the whole answer.
+    """
+    stream_complete = _stream_of(provider)
+    if stream_complete is None:
+        return await complete(provider, request, channel, span)
+    chunks: Any = stream_complete(request)
+    if inspect.isawaitable(chunks):
+        chunks = await chunks
+    relay = _Relay(channel, span)
+    try:
+        await relay.run(chunks)
+    finally:
+        # Where the loop stops early the provider must learn of it now, not when the
+        # generator happens to be collected.
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+    response = relay.last
+    if not _is_response(response):
+        raise StreamError(
+            "The provider's stream ended without its final response; the answer may be cut off"
+        )
+    if not relay.told_blocks:
+        await announce(response, channel, span)
+    return response
+
+
+class _Relay:
+    """Turns the chunks of one answer into events."""
+
+    def __init__(self, channel: Channel, span: Span) -> None:
+        self._notify = channel.notify
+        self._ids = span.fields
+        self.last: Any = None
+        self.told_blocks = False
+
+    async def run(self, stream: AsyncIterator[Any]) -> None:
+        notify, ids = self._notify, self._ids
+        async for chunk in stream:
+            self.last = chunk
+            await notify("provider:stream", {"chunk": chunk, **ids})
+            if type(chunk) is not dict:
+                continue
+            told = cast("dict[str, Any]", chunk)
+            kind = told.get("type")
+            if kind == _CHUNK_DELTA:
+                await notify(
+                    "content_block:delta",
+                    {
+                        "block_type": told["block_type"],
+                        "block_index": told["index"],
+                        "delta": told["delta"],
+                        **ids,
+                    },
+                )
+            elif kind in (_CHUNK_START, _CHUNK_END):
+                self.told_blocks = True
+                await self._bracket(told)
+
+    async def _bracket(self, chunk: dict[str, Any]) -> None:
+        index = chunk["index"]
+        about = {"block_type": chunk["block_type"], "block_index": index, **self._ids}
+        if chunk["type"] == _CHUNK_START:
+            named = {key: chunk[key] for key in ("id", "name") if key in chunk}
+            await self._notify("content_block:start", {**about, **named})
+        else:
+            # How many blocks there will be is not known yet; this many there are.
+            ended = {"total_blocks": index + 1, "block": chunk.get("block")}
+            await self._notify("content_block:end", {**about, **ended})
+
+
+def _stream_of(provider: Any) -> Callable[[Any], Any] | None:
+    """The provider's `stream_complete`, if it has one.
+
+    It counts when the provider's class has it, or when it is an async generator function: an
+    object that answers to every name, such as a mock, has no stream.
+    """
+    method = getattr(provider, "stream_complete", None)
+    if not callable(method):
+        return None
+    if hasattr(type(provider), "stream_complete") or inspect.isasyncgenfunction(method):
+        return method
+    return None
+
+
+def _is_response(chunk: Any) -> bool:
+    if isinstance(chunk, Mapping):
+        told = cast("Mapping[str, Any]", chunk)
+        return "content" in told and told.get("type") not in (_CHUNK_START, _CHUNK_DELTA)
+    return hasattr(chunk, "content")
