@@ -359,6 +359,49 @@ async def test_a_supervisor_that_was_killed_is_replaced(shell: Shell) -> None:
         assert (await shell.run("exit 6")).exit_code == 6
 
 
+async def test_one_monitor_serves_commands_that_follow_each_other(shell: Shell) -> None:
+    for _ in range(3):
+        await shell.run("echo $PPID >> pids")
+    assert len(set(shell.pids)) == 1
+    both = (
+        "echo $PPID >> pids; touch $$.here; until [ $(ls *.here | wc -l) = 2 ]; do sleep 0.02; done"
+    )
+    await asyncio.gather(shell.run(both), shell.run(both))
+    assert len(set(shell.pids[3:])) == 2
+    await shell.runner.close()
+    await eventually(lambda: not shell.alive)
+
+
+async def test_an_idle_monitor_that_was_killed_is_replaced(shell: Shell) -> None:
+    await shell.run("echo $PPID >> pids")
+    os.kill(shell.pids[0], signal.SIGKILL)
+    assert (await shell.run("echo $PPID >> pids; exit 6")).exit_code == 6
+    assert shell.pids[0] != shell.pids[1]
+
+
+async def test_a_monitor_that_ends_just_when_it_is_needed_is_replaced(shell: Shell) -> None:
+    for _ in range(8):
+        await shell.run("true")
+        await asyncio.sleep(supervisor.IDLE_SECONDS - 0.001)
+        assert (await shell.run("exit 7")).exit_code == 7
+
+
+async def test_a_monitor_serves_again_after_a_command_that_did_not_start(shell: Shell) -> None:
+    await shell.run("echo $PPID >> pids")
+    with pytest.raises(CommandNotStarted):
+        await shell.run(["/nowhere/program"])
+    await shell.run("echo $PPID >> pids")
+    assert shell.pids[0] == shell.pids[1]
+
+
+async def test_a_monitor_does_not_serve_while_something_is_left(shell: Shell) -> None:
+    await shell.run("echo $PPID >> first; sleep 300 & echo $! >> pids")
+    await shell.run("echo $PPID >> first")
+    first = (shell.folder / "first").read_text().split()
+    assert first[0] != first[1]
+    assert shell.alive == shell.pids
+
+
 async def test_a_command_whose_monitor_was_killed_ends_too(shell: Shell) -> None:
     run = asyncio.create_task(shell.run("echo $PPID >> pids; echo $$ >> pids; sleep 300"))
     await shell.until_pids(2)

@@ -1,9 +1,5 @@
 """Runs commands so that nothing they start outlives its time.
 
-    CommandError
-    ├── CommandNotStarted        the program is missing, not executable, or the command too long
-    └── SupervisorLost           what watches over the commands was killed
-
 Each command gets a session and process group of its own, stdin from the null device and one pipe
 for both outputs. A command ends when its first process does; what it left running in the
 background neither delays that nor escapes: it is known, its output is still taken, and it is
@@ -14,57 +10,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_modules._shared.process_job import (
+    KILL_SECONDS,
+    SETTLE_SECONDS,
+    Command,
+    CommandError,
+    CommandNotStarted,
+    Job,
+    SupervisorLost,
+)
+
+__all__ = [
+    "Command",
+    "CommandError",
+    "CommandNotStarted",
+    "Ended",
+    "ProcessRunner",
+    "SupervisorLost",
+]
+
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
-_READ_SIZE = 256 * 1024
-_PIPE_SIZE = 1024 * 1024
-_F_SETPIPE_SZ = 1031
+# As a module it is compiled but once; its folder comes last, lest it hides a standard module.
+_START = """\
+import sys
+sys.path.append(sys.argv[2])
+__import__(sys.argv[3]).main()
+"""
 # What the interpreter itself may need to start.
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")
 
-SETTLE_SECONDS = 0.1
-"""How long is waited for the end, and the last output, of what is left in the background."""
-
 _LAST_SECONDS = 5.0
-"""The same for the output where nothing is left: a limit only for what nobody can know."""
-
-KILL_SECONDS = 8.0
-"""When a kill that was ordered is no longer waited for; the supervisor goes on with it."""
-
-
-class CommandError(Exception):
-    """A command could not be run; the message says why."""
-
-
-class CommandNotStarted(CommandError):
-    """The system refused to start it."""
-
-
-class SupervisorLost(CommandError):
-    """What watches over the commands was killed, and the command with it."""
-
-
-class Command(NamedTuple):
-    """A program to run.
-
-    Attributes:
-        argv: Absolute path of the program, and its arguments.
-        environment: All of its environment.
-        folder: Descriptor of its working directory; stays the caller's.
-    """
-
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    folder: int
+"""How long is waited for the last output where nothing is left; it is there already."""
 
 
 class Ended(NamedTuple):
@@ -94,7 +79,8 @@ class ProcessRunner:
     def __init__(self) -> None:
         self._supervisors: list[subprocess.Popen[bytes]] = []
         self._channel: socket.socket | None = None
-        self._jobs: set[_Job] = set()
+        self._idle: list[socket.socket] = []
+        self._jobs: set[Job] = set()
 
     async def run(
         self, command: Command, *, timeout: float, output: Callable[[bytes], None]
@@ -148,14 +134,13 @@ class ProcessRunner:
                 await asyncio.to_thread(supervisor.wait, KILL_SECONDS)
         self._supervisors.clear()
 
-    async def _start(self, command: Command, output: Callable[[bytes], None]) -> _Job:
-        for last in (False, True):
-            job = _Job(command, output, self._jobs.discard)
-            try:
-                self._hand_over(job, command.folder, anew=last)
-            except BaseException:
-                job.release()
-                raise
+    async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
+        # An idle monitor or the supervisor may end, for want of commands, just when it is handed
+        # one; it never starts that command then.
+        for hand_over in (self._to_monitor, self._to_supervisor, self._to_new_supervisor):
+            job = hand_over(command, output)
+            if job is None:
+                continue
             self._jobs.add(job)
             try:
                 if await asyncio.shield(job.ready):
@@ -163,18 +148,60 @@ class ProcessRunner:
             except asyncio.CancelledError:
                 await _to_the_end(job)
                 raise
-            # The supervisor ended, for want of commands, just when this one was handed over.
             job.release()
         raise SupervisorLost("the supervisor of commands ends as soon as it is started")
 
-    def _hand_over(self, job: _Job, folder: int, *, anew: bool) -> None:
-        """Send a job to the supervisor, which is started where there is none."""
-        if anew or self._channel is None or not _sent(self._channel, job, folder):
-            self._hang_up()
-            channel = self._launch()
-            if not _sent(channel, job, folder):
-                raise SupervisorLost("the supervisor of commands cannot be reached")
-        job.listen()
+    def _to_monitor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        """Have an idle monitor run it, if there is one."""
+        while self._idle:
+            monitor = self._idle.pop()
+            asyncio.get_running_loop().remove_reader(monitor.fileno())
+            job = self._handed_over(command, output, monitor=monitor)
+            if job is not None:
+                return job
+        return None
+
+    def _to_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        """Have the supervisor start a monitor for it, if there is a supervisor."""
+        channel = self._channel
+        return None if channel is None else self._handed_over(command, output, channel=channel)
+
+    def _to_new_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        self._hang_up()
+        return self._handed_over(command, output, channel=self._launch())
+
+    def _handed_over(
+        self,
+        command: Command,
+        output: Callable[[bytes], None],
+        *,
+        monitor: socket.socket | None = None,
+        channel: socket.socket | None = None,
+    ) -> Job | None:
+        job = Job(command, output, monitor=monitor, forget=self._jobs.discard, idle=self._rest)
+        try:
+            taken = job.hand_over(channel)
+        except BaseException:
+            job.release()
+            raise
+        if not taken:
+            job.release()
+        return job if taken else None
+
+    def _rest(self, monitor: socket.socket) -> None:
+        """Keep a monitor that has nothing to do, until it ends or is needed."""
+        if self._channel is None:
+            # Its supervisor is gone; nobody would see to what it leaves behind.
+            monitor.close()
+            return
+        self._idle.append(monitor)
+        asyncio.get_running_loop().add_reader(monitor.fileno(), self._dismiss, monitor)
+
+    def _dismiss(self, monitor: socket.socket) -> None:
+        # Nothing is said by an idle monitor: its socket becomes readable when it ends.
+        asyncio.get_running_loop().remove_reader(monitor.fileno())
+        monitor.close()
+        self._idle.remove(monitor)
 
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -182,7 +209,7 @@ class ProcessRunner:
         with theirs:
             try:
                 supervisor = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(theirs.fileno())],
+                    _supervisor_command(theirs.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -200,6 +227,8 @@ class ProcessRunner:
         return ours
 
     def _hang_up(self) -> None:
+        for monitor in list(self._idle):
+            self._dismiss(monitor)
         if self._channel is not None:
             asyncio.get_running_loop().remove_reader(self._channel.fileno())
             self._channel.close()
@@ -213,196 +242,13 @@ class ProcessRunner:
             asyncio.get_running_loop().call_later(0.05, self._reap)
 
 
-def _sent(channel: socket.socket, job: _Job, folder: int) -> bool:
-    try:
-        socket.send_fds(channel, [b"\0"], [*job.theirs, folder])
-    except (BrokenPipeError, ConnectionResetError):
-        return False
-    return True
+def _supervisor_command(channel: int) -> list[str]:
+    options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+    module = (str(_SUPERVISOR.parent), _SUPERVISOR.stem)
+    return [sys.executable, *options, "-c", _START, str(channel), *module]
 
 
-class _Job:
-    """One command on the runner's side: its two descriptors and what is heard on them.
-
-    Attributes:
-        ready: True once the monitor has taken the command over, False if nobody has.
-        exited: Exit code and pids left in the background.
-        gone: Pids that could not be killed; done when the monitor has ended.
-    """
-
-    def __init__(
-        self, command: Command, output: Callable[[bytes], None], forget: Callable[[_Job], None]
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._output = output
-        self._forget = forget
-        self._unsent = _packed(command)
-        self._heard = b""
-        self.ready: asyncio.Future[bool] = self._loop.create_future()
-        self.exited: asyncio.Future[tuple[int, tuple[int, ...]]] = self._loop.create_future()
-        self.gone: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
-        self._silent: asyncio.Future[None] = self._loop.create_future()
-        self._control, self._their_control = socket.socketpair()
-        self._pipe, self._their_pipe = os.pipe()
-
-    @property
-    def theirs(self) -> tuple[int, int]:
-        """Descriptors for the monitor: its end of the control socket, and of the output."""
-        return self._their_control.fileno(), self._their_pipe
-
-    def listen(self) -> None:
-        """The monitor has its ends now: send the command and hear what comes back."""
-        self._close_theirs()
-        self._control.setblocking(False)
-        os.set_blocking(self._pipe, False)
-        _widen(self._pipe)
-        self._loop.add_reader(self._control.fileno(), self._on_control)
-        self._loop.add_reader(self._pipe, self._on_output)
-        self._send()
-
-    async def settle(self, seconds: float) -> None:
-        """Take the rest of the output: until its end, or so long, and what is there then."""
-        await asyncio.wait([self._silent], timeout=seconds)
-        left = _PIPE_SIZE
-        while left > 0 and not self._silent.done():
-            taken = self._on_output()
-            left = left - taken if taken else 0
-
-    async def kill(self) -> tuple[int, ...]:
-        """Kill everything the command started; what could not be killed."""
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
-        done, _ = await asyncio.wait([self.gone], timeout=KILL_SECONDS)
-        if not done:
-            return ()
-        await self.settle(SETTLE_SECONDS)
-        return self.gone.result()
-
-    def release(self) -> None:
-        """Close everything, whether or not somebody still writes, and be forgotten."""
-        self._close_theirs()
-        self._close_control()
-        self._close_pipe()
-        self._forget(self)
-
-    def _close_theirs(self) -> None:
-        self._their_control.close()
-        if self._their_pipe >= 0:
-            os.close(self._their_pipe)
-            self._their_pipe = -1
-
-    def _close_control(self) -> None:
-        if self._control.fileno() >= 0:
-            self._loop.remove_reader(self._control.fileno())
-            self._loop.remove_writer(self._control.fileno())
-            self._control.close()
-
-    def _close_pipe(self) -> None:
-        if self._pipe >= 0:
-            self._loop.remove_reader(self._pipe)
-            os.close(self._pipe)
-            self._pipe = -1
-        if not self._silent.done():
-            self._silent.set_result(None)
-
-    def _send(self) -> None:
-        """Send the command, as much of it as the socket takes at a time."""
-        try:
-            sent = self._control.send(self._unsent)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            sent = len(self._unsent)  # Nobody is there: the socket's end tells.
-        self._unsent = self._unsent[sent:]
-        if self._unsent:
-            self._loop.add_writer(self._control.fileno(), self._send)
-        else:
-            self._loop.remove_writer(self._control.fileno())
-
-    def _on_output(self) -> int:
-        """Hand on what there is of the output: number of bytes, 0 for none at present."""
-        try:
-            data = os.read(self._pipe, _READ_SIZE)
-        except BlockingIOError:
-            return 0
-        if data:
-            self._output(data)
-        else:
-            self._close_pipe()
-        return len(data)
-
-    def _on_control(self) -> None:
-        try:
-            data = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        *lines, self._heard = (self._heard + data).split(b"\n")
-        for line in lines:
-            word, _, rest = line.decode().partition(" ")
-            self._on_word(word, rest)
-        if not data:
-            self._on_end()
-
-    def _on_word(self, word: str, rest: str) -> None:
-        match word:
-            case "ready":
-                self.ready.set_result(True)
-            case "exit":
-                code, _, pids = rest.partition(" ")
-                self.exited.set_result((int(code), _pids(pids)))
-            case "gone":
-                self.gone.set_result(_pids(rest))
-            case "failed":
-                self.exited.set_exception(_not_started(int(rest)))
-            case _:
-                raise AssertionError(f"the monitor said {word!r}")
-
-    def _on_end(self) -> None:
-        """The monitor has ended, because nothing of the command is left or it was killed."""
-        self._close_control()
-        self._forget(self)
-        if not self.ready.done():
-            self.ready.set_result(False)
-        if not self.exited.done():
-            self.exited.set_exception(SupervisorLost("the supervisor of the command was killed"))
-            # After a time limit or a cancellation nobody waits for it any more.
-            self.exited.exception()
-        if not self.gone.done():
-            self.gone.set_result(())
-
-
-def _packed(command: Command) -> bytes:
-    """The command as `process_supervisor.read_command` reads it."""
-    pairs = (f"{name}={value}" for name, value in command.environment.items())
-    fields = [str(len(command.argv)), *command.argv, *pairs]
-    data = b"\0".join(map(os.fsencode, fields))
-    return len(data).to_bytes(4, "big") + data
-
-
-def _pids(listed: str) -> tuple[int, ...]:
-    return tuple(int(pid) for pid in listed.split(",") if pid)
-
-
-def _not_started(number: int) -> CommandNotStarted:
-    if number == errno.E2BIG:
-        return CommandNotStarted("the command is too long for the system to start it")
-    return CommandNotStarted(f"the system did not start the command: {os.strerror(number)}")
-
-
-def _widen(pipe: int) -> None:
-    """Let the pipe hold more, so that a lot of output costs fewer turns of the loop."""
-    if not sys.platform.startswith("linux"):
-        return
-    import fcntl
-
-    # An unprivileged user may have used up his share of pipe memory.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)
-
-
-async def _to_the_end(job: _Job) -> tuple[int, ...]:
+async def _to_the_end(job: Job) -> tuple[int, ...]:
     """Kill a job, which has its own time limit, although the caller may be cancelled again."""
     task = asyncio.ensure_future(job.kill())
     while not task.done():

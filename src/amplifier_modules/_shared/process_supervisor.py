@@ -1,19 +1,20 @@
-"""Starts commands and answers for everything they start; a program of its own, never imported.
+"""Starts commands and answers for everything they start; the `main` of a program of its own.
 
-    python -I -S process_supervisor.py <descriptor of a Unix socket>
-
-The socket's other end belongs to `process.ProcessRunner`. Each message on it is one byte with
-three descriptors: a control socket, the command's output, and its working folder. For each the
-supervisor forks a monitor, which talks over the control socket:
+`process.ProcessRunner` starts it with one end of a Unix socket. Each message on that is one byte
+with three descriptors: a control socket, the command's output, and its working folder. For each
+the supervisor forks a monitor, which talks over the control socket:
 
     runner -> monitor    the command (see `read_command`); closing the sending side means: kill
     monitor -> runner    "ready", then "failed <errno>" or "exit <code> <pids still running>",
-                         then, if it was told to kill, "gone <pids that could not be killed>"
+                         then, if it was told to kill, "gone <pids that could not be killed>",
+                         else, when nothing is left, "idle"
 
-A monitor lives until nothing the command started is left. On Linux it is the subreaper of all of
-it, so that what forks twice or makes a session of its own is still found among its children.
-Elsewhere a process that left both its parent and its group escapes. Because an end of the
-connection means kill, nothing outlives the runner's process either, however that ended.
+An idle monitor takes another command: one byte with two descriptors, its output and its folder,
+then as above. It waits a moment for that, and ends. A monitor stays with a command until nothing
+that it started is left. On Linux it is the subreaper of all of it, so that what forks twice or
+makes a session of its own is still found among its children. Elsewhere a process that left both
+its parent and its group escapes. Because an end of the connection means kill, nothing outlives
+the runner's process either, however that ended.
 
 It is a program of its own because forking is only safe and cheap in a small process without
 threads, and because a subreaper adopts strangers, which is nothing to do to a whole application.
@@ -24,6 +25,7 @@ from __future__ import annotations
 # This starts once per burst of commands: `socket` and `signal` would cost as much as all else.
 import _socket
 import errno
+import gc
 import os
 import select
 import sys
@@ -48,11 +50,10 @@ CROWD = 200
 """From so many processes on nobody is asked politely: they may be getting more."""
 
 IDLE_SECONDS = 1.0
-"""How long a supervisor without commands waits for the next one before it ends."""
+"""How long a monitor, or a supervisor that never had one, waits for a command before it ends."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-_DESCRIPTORS = 3
 _INT = 4
 
 
@@ -230,7 +231,7 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 class Monitor:
-    """Starts one command, reports its end, and lives until nothing of it is left."""
+    """Runs one command after the other; each until its end was told and nothing of it is left."""
 
     def __init__(self, control: _socket.socket, wakeup: int, adopting: bool) -> None:
         self._control = control
@@ -238,24 +239,42 @@ class Monitor:
         self._adopting = adopting
         self._command = 0
         self._ended = False
+        self._news = ""
 
     def run(self, output: int, folder: int) -> None:
-        """Everything from reading the command to the last word."""
+        """Everything from reading the first command to the last word."""
+        while self._run_one(output, folder):
+            # With the last news, so that a command that follows at once finds it idle.
+            self._say(self._news + "idle")
+            if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
+                return
+            received = receive_descriptors(self._control, 2)
+            if received is None:
+                return
+            output, folder = received
+
+    def _run_one(self, output: int, folder: int) -> bool:
+        """Run a command; False if it had to be killed, which is the last a monitor does."""
         self._say("ready")
         argv, environment = read_command(self._control)
+        self._ended, self._news = False, ""
         self._command, problem = start(argv, environment, output, folder)
-        if problem:
-            self._say(f"failed {problem}")
-            return
         os.close(output)
         os.close(folder)
+        if problem:
+            self._news = f"failed {problem}\n"
+            return True
         while not self._finished():
+            if self._news:
+                self._say(self._news.rstrip())
+                self._news = ""
             readable = select.select([self._control, self._wakeup], [], [], self._patience())[0]
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
             if self._control in readable and self._hung_up():
                 self._end()
-                return
+                return False
+        return True
 
     def _hung_up(self) -> bool:
         try:
@@ -279,7 +298,7 @@ class Monitor:
             self._ended = True
             code = os.waitstatus_to_exitcode(ended[self._command])
             left = self._running() if any_left or not self._adopting else []
-            self._say(f"exit {code} " + ",".join(map(str, left)))
+            self._news = f"exit {code} " + ",".join(map(str, left)) + "\n"
         return self._ended and (not any_left if self._adopting else not self._running())
 
     def _over(self) -> bool:
@@ -311,6 +330,25 @@ def read_command(control: _socket.socket) -> tuple[list[bytes], dict[bytes, byte
     split = int(count)
     pairs = (field.partition(b"=") for field in fields[split:])
     return fields[:split], {name: value for name, _, value in pairs}
+
+
+def receive_descriptors(connection: _socket.socket, count: int) -> list[int] | None:
+    """The descriptors that come with the next byte; None at the end of the connection."""
+    flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+    space = _socket.CMSG_SPACE(count * _INT)
+    try:
+        data, ancillary, _, _ = connection.recvmsg(1, space, flags)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    packed = b"".join(content for _, _, content in ancillary)
+    descriptors = [
+        int.from_bytes(packed[at : at + _INT], sys.byteorder) for at in range(0, len(packed), _INT)
+    ]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return descriptors
 
 
 def _receive(control: _socket.socket, length: int) -> bytes:
@@ -362,18 +400,22 @@ class Supervisor:
         self._wakeup = watch_children()
 
     def serve(self) -> None:
-        """Until the runner closes the channel, or nothing has been to do for a while."""
+        """Until the runner closes the channel, or the last monitor has nothing to do."""
         self._adopt()
+        # Whatever a fork writes to is copied: a collection would write to all there is.
+        gc.disable()
+        gc.freeze()
+        patience: float | None = IDLE_SECONDS
         while True:
-            patience = None if self._monitors else IDLE_SECONDS
             readable = select.select([self._channel, self._wakeup], [], [], patience)[0]
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
                 self._look_after_children()
             if self._channel in readable and not self._take():
                 break
-            if not readable and not self._monitors:
+            if not self._monitors:
                 return
+            patience = None
         self._channel.close()
         while self._monitors:
             select.select([self._wakeup], [], [], 1.0)
@@ -381,21 +423,9 @@ class Supervisor:
 
     def _take(self) -> bool:
         """Fork a monitor for the next command; False when there will be none."""
-        flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-        space = _socket.CMSG_SPACE(_DESCRIPTORS * _INT)
-        try:
-            data, ancillary, _, _ = self._channel.recvmsg(1, space, flags)
-        except ConnectionError:
+        descriptors = receive_descriptors(self._channel, 3)
+        if descriptors is None:
             return False
-        if not data:
-            return False
-        packed = b"".join(content for _, _, content in ancillary)
-        descriptors = [
-            int.from_bytes(packed[at : at + _INT], sys.byteorder)
-            for at in range(0, len(packed), _INT)
-        ]
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
         try:
             pid = os.fork()
         except OSError as error:
@@ -454,7 +484,3 @@ def main() -> None:
     """Serve the socket whose descriptor is the first argument."""
     os.chdir("/")
     Supervisor(_socket.socket(fileno=int(sys.argv[1]))).serve()
-
-
-if __name__ == "__main__":
-    main()
