@@ -77,18 +77,30 @@ class Exchanges:
             TurnDenied: A hook refused the request or the answer.
             Exception: The provider or the context failed.
         """
-        name, provider = choose_provider(self._providers, self._config.default_provider)
-        request, model = await self._request(name, provider, span)
+        name, wanted = await self._choose(span)
+        provider = self._providers[name]
+        request, model = await self._request(name, provider, wanted, span)
         call = self._call(name, provider, model, request, span)
         return await interruptible(call, self._token)
 
-    async def _request(self, name: str, provider: Any, span: Span) -> tuple[Any, str | None]:
+    async def _choose(self, span: Span) -> tuple[str, str | None]:
+        """The name of the provider to ask, and the model if not its own default."""
+        name, _ = choose_provider(self._providers, self._config.default_provider)
+        return name, self._config.default_model
+
+    async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
+        """The tools for the request to the provider `name`, by the name the model sees."""
+        return self._tools
+
+    async def _request(
+        self, name: str, provider: Any, wanted: str | None, span: Span
+    ) -> tuple[Any, str | None]:
         """What to ask the provider, as the hooks left it, and the model it will use."""
         messages = with_injections(
             await view_of(self._context, provider), self._channel.take_ephemeral()
         )
-        tools = offered_tools(provider, self._tools)
-        model = model_of(provider, self._config.default_model)
+        tools = offered_tools(provider, await self._offered(name, span))
+        model = model_of(provider, wanted)
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
         final = await self._channel.step("provider:request", {**data, **span.fields})
@@ -98,7 +110,6 @@ class Exchanges:
         allowed = final.get("tools")
         if isinstance(allowed, list) and allowed != names:
             tools = [tool for tool in tools if tool.name in allowed]
-        wanted = self._config.default_model
         if isinstance(final.get("model"), str) and final["model"] != model:
             model = wanted = final["model"]
         request = to_chat_request(

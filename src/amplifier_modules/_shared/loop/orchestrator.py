@@ -31,6 +31,7 @@ class LoopOrchestrator(ABC):
 
     name: ClassVar[str]
     events: ClassVar[tuple[str, ...]] = STEER_EVENTS
+    turn_type: ClassVar[type[Turn]] = Turn
 
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
@@ -88,7 +89,7 @@ class LoopOrchestrator(ABC):
         reset_turn = getattr(coordinator, "reset_turn", None)
         if callable(reset_turn):
             reset_turn()
-        turn = Turn(
+        turn = self.turn_type(
             name=self.name,
             config=self.config,
             ask=self.ask,

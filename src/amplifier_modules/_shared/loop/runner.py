@@ -46,13 +46,14 @@ class Runner:
         checker: Checks inputs against the tools' schemas.
 
     Attributes:
+        tools: Tools by the name the model calls them by.
         results: The results so far, by call id.
     """
 
     def __init__(
         self, *, tools: Mapping[str, Any], channel: Channel, token: Any, checker: InputChecker
     ) -> None:
-        self._tools = tools
+        self.tools = tools
         self._channel = channel
         self._token = token
         self._checker = checker
@@ -71,12 +72,9 @@ class Runner:
         if call.repeats is not None:
             await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
             return recalled(self.results.get(call.repeats))
-        tool = self._tools.get(call.name)
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            return await self._refuse(
-                data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
-            )
+        tool = await self._tool_for(call, data)
+        if isinstance(tool, ToolResult):
+            return tool
         problem = call.problem or self._checker.problem(tool, call.name, call.arguments)
         if problem is None:
             denied, final = await self._channel.ask("tool:pre", data, hold=True)
@@ -92,6 +90,16 @@ class Runner:
                 return Ready(call, tool, arguments, data, span)
         return await self._refuse(
             data, "InvalidArguments", f"invalid arguments for tool '{call.name}': {problem}"
+        )
+
+    async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
+        """The tool that is to run; a result if none is."""
+        tool = self.tools.get(call.name)
+        if tool is not None:
+            return tool
+        known = ", ".join(self.tools) or "none"
+        return await self._refuse(
+            data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
         )
 
     async def execute(self, ready: Ready) -> ToolResult:

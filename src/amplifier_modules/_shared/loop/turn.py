@@ -11,10 +11,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.calls import CallLedger
+from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.dispatch import Dispatcher
@@ -53,6 +53,9 @@ class Turn:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
     """
 
+    exchanges_type: ClassVar[type[Exchanges]] = Exchanges
+    runner_type: ClassVar[type[Runner]] = Runner
+
     def __init__(
         self,
         *,
@@ -76,13 +79,15 @@ class Turn:
         self._token = getattr(coordinator, "cancellation", None)
         self._channel = Channel(hooks, context, coordinator, name)
         self._dispatcher = Dispatcher(
-            runner=Runner(tools=tools, channel=self._channel, token=self._token, checker=checker),
+            runner=self.runner_type(
+                tools=tools, channel=self._channel, token=self._token, checker=checker
+            ),
             context=context,
             channel=self._channel,
             token=self._token,
             parallel=config.parallel_tools,
         )
-        self._exchanges = Exchanges(
+        self._exchanges = self.exchanges_type(
             ask=ask,
             config=config,
             readings=readings,
@@ -156,6 +161,14 @@ class Turn:
         self._started = True
         await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
         await self._add({"role": "user", "content": prompt})
+        return await self._work(prompt)
+
+    async def _work(self, prompt: str) -> Ending:
+        """What is done about the prompt, which is in the context and which the hooks accepted."""
+        return await self._cycles_to_end()
+
+    async def _cycles_to_end(self) -> Ending:
+        """Ask and run tools until an answer asks for none."""
         while self._has_room():
             if self._stopped():
                 return await self._cancelled()
@@ -181,9 +194,14 @@ class Turn:
         await self._add(assistant_message(reply.response, blocks, calls))
         if calls:
             await self._dispatcher.run(calls, span)
+        return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
+
+    async def _conclude(
+        self, calls: list[Call], text: str, finish_reason: str | None
+    ) -> Ending | None:
+        """What an answer, whose calls have run, means for the turn: its ending, or None to go on."""
+        if calls:
             return None
-        text = text_of(blocks)
-        finish_reason = read(reply.response, "finish_reason")
         if finish_reason in CUT_SHORT:
             return Ending("incomplete", text, finish_reason)
         return Ending("success", text)
