@@ -1,0 +1,163 @@
+"""Reads the files and what they include, within limits.
+
+A line that is `@path` and nothing else stands for the text of that file; the path starts from the
+file that names it. `@@` at the beginning of such a line stands for one `@`, and lines of code
+between ``` or ~~~ are left alone. Files are opened through descriptors and never outside the
+folder they may come from, wherever a link leads (`_shared.paths`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from amplifier_modules._shared.paths import PathError, PathGuard, is_regular
+from amplifier_modules.hooks_context_files.config import ContextFilesConfig
+
+MOST_FILES = 100
+
+_INCLUDE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class ContextFile(NamedTuple):
+    """A file with what it includes.
+
+    Attributes:
+        path: Where it was found.
+        origin: `user`, `project` or `nested`.
+        text: Its text, with includes in place.
+    """
+
+    path: str
+    origin: str
+    text: str
+
+
+class _Cut(NamedTuple):
+    """What was read of one file, and where that really is."""
+
+    real: str
+    text: str
+
+
+class Reader:
+    """Reads files until a limit is reached; each file counts once.
+
+    Args:
+        config: Names and limits.
+        max_bytes: All that may be read.
+
+    Attributes:
+        problems: What could not be given as it was meant, a line each.
+    """
+
+    def __init__(self, config: ContextFilesConfig, max_bytes: int) -> None:
+        self._config = config
+        self._left = max_bytes
+        self._seen: set[str] = set()
+        self.problems: list[str] = []
+
+    def folder(self, folder: str, root: str, origin: str) -> ContextFile | None:
+        """The first of the configured files that is in `folder`; it may include from `root`."""
+        guard = PathGuard([root], base=folder, writing=False, setting="")
+        for name in self._config.files:
+            path = os.path.join(folder, name)
+            if not os.path.lexists(path):
+                continue
+            text = self._text(guard, path, ())
+            if text is None or not text.strip():
+                continue
+            return ContextFile(path, origin, text)
+        return None
+
+    def _text(self, guard: PathGuard, path: str, opened: Sequence[str]) -> str | None:
+        """The text of a file with its includes; None if it cannot be given."""
+        try:
+            read = self._read(guard, path)
+        except PathError:
+            return self._problem(f"{path} leads out of the folder it belongs to; it is left out")
+        except OSError as error:
+            return self._problem(f"{path} cannot be read: {error.strerror or error}")
+        if read is None:
+            return None
+        lines = list(_lines(read.text))
+        if len(opened) < self._config.max_depth:
+            return "\n".join(
+                line if target is None else self._included(guard, read.real, line, target, opened)
+                for line, target in lines
+            )
+        if any(target is not None and self._may_include(target) for _, target in lines):
+            self._problem(f"{path}: includes are nested more than {self._config.max_depth} deep")
+        return "\n".join(line for line, _ in lines)
+
+    def _included(
+        self, guard: PathGuard, parent: str, line: str, target: str, opened: Sequence[str]
+    ) -> str:
+        if not self._may_include(target):
+            return line
+        path = os.path.join(os.path.dirname(parent), os.path.expanduser(target))
+        text = self._text(guard, os.path.normpath(path), [*opened, parent])
+        return line if text is None else text
+
+    def _may_include(self, target: str) -> bool:
+        name = os.path.basename(target)
+        return any(fnmatchcase(name, pattern) for pattern in self._config.includes)
+
+    def _read(self, guard: PathGuard, path: str) -> _Cut | None:
+        """What is in a file; None if it has been read already or nothing more may be.
+
+        Raises:
+            PathError: It is outside the guard's folder.
+            OSError: It cannot be read.
+        """
+        with guard.locate(path) as place:
+            if place.path in self._seen:
+                return None
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+            with open(place.open(flags), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not is_regular(status):
+                    raise OSError(f"{path} is not a regular file")
+                if self._left <= 0 or len(self._seen) >= MOST_FILES:
+                    return self._problem(f"{path} is left out: there are too many files like it")
+                data = file.read(self._left + 1)
+            self._seen.add(place.path)
+            text = self._decoded(path, data, status.st_size)
+            self._left -= len(data)
+            return _Cut(place.path, text)
+
+    def _decoded(self, path: str, data: bytes, size: int) -> str:
+        cut = len(data) > self._left
+        text = data[: self._left].decode("utf-8-sig", "replace")
+        text = text.replace("\r\n", "\n").strip("\n")
+        if cut:
+            self._problem(f"{path} is cut: only {self._left} of {size} bytes fit")
+            text += f"\n[cut here; the file has {size} bytes, read it for the rest]"
+        return text
+
+    def _problem(self, message: str) -> None:
+        self.problems.append(message)
+
+
+def _lines(text: str) -> Iterator[tuple[str, str | None]]:
+    """The lines as they are to be, and for each that is an include what it names."""
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+            yield line, None
+            continue
+        fence = mark[1] if mark else ""
+        match = _INCLUDE.fullmatch(line)
+        if match is None:
+            yield line, None
+        elif match[1]:
+            yield line.replace("@@", "@", 1), None
+        else:
+            yield line, match[2]

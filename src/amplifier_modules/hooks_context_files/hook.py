@@ -1,0 +1,159 @@
+"""The hook: when files are read, and what becomes of their text."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from amplifier_core.models import HookResult
+from amplifier_modules.hooks_context_files import text
+from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID, ContextFilesConfig
+from amplifier_modules.hooks_context_files.files import ContextFile, Reader
+from amplifier_modules.hooks_context_files.folders import (
+    is_shared,
+    nested_folders,
+    project_folders,
+)
+
+logger = logging.getLogger(__name__)
+
+_CARRIED = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
+_PATHS = ("path", "file_path", "folder", "directory", "notebook_path")
+_MARKUP = 2048
+"""Characters of a text that are not from a file, at most as many files as there commonly are."""
+
+
+class ContextFilesHook:
+    """Puts the text of context files into the conversation, once for each state of the files.
+
+    Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
+        config: Which files, and how much of them.
+    """
+
+    def __init__(self, coordinator: Any, config: ContextFilesConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._nested: set[str] = set()
+        self._warned: set[str] = set()
+
+    async def on_prompt(self, event: str, data: Any) -> HookResult:
+        """Handler of `prompt:submit`: tells the files if the conversation has them not, or others.
+
+        What is stored stays where it is, so that all requests begin alike and providers can serve
+        that beginning from their caches.
+        """
+        told = text.told_in(await self._messages())
+        self._nested = set(told.folders)
+        reader = Reader(self._config, self._most())
+        files = self._files(reader)
+        digest = text.digest_of(files)
+        self._warn(reader.problems)
+        if digest == told.digest:
+            return HookResult()
+        again = told.digest != text.NONE
+        reason = ("changed" if again else "start") if files else "gone"
+        await self._tell(data, files, digest, reason, reader.problems)
+        return _injection(text.as_text(files, again=again), "system")
+
+    async def on_tool(self, event: str, data: Any) -> HookResult:
+        """Handler of `tool:post`: tells the files of a folder that is worked in for the first time."""
+        touched = dict.fromkeys(self._touched(data))
+        folders = [folder for folder in touched if text.shown(folder) not in self._nested]
+        if not folders:
+            return HookResult()
+        known = project_folders(self._working_dir)
+        reader = Reader(self._config, self._most())
+        texts: list[str] = []
+        files: list[ContextFile] = []
+        for folder in folders:
+            if folder in known or is_shared(folder):
+                continue
+            file = reader.folder(folder, known[0], "nested")
+            # Without one it is looked for again: looking costs little, and one may appear.
+            if file is not None:
+                self._nested.add(text.shown(folder))
+                files.append(file)
+                texts.append(text.as_nested_text(folder, file))
+        self._warn(reader.problems)
+        if not files:
+            return HookResult()
+        await self._tell(data, files, text.digest_of(files), "nested", reader.problems)
+        return _injection("\n".join(texts), "user")
+
+    def _files(self, reader: Reader) -> list[ContextFile]:
+        """All files, the most general first; read the other way round, as the near ones matter."""
+        own = self._coordinator.get_capability("config.dir") if self._config.user else None
+        user = reader.folder(own, own, "user") if own else None
+        folders = project_folders(self._working_dir) if self._config.project else []
+        found = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
+        return [file for file in (user, *found[::-1]) if file is not None]
+
+    def _touched(self, data: Any) -> list[str]:
+        """Folders of the project with a path that the call names."""
+        if not isinstance(data, Mapping):
+            return []
+        values = cast("Mapping[str, Any]", data).get("tool_input")
+        roots = project_folders(self._working_dir)
+        if not isinstance(values, Mapping) or not roots:
+            return []
+        named = [cast("Mapping[str, Any]", values).get(key) for key in _PATHS]
+        return [
+            folder
+            for path in named
+            if isinstance(path, str) and path and "\0" not in path
+            for folder in nested_folders(roots[0], os.path.join(self._working_dir, path))
+        ]
+
+    @property
+    def _working_dir(self) -> str:
+        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+
+    def _most(self) -> int:
+        limit = getattr(self._coordinator, "injection_size_limit", None)
+        if not isinstance(limit, int):
+            return self._config.max_bytes
+        # The kernel refuses a longer text, all of it.
+        return max(0, min(self._config.max_bytes, limit - _MARKUP))
+
+    async def _messages(self) -> list[Any]:
+        get = getattr(self._coordinator.get("context"), "get_messages", None)
+        messages: Any = get() if callable(get) else []
+        if inspect.isawaitable(messages):
+            messages = await messages
+        return list(messages or ())
+
+    def _warn(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            if problem not in self._warned:
+                self._warned.add(problem)
+                logger.warning("%s: %s", MODULE_ID, problem)
+
+    async def _tell(
+        self,
+        data: Any,
+        files: Sequence[ContextFile],
+        digest: str,
+        reason: str,
+        problems: Sequence[str],
+    ) -> None:
+        given: dict[str, Any] = (
+            {key: data[key] for key in _CARRIED if key in data} if isinstance(data, Mapping) else {}
+        )
+        listed = [
+            {"path": file.path, "from": file.origin, "chars": len(file.text)} for file in files
+        ]
+        facts = {"reason": reason, "digest": digest, "files": listed, "problems": list(problems)}
+        await self._coordinator.hooks.emit(LOADED, {**given, **facts})
+
+
+def _injection(content: str, role: Any) -> HookResult:
+    return HookResult(
+        action="inject_context",
+        context_injection=content,
+        context_injection_role=role,
+        suppress_output=True,
+    )

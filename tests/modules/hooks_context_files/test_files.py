@@ -1,0 +1,208 @@
+"""Which files are found, what they include, and what they cannot reach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from amplifier_modules.hooks_context_files.config import ContextFilesConfig
+from amplifier_modules.hooks_context_files.files import Reader
+from amplifier_modules.hooks_context_files.folders import nested_folders, project_folders
+
+SECRET = "PRIVATE-LINE-OF-SOMEBODY"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    (folder / "packages" / "web").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def read(folder: Path, root: Path | None = None, **config: object) -> tuple[str | None, list[str]]:
+    settings = ContextFilesConfig.model_validate(config)
+    reader = Reader(settings, settings.max_bytes)
+    file = reader.folder(str(folder), str(root or folder), "project")
+    return (None if file is None else file.text), reader.problems
+
+
+def test_folders_lead_from_the_repository_to_the_working_directory(repository: Path) -> None:
+    web = repository / "packages" / "web"
+    expected = [str(repository), str(repository / "packages"), str(web)]
+    assert project_folders(str(web)) == expected
+    assert project_folders(str(repository)) == [str(repository)]
+
+
+def test_without_a_repository_it_is_the_working_directory_alone(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert project_folders(str(tmp_path / "a" / "b")) == [str(tmp_path / "a" / "b")]
+
+
+def test_the_home_folder_is_no_repository_of_what_lies_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "work").mkdir()
+    assert project_folders(str(tmp_path / "work")) == [str(tmp_path / "work")]
+    assert project_folders(str(tmp_path)) == [str(tmp_path)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs modes")
+def test_where_everybody_may_write_nothing_is_taken_from(tmp_path: Path) -> None:
+    (tmp_path / "all" / "mine").mkdir(parents=True)
+    (tmp_path / "all" / ".git").mkdir()
+    (tmp_path / "all").chmod(0o1777)
+    assert project_folders(str(tmp_path / "all" / "mine")) == [str(tmp_path / "all" / "mine")]
+    assert project_folders(str(tmp_path / "all")) == []
+
+
+def test_nested_folders_are_inside_and_not_of_others(repository: Path) -> None:
+    root = str(repository)
+    assert nested_folders(root, f"{root}/packages/web/index.ts") == [
+        f"{root}/packages",
+        f"{root}/packages/web",
+    ]
+    assert nested_folders(root, f"{root}/index.ts") == []
+    for path in ("node_modules/x/index.js", ".venv/x.py", "../elsewhere/x", "a/.git/x"):
+        assert nested_folders(root, f"{root}/{path}") == []
+
+
+def test_the_first_name_that_is_there_counts(tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text("from claude")
+    assert read(tmp_path)[0] == "from claude"
+    (tmp_path / "AGENTS.md").write_text("from agents")
+    assert read(tmp_path)[0] == "from agents"
+    assert read(tmp_path, files=["CLAUDE.md"])[0] == "from claude"
+    (tmp_path / "AGENTS.md").write_text(" \n")
+    assert read(tmp_path)[0] == "from claude"
+
+
+def test_includes_stand_in_place_and_start_from_their_file(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "AGENTS.md").write_text("before\n  @docs/style.md\nafter")
+    (tmp_path / "docs" / "style.md").write_text("style\n@more.txt\n")
+    (tmp_path / "docs" / "more.txt").write_text("more\r\nlines\n")
+    assert read(tmp_path) == ("before\nstyle\nmore\nlines\nafter", [])
+
+
+def test_what_is_no_include_stays_as_it_is(tmp_path: Path) -> None:
+    lines = [
+        "```",
+        "@code.md",
+        "```",
+        "see @inline.md",
+        "@types/node",
+        "@.env",
+        "~~~~",
+        "```",
+        "@fenced.md",
+        "~~~~",
+    ]
+    for name in ("code.md", "inline.md", "fenced.md", ".env"):
+        (tmp_path / name).write_text(SECRET)
+    (tmp_path / "AGENTS.md").write_text("\n".join([*lines, "@@escaped.md"]))
+    assert read(tmp_path) == ("\n".join([*lines, "@escaped.md"]), [])
+
+
+def test_circles_end_and_each_file_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("a\n@b.md\n@b.md")
+    (tmp_path / "b.md").write_text("b\n@AGENTS.md\n@./b.md")
+    assert read(tmp_path) == ("a\nb\n@AGENTS.md\n@./b.md\n@b.md", [])
+
+
+def test_depth_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("0\n@1.md")
+    for number in range(1, 9):
+        (tmp_path / f"{number}.md").write_text(f"{number}\n@{number + 1}.md")
+    text, problems = read(tmp_path, max_depth=3)
+    assert text == "0\n1\n2\n3\n@4.md"
+    assert [problem.partition(": ")[2] for problem in problems] == [
+        "includes are nested more than 3 deep"
+    ]
+    assert read(tmp_path, max_depth=0)[0] == "0\n@1.md"
+
+
+def test_a_missing_include_is_told_and_stays_a_line(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("a\n@gone.md")
+    text, problems = read(tmp_path)
+    assert text == "a\n@gone.md"
+    assert problems == [f"{tmp_path}/gone.md cannot be read: No such file or directory"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
+def test_nothing_outside_is_reached(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    for folder in (outside, root, tmp_path / "root-twin"):
+        folder.mkdir()
+        (folder / "secret.md").write_text(SECRET if folder != root else "inside")
+    (root / "link.md").symlink_to(outside / "secret.md")
+    (root / "linked").symlink_to(outside)
+    (root / "up.md").symlink_to("../outside/secret.md")
+    (root / "proc.md").symlink_to("/proc/self/environ")
+    (root / "loop.md").symlink_to("loop.md")
+    os.mkfifo(root / "pipe.md")
+    (root / "folder.md").mkdir()
+    targets = [
+        "../outside/secret.md",
+        f"{outside}/secret.md",
+        "link.md",
+        "linked/secret.md",
+        "up.md",
+        "proc.md",
+        "loop.md",
+        "pipe.md",
+        "folder.md",
+        "../root-twin/secret.md",
+        "linked/../../outside/secret.md",
+        "~/secret.md",
+    ]
+    (root / "AGENTS.md").write_text("\n".join(f"@{target}" for target in targets))
+    text, problems = read(root)
+    assert text == "\n".join(f"@{target}" for target in targets)
+    assert len(problems) == len(targets)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_the_file_itself_may_not_be_a_link_out(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret.md").write_text(SECRET)
+    (root / "AGENTS.md").symlink_to("../secret.md")
+    (root / "CLAUDE.md").write_text("inside")
+    text, problems = read(root)
+    assert text == "inside"
+    assert problems == [f"{root}/AGENTS.md leads out of the folder it belongs to; it is left out"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_links_inside_are_followed_and_count_as_their_file(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("text\n@b.md")
+    (tmp_path / "docs" / "b.md").write_text("beside it")
+    (tmp_path / "AGENTS.md").symlink_to("docs/a.md")
+    assert read(tmp_path) == ("text\nbeside it", [])
+
+
+def test_size_has_a_limit_over_all_files(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("x" * 1000 + "\n@more.md\n@none.md")
+    (tmp_path / "more.md").write_text("é" * 40_000)
+    (tmp_path / "none.md").write_text("no room")
+    text, problems = read(tmp_path, max_bytes=2000)
+    assert text is not None
+    assert len(text.encode()) < 2200
+    assert "[cut here; the file has 80000 bytes, read it for the rest]" in text
+    assert text.endswith("@none.md")
+    assert len(problems) == 2
+
+
+def test_any_bytes_become_text(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_bytes(b"\xef\xbb\xbfstart " + bytes(range(256)))
+    text, _ = read(tmp_path)
+    assert text is not None
+    assert text.startswith("start ")
+    text.encode()

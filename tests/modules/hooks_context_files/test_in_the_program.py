@@ -1,0 +1,83 @@
+"""The hook in the running program: over HTTP, resumed, and in a directory nobody trusts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.cli import run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+
+PLAN: dict[str, Any] = {
+    "name": "test",
+    "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
+    "providers": [{"module": "provider-anthropic"}],
+    "tools": [{"module": "tool-filesystem"}],
+    "hooks": [{"module": "hooks-context-files"}, {"module": "hooks-logging"}],
+    "instruction": "Be brief.",
+}
+
+
+def environment(server: ScriptedLLM) -> dict[str, str | None]:
+    return {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+
+
+def plan(folder: Path) -> Path:
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(PLAN))
+    return path
+
+
+def test_every_request_of_a_resumed_session_begins_alike(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    home.mkdir()
+    (work / "AGENTS.md").write_text("Say please.\n@style.md\n")
+    (work / "style.md").write_text("Use tabs.")
+    file = plan(tmp_path)
+    call = ToolCall("read_file", {"path": "style.md"})
+    with ScriptedLLM.running([Reply(tool_calls=[call]), "one", "two"]) as server:
+        env = environment(server)
+        first = run_amplifier("run", "-f", file, "a", cwd=work, home=home, env=env)
+        second = run_amplifier("run", "--continue", "b", cwd=work, home=home, env=env)
+        bodies = [request.body for request in server.completions]
+    assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
+    assert (first.stdout, second.stdout) == ("one\n", "two\n")
+    systems = [[block["text"] for block in body["system"]] for body in bodies]
+    assert systems[0] == systems[1] == systems[2]
+    text = "\n".join(systems[0])
+    assert text.index("Be brief.") < text.index("Say please.\nUse tabs.")
+    assert "<context-files" not in json.dumps([body["messages"] for body in bodies])
+    log = next(home.rglob("events.jsonl")).read_text()
+    events = [json.loads(line) for line in log.splitlines()]
+    loaded = [event["data"] for event in events if event["event"] == "context_files:loaded"]
+    assert [event["reason"] for event in loaded] == ["start"]
+
+
+def test_an_untrusted_project_gives_text_and_nothing_else(tmp_path: Path) -> None:
+    """Its `.amplifier` stays without a say; AGENTS.md is text, which starts and opens nothing."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    (work / ".amplifier").mkdir(parents=True)
+    home.mkdir()
+    ran = tmp_path / "ran"
+    settings = {"hooks": [{"module": "evil", "source": "./evil"}]}
+    (work / ".amplifier" / "settings.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "private.md").write_text("PRIVATE")
+    (work / "AGENTS.md").write_text(
+        f"${{ANTHROPIC_API_KEY}} $(touch {ran}) `touch {ran}`\n@../private.md\n@.env\n"
+    )
+    (work / ".env").write_text("KEY=PRIVATE")
+    with ScriptedLLM.running(["fine"]) as server:
+        done = run_amplifier(
+            *("run", "-f", plan(tmp_path), "a"), cwd=work, home=home, env=environment(server)
+        )
+        (request,) = server.completions
+    assert done.code == 0, done.stderr
+    assert "leads out of the folder" in done.stderr
+    sent = json.dumps(request.body)
+    assert "${ANTHROPIC_API_KEY}" in sent
+    assert "PRIVATE" not in sent
+    assert not ran.exists()
