@@ -485,3 +485,28 @@ async def test_without_adoption_the_group_is_ended(
     assert list(ended.background) == shell.pids[-1:]
     await shell.runner.close()
     assert shell.alive == []
+
+
+async def test_a_command_may_have_an_input_and_standard_error_of_its_own(tmp_path: Path) -> None:
+    runner, folder = ProcessRunner(), os.open(tmp_path, os.O_RDONLY)
+    (tmp_path / "in").write_text("given\n")
+    output = bytearray()
+    try:
+        # Twice, as a second command goes to a monitor that has run one already.
+        for number in range(2):
+            with (tmp_path / "in").open("rb") as stdin, (tmp_path / "err").open("wb") as stderr:
+                streams = (stdin.fileno(), stderr.fileno())
+                argv = [BASH, "-c", f"cat; echo bad{number} >&2; ls -l /proc/$$/fd | wc -l"]
+                command = Command(argv, {"PATH": os.environ["PATH"]}, folder, streams)
+                ended = await runner.run(command, timeout=30, output=output.extend)
+            assert ended.exit_code == 0
+            assert (tmp_path / "err").read_text() == f"bad{number}\n"
+        plain = Command([BASH, "-c", "cat; echo also >&2"], {}, folder)
+        await runner.run(plain, timeout=30, output=output.extend)
+    finally:
+        await runner.close()
+        os.close(folder)
+    lines = output.decode().split()
+    assert [lines[0], lines[2], lines[4]] == ["given", "given", "also"]
+    # A line of heading, and the three streams: nothing else is handed down.
+    assert lines[1] == lines[3] == "4"

@@ -1,7 +1,7 @@
 """Runs commands so that nothing they start outlives its time.
 
-Each command gets a session and process group of its own, stdin from the null device and one pipe
-for both outputs. A command ends when its first process does; what it left running in the
+Each command gets a session and process group of its own, and unless it brings streams of its own
+stdin from the null device and one pipe for both outputs. A command ends when its first process does; what it left running in the
 background neither delays that nor escapes: it is known, its output is still taken, and it is
 killed with the session. `process_supervisor` says how, and what other systems than Linux get.
 """

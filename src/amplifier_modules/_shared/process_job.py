@@ -46,11 +46,14 @@ class Command(NamedTuple):
         argv: Absolute path of the program, and its arguments.
         environment: All of its environment.
         folder: Descriptor of its working directory; stays the caller's.
+        streams: Descriptors of its stdin and its standard error, which stay the caller's. Without
+            them stdin is the null device and errors go where the output goes.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: int
+    streams: tuple[int, int] | None = None
 
 
 class Job:
@@ -79,7 +82,7 @@ class Job:
         idle: Callable[[socket.socket], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._folder = command.folder
+        self._given = (command.folder, *(command.streams or ()))
         self._output = output
         self._forget = forget
         self._idle = idle
@@ -103,7 +106,7 @@ class Job:
             channel: The supervisor, which has to start a monitor; None if there is one.
         """
         assert self._control is not None
-        descriptors = [self._their_pipe, self._folder]
+        descriptors = [self._their_pipe, *self._given]
         if self._their_control is not None:
             descriptors.insert(0, self._their_control.fileno())
         try:

@@ -1,16 +1,17 @@
 """Starts commands and answers for everything they start; the `main` of a program of its own.
 
 `process.ProcessRunner` starts it with one end of a Unix socket. Each message on that is one byte
-with three descriptors: a control socket, the command's output, and its working folder. For each
-the supervisor forks a monitor, which talks over the control socket:
+with three descriptors: a control socket, the command's output, and its working folder. A command
+with an input of its own comes with two more, its stdin and its standard error. For each the
+supervisor forks a monitor, which talks over the control socket:
 
     runner -> monitor    the command (see `read_command`); closing the sending side means: kill
     monitor -> runner    "ready", then "failed <errno>" or "exit <code> <pids still running>",
                          then, if it was told to kill, "gone <pids that could not be killed>",
                          else, when nothing is left, "idle"
 
-An idle monitor takes another command: one byte with two descriptors, its output and its folder,
-then as above. It waits a moment for that, and ends. A monitor stays with a command until nothing
+An idle monitor takes another command: one byte with the descriptors but the first, then as
+above. It waits a moment for that, and ends. A monitor stays with a command until nothing
 that it started is left. On Linux it is the subreaper of all of it, so that what forks twice or
 makes a session of its own is still found among its children. Elsewhere a process that left both
 its parent and its group escapes. Because an end of the connection means kill, nothing outlives
@@ -241,26 +242,26 @@ class Monitor:
         self._ended = False
         self._news = ""
 
-    def run(self, output: int, folder: int) -> None:
+    def run(self, *descriptors: int) -> None:
         """Everything from reading the first command to the last word."""
-        while self._run_one(output, folder):
+        while self._run_one(*descriptors):
             # With the last news, so that a command that follows at once finds it idle.
             self._say(self._news + "idle")
             if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
                 return
-            received = receive_descriptors(self._control, 2)
+            received = receive_descriptors(self._control, 4)
             if received is None:
                 return
-            output, folder = received
+            descriptors = (*received,)
 
-    def _run_one(self, output: int, folder: int) -> bool:
+    def _run_one(self, output: int, folder: int, *own: int) -> bool:
         """Run a command; False if it had to be killed, which is the last a monitor does."""
         self._say("ready")
         argv, environment = read_command(self._control)
         self._ended, self._news = False, ""
-        self._command, problem = start(argv, environment, output, folder)
-        os.close(output)
-        os.close(folder)
+        self._command, problem = start(argv, environment, folder, (output, *own))
+        for descriptor in (output, folder, *own):
+            os.close(descriptor)
         if problem:
             self._news = f"failed {problem}\n"
             return True
@@ -332,10 +333,10 @@ def read_command(control: _socket.socket) -> tuple[list[bytes], dict[bytes, byte
     return fields[:split], {name: value for name, _, value in pairs}
 
 
-def receive_descriptors(connection: _socket.socket, count: int) -> list[int] | None:
+def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
     """The descriptors that come with the next byte; None at the end of the connection."""
     flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-    space = _socket.CMSG_SPACE(count * _INT)
+    space = _socket.CMSG_SPACE(most * _INT)
     try:
         data, ancillary, _, _ = connection.recvmsg(1, space, flags)
     except ConnectionError:
@@ -362,9 +363,14 @@ def _receive(control: _socket.socket, length: int) -> bytes:
 
 
 def start(
-    argv: list[bytes], environment: dict[bytes, bytes], output: int, folder: int
+    argv: list[bytes], environment: dict[bytes, bytes], folder: int, streams: tuple[int, ...]
 ) -> tuple[int, int]:
-    """Start the command in a session of its own: its pid, and the errno if it did not start."""
+    """Start the command in a session of its own: its pid, and the errno if it did not start.
+
+    `streams` are its output and, if it has these of its own, its stdin and standard error.
+    """
+    output, *own = streams
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     try:
         os.fchdir(folder)
         pid = os.posix_spawn(
@@ -372,9 +378,9 @@ def start(
             argv,
             environment,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, own[0], 0) if own else nothing,
                 (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
+                (os.POSIX_SPAWN_DUP2, own[1] if own else output, 2),
             ],
             setsid=True,
             setsigmask=(),
@@ -423,7 +429,7 @@ class Supervisor:
 
     def _take(self) -> bool:
         """Fork a monitor for the next command; False when there will be none."""
-        descriptors = receive_descriptors(self._channel, 3)
+        descriptors = receive_descriptors(self._channel, 5)
         if descriptors is None:
             return False
         try:
@@ -438,13 +444,13 @@ class Supervisor:
             os.close(descriptor)
         return True
 
-    def _become_monitor(self, control: int, output: int, folder: int) -> None:
+    def _become_monitor(self, control: int, *descriptors: int) -> None:
         code = 1
         try:
             self._channel.close()
             wakeup = watch_children()
             monitor = Monitor(_socket.socket(fileno=control), wakeup, self._adopt())
-            monitor.run(output, folder)
+            monitor.run(*descriptors)
             code = 0
         except EOFError:
             code = 0

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_modules._shared.event_json import raw_data
 from amplifier_modules._shared.redaction import Redactor, secrets_in
 from amplifier_modules.hooks_logging.config import MODULE_ID, EventFilter, LoggingConfig
 from amplifier_modules.hooks_logging.plain import to_json
@@ -122,7 +123,7 @@ class EventLog:
 
     def _line(self, event: str, data: Any) -> bytes:
         redact = self._redaction()
-        rest = _raw(data if redact is None else redact(event, data))
+        rest = raw_data(data if redact is None else redact(event, data))
         timestamp = rest.pop("timestamp", None) or datetime.now(UTC).isoformat()
         session_id = rest.pop("session_id", None) or self._session_id
         messages = rest.get("messages")
@@ -148,14 +149,6 @@ class EventLog:
             written = os.write(self._file, rest)
             self._torn = written < len(rest)
             rest = rest[written:]
-
-
-def _raw(data: Any) -> dict[str, Any]:
-    """The data's own values: it is only read here, so the copies handlers get are not needed."""
-    if not isinstance(data, dict):
-        return {"value": data}
-    held = cast("dict[str, Any]", data)
-    return {key: dict.__getitem__(held, key) for key in held}
 
 
 def _ends_inside_a_line(file: int) -> bool:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
 from amplifier_modules._shared.output import Captured, OutputCapture
 from amplifier_modules._shared.output_dir import output_dir
 from amplifier_modules._shared.paths import Location, PathError, PathGuard
 from amplifier_modules._shared.process import Command, CommandError, Ended, ProcessRunner
 from amplifier_modules._shared.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_bash.config import BashConfig
-from amplifier_modules.tool_bash.environment import command_environment, configured_secrets
 
 # Bash sets these from the folder it starts in; what the session's shell says would mislead.
 _NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")

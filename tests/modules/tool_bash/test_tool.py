@@ -19,7 +19,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_bash, tool_filesystem
-from amplifier_modules.tool_bash.environment import command_environment, configured_secrets
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
 from tests.modules.test_shared_process import eventually, is_alive
 
 Run = Callable[..., Awaitable[ToolResult]]
