@@ -221,7 +221,7 @@ async def test_max_iterations_ends_the_turn_incomplete(rig: Rig) -> None:
 async def test_max_iterations_may_be_unlimited(rig: Rig, unlimited: int) -> None:
     rig.config = {"max_iterations": unlimited}
     rig.add_tool(echo_tool())
-    rig.replies(*[calls(call(text="again")) for _ in range(60)], "at last")
+    rig.replies(*[calls(call(text=f"again {n}")) for n in range(60)], "at last")
 
     assert await rig.run() == "at last"
 

@@ -111,6 +111,10 @@ class Channel:
         for result, event in held:
             await self._carry_out(result, event)
 
+    def tell_model(self, text: str) -> None:
+        """Have the next request, and only that one, end with `text`."""
+        self._ephemeral.append(Injection(text, "user", append_to_last_tool_result=True))
+
     def take_ephemeral(self) -> list[Injection]:
         """The texts for the request about to be made; they are given out once."""
         taken, self._ephemeral = self._ephemeral, []

@@ -12,6 +12,8 @@ class LoopConfig(ModuleConfig):
 
     Attributes:
         max_iterations: Provider calls one turn may make; 0 and -1 mean no limit.
+        max_repeats: How often in a row the same tool calls may have the same results. Then the
+            model is told, and if it goes on the turn ends; 0 means as often as it likes.
         parallel_tools: Run the tool calls of one answer at the same time.
         streaming: Stream answers; only `loop-streaming` can, others ignore it.
         default_provider: Name of the provider to use; by default the one whose priority
@@ -21,6 +23,7 @@ class LoopConfig(ModuleConfig):
     """
 
     max_iterations: int = Field(default=50, ge=-1)
+    max_repeats: int = Field(default=3, ge=0)
     parallel_tools: bool = True
     streaming: bool = True
     default_provider: str | None = None

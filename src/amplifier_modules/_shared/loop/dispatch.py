@@ -28,6 +28,7 @@ from amplifier_modules._shared.loop.spans import Span
 logger = logging.getLogger(__name__)
 
 NOT_RUN = "not run: the turn was stopped before this call"
+NOT_ALLOWED = "not run: the session's budget of tool calls is used up"
 
 
 class Dispatcher:
@@ -39,6 +40,9 @@ class Dispatcher:
         channel: The turn's hooks.
         token: The session's cancellation token, or None.
         parallel: Run the calls of one answer at the same time.
+
+    Attributes:
+        told: What the model was told of each call, by its id.
     """
 
     def __init__(
@@ -49,13 +53,15 @@ class Dispatcher:
         self._channel = channel
         self.token = token
         self._parallel = parallel
+        self.told: dict[str, Any] = {}
 
-    async def run(self, calls: list[Call], parent: Span) -> None:
+    async def run(self, calls: list[Call], parent: Span, allowed: int | None = None) -> None:
         """Run `calls`, which an assistant message in the context has just asked for.
 
         Args:
             calls: The calls, with ids of their own, in order.
             parent: Span of the provider call that asked.
+            allowed: How many of them, from the first on, the budget allows; None for all.
 
         Raises:
             asyncio.CancelledError: The calling task was cancelled; every call has been answered.
@@ -63,9 +69,12 @@ class Dispatcher:
         """
         batch = _Batch(self, calls, parent)
         try:
-            groups = [calls] if self._parallel else [[call] for call in calls]
+            granted = calls[:allowed]
+            groups = [granted] if self._parallel else [[call] for call in granted]
             for group in groups:
                 await batch.run(group)
+            for call in calls[len(granted) :]:
+                await batch.refuse(call, NOT_ALLOWED, "BudgetReached")
             await self.release()
         except BaseException:
             await uninterrupted(batch.abandon())
@@ -82,7 +91,9 @@ class Dispatcher:
     async def answer(self, call: Call, result: ToolResult) -> None:
         """Add the result of a call to the context."""
         self.runner.results[call.id] = result
-        added = self._context.add_message(result_message(call.id, call.name, result))
+        message = result_message(call.id, call.name, result)
+        self.told[call.id] = message["content"]
+        added = self._context.add_message(message)
         if inspect.isawaitable(added):
             await added
 
@@ -126,16 +137,28 @@ class _Batch:
         try:
             await interruptible(decide(), self._dispatcher.token)
         except Interrupted:
-            prepared = []
-        rest = group[len(prepared) :]
-        return [*prepared, *((call, failure(NOT_RUN, "Interrupted")) for call in rest)]
+            decided, prepared = prepared, []
+            for call, step in decided:
+                refused = isinstance(step, ToolResult)
+                prepared.append((call, step if refused else await self._not_run(call)))
+        for call in group[len(prepared) :]:
+            prepared.append((call, await self._not_run(call)))
+        return prepared
+
+    async def refuse(self, call: Call, message: str, kind: str) -> None:
+        """Answer a call that is not run."""
+        result = await self._dispatcher.runner.refuse(call, self._parent, message, kind)
+        await self._answer(call, result)
+
+    async def _not_run(self, call: Call) -> ToolResult:
+        return await self._dispatcher.runner.refuse(call, self._parent, NOT_RUN, "Interrupted")
 
     async def abandon(self) -> None:
         """Stop what runs and answer what is open."""
         await stop(task for _, task in self._running.values())
         for call in list(self._open.values()):
             if call.id not in self._running:
-                result = failure(NOT_RUN, "Interrupted")
+                result = await self._not_run(call)
             else:
                 ready, task = self._running[call.id]
                 try:

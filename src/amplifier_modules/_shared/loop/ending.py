@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 Status = Literal["success", "incomplete", "error"]
 
 MAX_ITERATIONS_REACHED = "Max iterations reached"
+OUT_OF_BUDGET = "budget"
 CUT_SHORT = ("length", "content_filter")
 """Finish reasons of an answer that is not whole."""
 
 
 class Ending(NamedTuple):
-    """How a turn ended: its status, the text returned, and why it is not a success."""
+    """How a turn ended.
+
+    Attributes:
+        status: Whether it is a success.
+        response: The text returned.
+        reason: Why it is not a success, in a word.
+        error: What ended it.
+        details: What else `orchestrator:complete` tells of the reason.
+    """
 
     status: Status
     response: str = ""
     reason: str | None = None
     error: BaseException | None = None
+    details: Mapping[str, Any] = MappingProxyType({})
 
 
 def described(error: BaseException) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from amplifier_modules._shared.history import Readings, to_chat_request
+from amplifier_modules._shared.loop.budget import Budget
 from amplifier_modules._shared.loop.calls import Call, calls_of
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.ending import described
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import blocks_of, metadata_of
+from amplifier_modules._shared.loop.replies import blocks_of, metadata_of, usage_of
 from amplifier_modules._shared.loop.requests import (
     choose_provider,
     model_of,
@@ -45,7 +46,8 @@ class Exchanges:
         providers: Providers by name.
         tools: Tools by name.
         channel: The turn's hooks.
-        token: The session's cancellation token, or None.
+        token: What can stop the turn; see `Brake`.
+        budget: What the session may use.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class Exchanges:
         tools: Mapping[str, Any],
         channel: Channel,
         token: Any,
+        budget: Budget,
     ) -> None:
         self._ask = ask
+        self._budget = budget
         self._config = config
         self._readings = readings
         self._context = context
@@ -70,18 +74,27 @@ class Exchanges:
         self._token = token
 
     async def make(self, span: Span) -> Reply:
-        """Ask for the next answer.
+        """Ask for the next answer, and count what it takes.
 
         Raises:
+            BudgetReached: The session may not ask any more.
             Interrupted: The cancellation token turned immediate meanwhile.
             TurnDenied: A hook refused the request or the answer.
             Exception: The provider or the context failed.
         """
-        name, wanted = await self._choose(span)
-        provider = self._providers[name]
-        request, model = await self._request(name, provider, wanted, span)
-        call = self._call(name, provider, model, request, span)
-        return await interruptible(call, self._token)
+        ticket = self._budget.admit_now()
+        if ticket is None:
+            ticket = await interruptible(self._budget.admit(), self._token)
+        try:
+            name, wanted = await self._choose(span)
+            provider = self._providers[name]
+            request, model = await self._request(name, provider, wanted, span)
+            call = self._call(name, provider, model, request, span)
+            reply = await interruptible(call, self._token)
+            ticket.settle(usage_of(reply.response))
+            return reply
+        finally:
+            ticket.settle()
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
         """The name of the provider to ask, and the model if not its own default."""

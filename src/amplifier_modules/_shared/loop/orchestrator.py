@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
+from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.ending import Ending
@@ -42,10 +43,15 @@ class LoopOrchestrator(ABC):
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
     async def mount(self, coordinator: Any) -> None:
-        """Take the place of the session's orchestrator, with what belongs to it."""
+        """Take the place of the session's orchestrator, with what belongs to it.
+
+        Raises:
+            ValueError: `session.budget` of the plan is not valid.
+        """
         coordinator.register_contributor(
             "observability.events", self.name, lambda: list(self.events)
         )
+        open_budget(coordinator)
         coordinator.register_capability("session.steer", self.steer)
         await coordinator.mount("orchestrator", self)
 
@@ -76,9 +82,10 @@ class LoopOrchestrator(ABC):
             **kwargs: Ignored; for callers written for other orchestrators.
 
         Returns:
-            The text of the last answer. ``"Max iterations reached"`` at the limit,
-            ``"Denied: <reason>"`` when a hook ended the turn, and nothing when it was cancelled;
-            `orchestrator:complete` then has the status ``incomplete`` and a ``reason``.
+            The text of the last answer. Where there is none `orchestrator:complete` has the
+            status ``incomplete`` and a ``reason``, and the text is ``"Max iterations reached"``,
+            ``"Budget reached: …"``, ``"No progress: …"``, ``"Denied: …"`` by a hook, or nothing
+            when the turn was cancelled.
 
         Raises:
             ValueError: The prompt is empty or there is no provider.

@@ -58,17 +58,11 @@ class Runner:
         self._token = token
         self._checker = checker
         self.results: dict[str, ToolResult] = {}
+        self._spans: dict[str, Span] = {}
 
     async def prepare(self, call: Call, parent: Span) -> Ready | ToolResult:
         """Decide whether and with what input `call` runs; the result of a call that does not."""
-        span = parent.child()
-        data: dict[str, Any] = {
-            "tool_name": call.name,
-            "tool_call_id": call.id,
-            "tool_input": call.arguments,
-            "input": call.arguments,
-            **span.fields,
-        }
+        span, data = self._identified(call, parent)
         if call.repeats is not None:
             await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
             return recalled(self.results.get(call.repeats))
@@ -101,6 +95,21 @@ class Runner:
         return await self._refuse(
             data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
         )
+
+    async def refuse(self, call: Call, parent: Span, message: str, kind: str) -> ToolResult:
+        """Tell of a call that is not run, whether or not it was announced; its result."""
+        return await self._refuse(self._identified(call, parent)[1], kind, message)
+
+    def _identified(self, call: Call, parent: Span) -> tuple[Span, dict[str, Any]]:
+        """The span of a call and what every event about it carries."""
+        span = self._spans.setdefault(call.id, parent.child())
+        return span, {
+            "tool_name": call.name,
+            "tool_call_id": call.id,
+            "tool_input": call.arguments,
+            "input": call.arguments,
+            **span.fields,
+        }
 
     async def execute(self, ready: Ready) -> ToolResult:
         """Run a call that may run; what the tool raises becomes its result."""

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
+from amplifier_modules._shared.loop.brake import Brake
+from amplifier_modules._shared.loop.budget import BudgetReached, Reached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -21,11 +23,13 @@ from amplifier_modules._shared.loop.dispatch import Dispatcher
 from amplifier_modules._shared.loop.ending import (
     CUT_SHORT,
     MAX_ITERATIONS_REACHED,
+    OUT_OF_BUDGET,
     Ending,
     described,
 )
 from amplifier_modules._shared.loop.exchange import Ask, Exchanges
 from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
 from amplifier_modules._shared.loop.reading import read
 from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of, usage_of
 from amplifier_modules._shared.loop.runner import Runner
@@ -76,15 +80,16 @@ class Turn:
         self._context = context
         self._providers = providers
         self._steering = steering
-        self._token = getattr(coordinator, "cancellation", None)
+        self._budget = budget_of(coordinator)
+        self._brake = Brake(getattr(coordinator, "cancellation", None), self._budget)
         self._channel = Channel(hooks, context, coordinator, name)
         self._dispatcher = Dispatcher(
             runner=self.runner_type(
-                tools=tools, channel=self._channel, token=self._token, checker=checker
+                tools=tools, channel=self._channel, token=self._brake, checker=checker
             ),
             context=context,
             channel=self._channel,
-            token=self._token,
+            token=self._brake,
             parallel=config.parallel_tools,
         )
         self._exchanges = self.exchanges_type(
@@ -95,11 +100,13 @@ class Turn:
             providers=providers,
             tools=tools,
             channel=self._channel,
-            token=self._token,
+            token=self._brake,
+            budget=self._budget,
         )
         session_id = getattr(coordinator, "session_id", None)
         self.span = Span.turn(session_id if isinstance(session_id, str) else None)
         self._ledger = CallLedger()
+        self._progress = Progress()
         self._usage = UsageTotal()
         self._cycles = 0
         self._submitted = False
@@ -113,12 +120,15 @@ class Turn:
             Exception: A provider, the context or the processing of a hook's answer failed.
         """
         try:
-            return await self._play(prompt)
+            with self._budget.clock():
+                return await self._play(prompt)
         except TurnDenied as denial:
             logger.debug("Turn denied on %s: %s", denial.event, denial.reason)
             return Ending("incomplete", f"Denied: {denial.reason}", "denied")
+        except BudgetReached as stop:
+            return _out_of_budget(stop.reached)
         except Interrupted:
-            return await self._cancelled()
+            return await self._stopped()
 
     async def close(self, ending: Ending) -> str:
         """Emit what the turn still owes and return its final text."""
@@ -143,7 +153,7 @@ class Turn:
             **ids,
         }
         if ending.reason is not None:
-            summary["reason"] = ending.reason
+            summary |= {"reason": ending.reason, **ending.details}
         if ending.error is not None:
             summary["error"] = described(ending.error)["message"]
         await self._channel.ask("orchestrator:complete", summary)
@@ -160,6 +170,8 @@ class Turn:
         _require_text(prompt)
         self._started = True
         await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
+        if (reached := self._budget.reached(tools=True)) is not None:
+            return _out_of_budget(reached)
         await self._add({"role": "user", "content": prompt})
         return await self._work(prompt)
 
@@ -170,11 +182,12 @@ class Turn:
     async def _cycles_to_end(self) -> Ending:
         """Ask and run tools until an answer asks for none."""
         while self._has_room():
-            if self._stopped():
-                return await self._cancelled()
+            if self._brake.is_cancelled:
+                return await self._stopped()
             ending = await self._cycle()
             # What was said while the answer was made is answered in this turn as well.
-            if ending is not None and not (self._steering.waits and self._has_room()):
+            goes_on = self._steering.waits and self._has_room()
+            if ending is not None and (ending.reason == OUT_OF_BUDGET or not goes_on):
                 return ending
         return Ending("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
 
@@ -192,9 +205,26 @@ class Turn:
         self._usage.add(usage_of(reply.response))
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
-        if calls:
-            await self._dispatcher.run(calls, span)
+        if calls and (ending := await self._run_calls(calls, span)) is not None:
+            return ending
         return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
+
+    async def _run_calls(self, calls: list[Call], span: Span) -> Ending | None:
+        """Run the tool calls of an answer; the ending if the turn cannot go on after them."""
+        allowed = self._budget.take_tool_calls(len(calls))
+        await self._dispatcher.run(calls, span, allowed)
+        if allowed < len(calls) and (reached := self._budget.reached(tools=True)) is not None:
+            return _out_of_budget(reached)
+        times = self._progress.note(calls, self._dispatcher.told)
+        most = self._config.max_repeats
+        if not most or times < most:
+            return None
+        if times == most:
+            self._channel.tell_model(warning(calls, times))
+            return None
+        repeated = {"tools": list(dict.fromkeys(call.name for call in calls)), "times": times}
+        details = {"repeated": repeated}
+        return Ending("incomplete", conclusion(calls, times), "no_progress", details=details)
 
     async def _conclude(
         self, calls: list[Call], text: str, finish_reason: str | None
@@ -211,14 +241,18 @@ class Turn:
         if inspect.isawaitable(added):
             await added
 
-    def _stopped(self) -> bool:
-        return self._token is not None and self._token.is_cancelled
-
-    async def _cancelled(self) -> Ending:
-        """The ending of a turn that was asked to stop, after telling those who want to know."""
-        if self._token is not None:
-            await self._token.trigger_callbacks()
+    async def _stopped(self) -> Ending:
+        """The ending of a turn that was stopped, after telling those who want to know."""
+        reached = None if self._brake.is_asked else self._budget.reached()
+        if reached is not None:
+            return _out_of_budget(reached)
+        await self._brake.trigger_callbacks()
         return Ending("incomplete", "", "cancelled")
+
+
+def _out_of_budget(reached: Reached) -> Ending:
+    details = {"budget": reached._asdict()}
+    return Ending("incomplete", str(reached), OUT_OF_BUDGET, details=details)
 
 
 def _require_text(prompt: str) -> None:

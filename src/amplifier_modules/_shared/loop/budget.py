@@ -1,0 +1,307 @@
+"""What a session may use up, shared with the sessions of its sub-agents.
+
+`session.budget` of the plan sets the limits; what was used is counted over all turns, with what
+the session used before it was resumed. The object is the capability `session.budget`: a session
+that finds there the budget of the one that started it has its own inside that one, and every call
+counts in both.
+
+A request is let through while no limit is reached, so that at most one goes over. Where several
+sub-agents ask at once, a request that may bring the last of the budget waits for those under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, NamedTuple, cast
+
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig, parse_config
+from amplifier_modules._shared.loop.spent import Spent
+
+CAPABILITY = "session.budget"
+SPENT_BEFORE = "session.spent"
+"""Capability with what a resumed session used before, as `Spent.as_dict` gives it."""
+
+
+class BudgetConfig(ModuleConfig):
+    """Limits of a session, counted over all its turns; what is not given is not limited.
+
+    Attributes:
+        max_turns: Model calls.
+        max_tool_calls: Tool calls.
+        max_tokens: Tokens of all model calls, what goes in and what comes out.
+        max_cost: US dollars of all model calls.
+        max_seconds: Seconds that turns take.
+    """
+
+    max_turns: int | None = Field(default=None, gt=0)
+    max_tool_calls: int | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    max_cost: Decimal | None = Field(default=None, gt=0)
+    max_seconds: float | None = Field(default=None, gt=0)
+
+
+class Reached(NamedTuple):
+    """A limit that allows nothing more.
+
+    Attributes:
+        limit: Its name in the plan.
+        allowed: How much it allows.
+        spent: How much was used; None where a provider does not tell, so that nobody knows.
+    """
+
+    limit: str
+    allowed: int | float
+    spent: int | float | None
+
+    def __str__(self) -> str:
+        unit = _UNITS[self.limit]
+        if self.spent is None:
+            return f"Budget: {self.limit} cannot be kept, the {unit} of a model call are not known"
+        return f"Budget reached: {_number(self.spent)} of {_number(self.allowed)} {unit}"
+
+
+_UNITS = {
+    "max_turns": "model calls",
+    "max_tool_calls": "tool calls",
+    "max_tokens": "tokens",
+    "max_cost": "US dollars",
+    "max_seconds": "seconds",
+}
+
+
+class BudgetReached(Exception):
+    """Nothing more may be asked; `reached` tells why."""
+
+    def __init__(self, reached: Reached) -> None:
+        super().__init__(str(reached))
+        self.reached = reached
+
+
+class Budget:
+    """What a session has used and may still use.
+
+    Args:
+        limits: Its limits; None for none.
+        spent: What it has used before.
+        around: The budget of the session that started this one.
+
+    Attributes:
+        spent: What has been used so far, the time of turns under way not included.
+    """
+
+    def __init__(
+        self,
+        limits: BudgetConfig | None = None,
+        spent: Spent | None = None,
+        around: Budget | None = None,
+    ) -> None:
+        self.limits = limits or BudgetConfig.model_construct()
+        self.spent = spent or Spent()
+        self._around = around
+        self._listeners: list[Callable[[], None]] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._under_way = 0
+        self._largest = Spent()
+        self._turns = 0
+        self._since = 0.0
+
+    def reached(self, *, tools: bool = False) -> Reached | None:
+        """The limit that allows no further request.
+
+        Args:
+            tools: Whether used up tool calls count, too. Within a turn they do not: the model may
+                still answer without one.
+        """
+        found = (level._own_limit(tools) for level in self._levels())
+        return next((reached for reached in found if reached is not None), None)
+
+    def time_is_up(self) -> bool:
+        """Whether the turn has to stop where it is."""
+        return any(
+            level.limits.max_seconds is not None and level.seconds() >= level.limits.max_seconds
+            for level in self._levels()
+        )
+
+    def seconds(self) -> float:
+        """Seconds of turns, those under way included; what runs at the same time counts once."""
+        running = time.monotonic() - self._since if self._turns else 0.0
+        return self.spent.seconds + running
+
+    @contextmanager
+    def clock(self) -> Generator[None]:
+        """Counts the time of a turn."""
+        for level in self._levels():
+            level._turns += 1
+            if level._turns == 1:
+                level._since = time.monotonic()
+        try:
+            yield
+        finally:
+            for level in self._levels():
+                if level._turns == 1:
+                    level.spent.seconds = level.seconds()
+                level._turns -= 1
+
+    async def admit(self) -> Ticket:
+        """Wait until a request may be made, and count it.
+
+        Raises:
+            BudgetReached: None may.
+        """
+        while (ticket := self.admit_now()) is None:
+            settled = asyncio.get_running_loop().create_future()
+            for level in self._levels():
+                level._waiting.append(settled)
+            await settled
+        return ticket
+
+    def admit_now(self) -> Ticket | None:
+        """Count a request and let it through; None if those under way have to end first.
+
+        Raises:
+            BudgetReached: None may be made.
+        """
+        if (reached := self.reached()) is not None:
+            raise BudgetReached(reached)
+        if any(level._is_crowded() for level in self._levels()):
+            return None
+        for level in self._levels():
+            level._under_way += 1
+            level.spent.turns += 1
+        return Ticket(self)
+
+    def take_tool_calls(self, wanted: int) -> int:
+        """Count the tool calls that are about to run; returns how many of those wanted may."""
+        left = (
+            max(0, most - level.spent.tool_calls)
+            for level in self._levels()
+            if (most := level.limits.max_tool_calls) is not None
+        )
+        granted = min(wanted, *left, wanted)
+        for level in self._levels():
+            level.spent.tool_calls += granted
+        self._changed()
+        return granted
+
+    def as_dict(self) -> dict[str, Any]:
+        """What has been used until now, as plain data."""
+        return {**self.spent.as_dict(), "seconds": round(self.seconds(), 3)}
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called whenever something was used."""
+        self._listeners.append(listener)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is any limit, of its own or around it."""
+        return any(limit is not None for level in self._levels() for _, limit in level.limits)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _levels(self) -> Iterator[Budget]:
+        """Itself and the budgets it is in."""
+        level: Budget | None = self
+        while level is not None:
+            yield level
+            level = level._around
+
+    def _own_limit(self, tools: bool) -> Reached | None:
+        limits, spent = self.limits, self.spent
+        cost = None if spent.unpriced else spent.cost
+        tokens = None if spent.unmeasured else spent.tokens
+        used: tuple[tuple[str, Any, Any], ...] = (
+            ("max_turns", limits.max_turns, spent.turns),
+            ("max_tool_calls", limits.max_tool_calls if tools else None, spent.tool_calls),
+            ("max_tokens", limits.max_tokens, tokens),
+            ("max_cost", limits.max_cost, cost),
+            ("max_seconds", limits.max_seconds, self.seconds()),
+        )
+        for name, allowed, amount in used:
+            if allowed is not None and (amount is None or amount >= allowed):
+                return Reached(name, _plain(allowed), None if amount is None else _plain(amount))
+        return None
+
+    def _is_crowded(self) -> bool:
+        """Whether the requests under way may already use up what is left."""
+        limits, spent, largest = self.limits, self.spent, self._largest
+        if not self._under_way:
+            return False
+        tokens, cost = limits.max_tokens, limits.max_cost
+        return (
+            tokens is not None and spent.tokens + self._under_way * largest.tokens >= tokens
+        ) or (cost is not None and spent.cost + self._under_way * largest.cost >= cost)
+
+    def settle(self, usage: Mapping[str, Any] | None) -> None:
+        """Count what a request used; None for one that was not answered."""
+        for level in self._levels():
+            level._under_way -= 1
+            if usage is None:
+                level.spent.turns -= 1
+            else:
+                level._largest.grow_to(level.spent.add(usage))
+            waiting, level._waiting = level._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+        self._changed()
+
+    def _changed(self) -> None:
+        for level in self._levels():
+            for listener in level._listeners:
+                listener()
+
+
+class Ticket:
+    """Leave to make one request; has to be settled, whatever becomes of it."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget: Budget | None = budget
+
+    def settle(self, usage: Mapping[str, Any] | None = None) -> None:
+        """Count what the request used; without usage it was not answered. Once is enough."""
+        budget, self._budget = self._budget, None
+        if budget is not None:
+            budget.settle(usage)
+
+
+def open_budget(coordinator: Any) -> Budget:
+    """Make a session's budget from its plan and register it.
+
+    Raises:
+        ValueError: `session.budget` of the plan is not valid.
+    """
+    config = getattr(coordinator, "config", None)
+    session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
+    given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
+    limits = parse_config(BudgetConfig, given, "session.budget")
+    around = coordinator.get_capability(CAPABILITY)
+    before = coordinator.get_capability(SPENT_BEFORE)
+    budget = Budget(limits, Spent.read(before), around if isinstance(around, Budget) else None)
+    coordinator.register_capability(CAPABILITY, budget)
+    return budget
+
+
+def budget_of(coordinator: Any) -> Budget:
+    """The budget of a session; one without limits where there is no session."""
+    if not callable(getattr(coordinator, "get_capability", None)):
+        return Budget()
+    found = coordinator.get_capability(CAPABILITY)
+    return found if isinstance(found, Budget) else open_budget(coordinator)
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _plain(amount: Any) -> int | float:
+    return amount if isinstance(amount, int) else round(float(amount), 6)
+
+
+def _number(amount: int | float) -> str:
+    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4f}".rstrip("0").rstrip(".")

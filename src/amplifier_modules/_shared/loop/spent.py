@@ -1,0 +1,96 @@
+"""What a session has used: model calls, tool calls, tokens, dollars, seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+
+class Spent:
+    """Amounts used so far.
+
+    Attributes:
+        turns: Model calls.
+        tool_calls: Tool calls.
+        tokens: Tokens of all model calls.
+        cost: US dollars of the model calls whose price is known.
+        unpriced: Model calls whose price is not known.
+        unmeasured: Model calls of which no tokens were reported.
+        seconds: Seconds of turns that are over.
+    """
+
+    __slots__ = ("cost", "seconds", "tokens", "tool_calls", "turns", "unmeasured", "unpriced")
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.tool_calls = 0
+        self.tokens = 0
+        self.cost = Decimal(0)
+        self.unpriced = 0
+        self.unmeasured = 0
+        self.seconds = 0.0
+
+    @classmethod
+    def read(cls, value: object) -> Spent:
+        """From what `as_dict` gave; what cannot be read counts as nothing."""
+        spent = cls()
+        if not isinstance(value, Mapping):
+            return spent
+        data = cast("Mapping[str, Any]", value)
+        for name in ("turns", "tool_calls", "tokens", "unpriced", "unmeasured"):
+            if isinstance(data.get(name), int):
+                setattr(spent, name, max(0, data[name]))
+        if isinstance(data.get("seconds"), (int, float)):
+            spent.seconds = max(0.0, float(data["seconds"]))
+        spent.cost = _dollars(data.get("cost_usd")) or Decimal(0)
+        return spent
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; `cost_usd` as a decimal string."""
+        return {
+            "turns": self.turns,
+            "tool_calls": self.tool_calls,
+            "tokens": self.tokens,
+            "cost_usd": str(self.cost),
+            "unpriced": self.unpriced,
+            "unmeasured": self.unmeasured,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def add(self, usage: Mapping[str, Any]) -> tuple[int, Decimal]:
+        """Add the usage of a model call; returns its tokens and dollars, 0 where not known."""
+        tokens = _tokens(usage)
+        if tokens is None:
+            self.unmeasured += 1
+        cost = _dollars(usage.get("cost_usd"))
+        if cost is None:
+            self.unpriced += 1
+        self.tokens += tokens or 0
+        self.cost += cost or Decimal(0)
+        return tokens or 0, cost or Decimal(0)
+
+    def grow_to(self, amounts: tuple[int, Decimal]) -> None:
+        """Be at least these tokens and dollars."""
+        self.tokens = max(self.tokens, amounts[0])
+        self.cost = max(self.cost, amounts[1])
+
+
+def _tokens(usage: Mapping[str, Any]) -> int | None:
+    total = usage.get("total_tokens")
+    if isinstance(total, int) and total > 0:
+        return total
+    parts = [usage.get("input_tokens"), usage.get("output_tokens")]
+    counts = [part for part in parts if isinstance(part, int)]
+    # Servers that count nothing report zeros; no request takes none.
+    return sum(counts) or None
+
+
+def _dollars(value: object) -> Decimal | None:
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() and amount >= 0 else None

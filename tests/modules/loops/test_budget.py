@@ -1,0 +1,354 @@
+"""Budgets: what a session may use over all its turns, shared with sub-agents."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_core.models import ToolResult
+from amplifier_modules import loop_basic
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, budget_of
+from tests.modules.loops.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
+
+
+def limited(rig: Rig, **limits: Any) -> Rig:
+    rig.plan["session"]["budget"] = limits
+    return rig
+
+
+def working(rig: Rig, rounds: int = 20, **usage: Any) -> FunctionTool:
+    """A model that calls a tool again and again, each time differently."""
+    tool = rig.add_tool(echo_tool())
+    asks = [{**calls(call(text=f"{n}")), "usage": usage} for n in range(rounds)]
+    rig.replies(*asks)
+    return tool
+
+
+def ending(rig: Rig) -> tuple[Any, ...]:
+    done = rig.last("orchestrator:complete")
+    return done["status"], done.get("reason"), done.get("budget")
+
+
+def budget(rig: Rig) -> Budget:
+    return budget_of(rig.coordinator)
+
+
+async def test_without_limits_nothing_is_limited_but_everything_is_counted(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    usage = {"input_tokens": 10, "output_tokens": 5, "cost_usd": "0.25"}
+    rig.replies({**calls(call(text="a"), call(text="b")), "usage": usage}, "done")
+
+    assert await rig.run() == "done"
+    spent = budget(rig).as_dict()
+    assert (spent["turns"], spent["tool_calls"]) == (2, 2)
+    assert spent["tokens"] >= 15
+    assert spent["cost_usd"] == "0.25"
+    assert spent["unpriced"] == 1
+    assert not budget(rig).is_limited
+
+
+async def test_model_calls(rig: Rig) -> None:
+    tool = working(limited(rig, max_turns=3))
+
+    assert await rig.run() == "Budget reached: 3 of 3 model calls"
+    assert ending(rig) == (
+        "incomplete",
+        "budget",
+        {"limit": "max_turns", "allowed": 3, "spent": 3},
+    )
+    assert len(rig.of("provider:request")) == 3
+    assert len(tool.inputs) == 3
+    assert rig.context.roles() == ["user", *["assistant", "tool"] * 3]
+
+
+async def test_they_count_over_all_turns_of_the_session(rig: Rig) -> None:
+    limited(rig, max_turns=3)
+    rig.replies("one", "two", "three", "four")
+
+    assert [await rig.run() for _ in range(3)] == ["one", "two", "three"]
+    before = list(rig.context.messages)
+    assert await rig.run() == "Budget reached: 3 of 3 model calls"
+    assert len(rig.of("provider:request")) == 3
+    assert rig.context.messages == before, "a prompt nobody will answer is not kept"
+
+
+async def test_tokens_go_over_by_one_request_at_most(rig: Rig) -> None:
+    working(limited(rig, max_tokens=100), input_tokens=30, output_tokens=10)
+
+    assert await rig.run() == "Budget reached: 120 of 100 tokens"
+    assert len(rig.of("provider:request")) == 3
+
+
+async def test_a_whole_answer_is_a_success_though_it_uses_the_last_of_the_budget(rig: Rig) -> None:
+    limited(rig, max_tokens=100)
+    rig.replies({"text": "long", "usage": {"input_tokens": 90, "output_tokens": 90}}, "more")
+
+    assert await rig.run() == "long"
+    assert ending(rig)[0] == "success"
+    assert await rig.run() == "Budget reached: 180 of 100 tokens"
+
+
+async def test_dollars(rig: Rig) -> None:
+    working(limited(rig, max_cost=0.5), cost_usd="0.2")
+
+    assert await rig.run() == "Budget reached: 0.6 of 0.5 US dollars"
+    assert ending(rig)[2] == {"limit": "max_cost", "allowed": 0.5, "spent": 0.6}
+    assert len(rig.of("provider:request")) == 3
+
+
+async def test_a_price_that_is_not_known_is_not_nothing(rig: Rig) -> None:
+    """The limit cannot be kept, and a limit that cannot be kept lets nothing more through."""
+    working(limited(rig, max_cost=0.5))
+
+    text = await rig.run()
+    assert text == ("Budget: max_cost cannot be kept, the US dollars of a model call are not known")
+    assert ending(rig)[2] == {"limit": "max_cost", "allowed": 0.5, "spent": None}
+    assert len(rig.of("provider:request")) == 1
+
+
+async def test_tokens_that_are_not_reported_are_not_none(rig: Rig) -> None:
+    usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    working(limited(rig, max_tokens=1000), **usage)
+
+    assert (await rig.run()).startswith("Budget: max_tokens cannot be kept")
+    assert len(rig.of("provider:request")) == 1
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_tool_calls_over_the_limit_are_answered_and_not_run(rig: Rig, parallel: bool) -> None:
+    limited(rig, max_tool_calls=3)
+    rig.config = {"parallel_tools": parallel}
+    tool = rig.add_tool(echo_tool())
+    first = calls(*[call(text=f"a{n}", id=f"a{n}") for n in range(2)])
+    second = calls(*[call(text=f"b{n}", id=f"b{n}") for n in range(3)])
+    rig.replies(first, second, "never said")
+
+    assert await rig.run() == "Budget reached: 3 of 3 tool calls"
+    assert [input["text"] for input in tool.inputs] == ["a0", "a1", "b0"]
+    assert rig.context.results() == {
+        "a0": "A0",
+        "a1": "A1",
+        "b0": "B0",
+        "b1": "Error: not run: the session's budget of tool calls is used up",
+        "b2": "Error: not run: the session's budget of tool calls is used up",
+    }
+    refused = [data["tool_call_id"] for data in rig.of("tool:error")]
+    assert refused == ["b1", "b2"]
+    assert {data["error"]["type"] for data in rig.of("tool:error")} == {"BudgetReached"}
+
+
+async def test_after_the_last_tool_call_the_model_may_still_answer(rig: Rig) -> None:
+    limited(rig, max_tool_calls=1)
+    rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="a")), "answer", "more")
+
+    assert await rig.run() == "answer"
+    assert await rig.run() == "Budget reached: 1 of 1 tool calls"
+
+
+async def test_time_stops_a_tool_that_hangs(rig: Rig) -> None:
+    limited(rig, max_seconds=0.2)
+
+    async def hang(_: dict[str, Any]) -> ToolResult:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    rig.add_tool(FunctionTool("hang", hang))
+    rig.replies(calls(call("hang", id="h")), "never said")
+
+    text = await asyncio.wait_for(rig.run(), 20)
+    assert text.startswith("Budget reached: 0.")
+    assert text.endswith(" of 0.2 seconds")
+    assert rig.context.results() == {"h": "Error: interrupted, effects unknown"}
+    assert len(rig.of("provider:request")) == 1
+
+
+async def test_time_stops_an_answer_that_does_not_come(rig: Rig) -> None:
+    limited(rig, max_seconds=0.2)
+    rig.replies({"text": "too late", "delay": 60})
+
+    text = await asyncio.wait_for(rig.run(), 20)
+    assert text.endswith(" of 0.2 seconds")
+    assert rig.context.roles() == ["user"]
+
+
+async def test_time_between_turns_does_not_count(rig: Rig) -> None:
+    limited(rig, max_seconds=30)
+    rig.replies("one", "two")
+    await rig.run()
+    after_one = budget(rig).seconds()
+    await asyncio.sleep(0.05)
+    assert budget(rig).seconds() == after_one
+    await rig.run()
+    assert budget(rig).seconds() > after_one
+
+
+async def test_a_request_that_failed_is_no_model_call(rig: Rig) -> None:
+    limited(rig, max_turns=1)
+    rig.replies({"error": {"type": "RateLimitError"}}, "answer")
+
+    with pytest.raises(Exception, match="scripted fault"):
+        await rig.run()
+    assert await rig.run() == "answer"
+
+
+async def test_what_was_spent_before_counts(rig: Rig) -> None:
+    limited(rig, max_turns=3)
+    rig.replies("one")
+    await rig.run()
+    saved = budget(rig).as_dict()
+
+    again = Rig(rig.kind)
+    limited(again, max_turns=1)
+    again.coordinator.register_capability("session.spent", saved)
+    again.replies("two")
+    assert await again.run() == "Budget reached: 1 of 1 model calls"
+    assert again.of("provider:request") == []
+
+    raised = Rig(rig.kind)
+    limited(raised, max_turns=2)
+    raised.coordinator.register_capability("session.spent", saved)
+    raised.replies("two")
+    assert await raised.run() == "two"
+
+
+async def test_what_cannot_be_read_of_it_counts_as_nothing(rig: Rig) -> None:
+    rig.coordinator.register_capability(
+        "session.spent", {"turns": "many", "cost_usd": "NaN", "seconds": None, "tokens": 7}
+    )
+    rig.replies("one")
+    await rig.run()
+    spent = budget(rig).as_dict()
+    assert (spent["turns"], spent["cost_usd"]) == (1, "0")
+    assert spent["tokens"] > 7
+
+
+class Family(Rig):
+    """A session whose tool `delegate` runs a sub-agent in a session of its own."""
+
+    def add_agent(self, child: Rig) -> None:
+        async def delegate(input: dict[str, Any]) -> str:
+            shared = self.coordinator.get_capability("session.budget")
+            child.coordinator.register_capability("session.budget", shared)
+            await loop_basic.mount(child.coordinator, None)
+            return await child.run(input["task"])
+
+        self.add_tool(FunctionTool("delegate", delegate))
+
+
+async def test_sub_agents_use_the_same_budget(rig: Rig) -> None:
+    family = Family(rig.kind)
+    limited(family, max_turns=4)
+    child = Rig(rig.kind)
+    working(child)
+    family.add_agent(child)
+    family.replies(calls(call("delegate", id="d", task="dig")), "never said")
+
+    assert await family.run() == "Budget reached: 4 of 4 model calls"
+    assert len(child.of("provider:request")) == 3
+    assert child.last("orchestrator:complete")["reason"] == "budget"
+    assert family.context.results() == {"d": "Budget reached: 4 of 4 model calls"}
+    assert len(family.of("provider:request")) == 1
+
+
+async def test_a_sub_agent_may_have_limits_of_its_own(rig: Rig) -> None:
+    family = Family(rig.kind)
+    limited(family, max_turns=10)
+    child = Rig(rig.kind)
+    limited(child, max_turns=2)
+    working(child)
+    family.add_agent(child)
+    family.replies(calls(call("delegate", id="d", task="dig")), "went on")
+
+    assert await family.run() == "went on"
+    assert family.context.results() == {"d": "Budget reached: 2 of 2 model calls"}
+    assert budget(family).as_dict()["turns"] == 4
+    assert budget(child).as_dict()["turns"] == 2
+
+
+async def test_sub_agents_at_once_go_over_by_one_request_at_most(rig: Rig) -> None:
+    """What each request takes is known from those before: one that may be too much waits."""
+    family = Family(rig.kind)
+    limited(family, max_tokens=1000)
+    for number in range(6):
+        child = Rig(rig.kind)
+        usage = {"input_tokens": 80, "output_tokens": 20}
+        tool = child.add_tool(echo_tool())
+        asks = [
+            {**calls(call(text=f"{n}")), "usage": usage, "delay": 0.005 * (number + 1)}
+            for n in range(30)
+        ]
+        child.replies(*asks)
+        family.add_agent(child)
+        family.tools[f"delegate{number}"] = family.tools.pop("delegate")
+        assert tool.inputs == []
+    first = calls(*[call(f"delegate{n}", task="dig") for n in range(6)])
+    family.replies({**first, "usage": {"input_tokens": 90, "output_tokens": 10}}, "never said")
+
+    assert (await family.run()).startswith("Budget reached: 1,0")
+    assert 1000 <= budget(family).as_dict()["tokens"] <= 1100
+
+
+async def test_a_request_that_waits_can_be_interrupted() -> None:
+    shared = Budget(BudgetConfig(max_tokens=100))
+    first = await shared.admit()
+    first.settle({"total_tokens": 60})
+    second = await shared.admit()
+    waiting = asyncio.create_task(shared.admit())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    second.settle()
+    assert shared.as_dict()["turns"] == 1
+    (await shared.admit()).settle({"total_tokens": 30})
+    assert shared.as_dict()["tokens"] == 90
+
+
+async def test_listeners_hear_of_everything_that_is_used(rig: Rig) -> None:
+    heard: list[tuple[int, int]] = []
+    family = Family(rig.kind)
+
+    def listen() -> None:
+        spent = budget(family).as_dict()
+        heard.append((spent["turns"], spent["tool_calls"]))
+
+    budget(family).listen(listen)
+    child = Rig(rig.kind)
+    child.replies("dug")
+    family.add_agent(child)
+    family.replies(calls(call("delegate", task="dig")), "done")
+    await family.run()
+    assert heard == [(1, 0), (1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_token": 5}, "unknown key 'max_token', did you mean 'max_tokens'"),
+        ({"max_turns": 0}, "'max_turns': input should be greater than 0"),
+        ({"max_cost": "cheap"}, "'max_cost': "),
+        (["max_turns"], "config must be a mapping"),
+    ],
+)
+async def test_a_budget_that_is_not_valid_does_not_mount(given: Any, told: str) -> None:
+    rig = Rig(loop_basic_type())
+    rig.plan["session"]["budget"] = given
+    with pytest.raises(ValueError, match=r"^session\.budget: ") as caught:
+        await loop_basic.mount(rig.coordinator, None)
+    assert told in str(caught.value)
+
+
+def loop_basic_type() -> Any:
+    from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
+
+    return BasicOrchestrator
+
+
+async def test_without_a_coordinator_there_is_no_budget(rig: Rig) -> None:
+    limited(rig, max_turns=1)
+    rig.replies(calls(call("nobody")), "answer")
+    rig.context = ListContext()
+    assert await rig.run(alone=True) == "answer"
