@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 import h11
@@ -34,17 +35,29 @@ class Origin(NamedTuple):
     port: int
 
 
+Addresses = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The IP addresses at which to look for a host and port, as text."""
+
+
 class AsyncioTransport(httpx.AsyncBaseTransport):
     """Connects without proxies, and keeps connections for further requests.
 
     Args:
         tls: Gives the context for https, when it is first needed.
         keep: Seconds an unused connection is kept.
+        addresses: Resolves a host's name. Connections are made to what it returns and to nothing
+            else, certificates are checked for the name. By default the system resolves.
     """
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext], keep: float) -> None:
+    def __init__(
+        self,
+        tls: Callable[[], ssl.SSLContext],
+        keep: float,
+        addresses: Addresses | None = None,
+    ) -> None:
         self._tls = tls
         self._keep = keep
+        self._addresses = addresses
         self._kept: dict[Origin, list[_Connection]] = {}
         self._is_closed = False
 
@@ -107,21 +120,40 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
         options: dict[str, Any] = {}
         if origin.scheme == "https":
             options = {"ssl": self._tls(), "server_hostname": origin.host}
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(patience):
-                _, connection = await loop.create_connection(
-                    _Connection,
-                    origin.host,
-                    origin.port,
-                    happy_eyeballs_delay=_NEXT_ADDRESS,
-                    **options,
-                )
+                if self._addresses is None:
+                    return await _connected(origin.host, origin.port, options)
+                found = await self._addresses(origin.host, origin.port)
+                # One that does not answer leaves time for the others.
+                share = None if patience is None else patience / max(len(found), 1)
+                return await _first_connected(found, origin.port, share, options)
         except TimeoutError as error:
             raise httpx.ConnectTimeout(str(error)) from error
         except OSError as error:
             raise httpx.ConnectError(str(error)) from error
-        return connection
+
+
+async def _connected(host: str, port: int, options: dict[str, Any]) -> _Connection:
+    _, connection = await asyncio.get_running_loop().create_connection(
+        _Connection, host, port, happy_eyeballs_delay=_NEXT_ADDRESS, **options
+    )
+    return connection
+
+
+async def _first_connected(
+    addresses: Sequence[str], port: int, share: float | None, options: dict[str, Any]
+) -> _Connection:
+    """A connection to the first address that takes one, each tried for `share` seconds."""
+    failed: OSError = OSError("the name has no address")
+    for address in addresses:
+        literal = str(ip_address(address))  # what is no address would be resolved once more
+        try:
+            async with asyncio.timeout(share):
+                return await _connected(literal, port, options)
+        except OSError as error:
+            failed = error
+    raise failed
 
 
 class _Connection(asyncio.Protocol):

@@ -364,7 +364,8 @@ def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes
 
 
 @lru_cache(maxsize=1)
-def _trusted_context() -> ssl.SSLContext:
+def trusted_context() -> ssl.SSLContext:
+    """What checks certificates: httpx's own, or the files the environment names."""
     from .lean_httpx import httpx
 
     context = httpx.create_ssl_context()
@@ -377,16 +378,17 @@ def _way_to(url: str) -> dict[str, Any]:
     from urllib.request import getproxies
 
     # A proxy of the environment would look for this machine's own servers on its own.
-    if _is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
+    if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
         from .asyncio_transport import AsyncioTransport
 
-        return {"transport": AsyncioTransport(_trusted_context, _KEEPALIVE_SECONDS)}
+        return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
     from .lean_httpx import httpx
 
     limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
-    return {"verify": _trusted_context(), "limits": limits}
+    return {"verify": trusted_context(), "limits": limits}
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine, going by its name."""
     host = (urlsplit(url).hostname or "").lower()
     return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")

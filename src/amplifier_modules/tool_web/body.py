@@ -1,0 +1,102 @@
+"""The body of an answer, decompressed piece by piece and never more of it than was asked for.
+
+httpx would decompress whatever has arrived at once: a few kilobytes that unpack to gigabytes would
+be unpacked whole before anybody could count them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+ACCEPTED = "gzip, deflate"
+"""The encodings that are understood, for the request."""
+
+_STEP = 64 * 1024
+
+
+class UnreadableBody(Exception):
+    """The body is not what its headers say; the message tells."""
+
+
+class Decoder:
+    """Undoes one content encoding.
+
+    Args:
+        encoding: The answer's Content-Encoding.
+        most: Bytes to give out at most.
+
+    Attributes:
+        full: Whether there was more than `most`.
+
+    Raises:
+        UnreadableBody: The encoding is not known.
+    """
+
+    def __init__(self, encoding: str, most: int) -> None:
+        self.full = False
+        self._left = most
+        self._data = bytearray()
+        self._inflate: Any = None
+        self._raw_deflate_possible = False
+        match encoding.strip().lower():
+            case "" | "identity":
+                pass
+            case "gzip" | "x-gzip":
+                self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            case "deflate":
+                self._inflate = zlib.decompressobj()
+                self._raw_deflate_possible = True
+            case other:
+                raise UnreadableBody(f"the answer is encoded as {other!r}, which was not asked for")
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece; what is too much is dropped.
+
+        Raises:
+            UnreadableBody: It is not in the encoding.
+        """
+        if self._inflate is None:
+            self._keep(data)
+            return
+        while data and not self.full and not self._inflate.eof:
+            step = min(_STEP, self._left + 1)
+            self._keep(self._inflated(data, step))
+            data = self._inflate.unconsumed_tail
+            self._raw_deflate_possible = False
+
+    def data(self) -> bytes:
+        """All of it."""
+        return bytes(self._data)
+
+    def _inflated(self, data: bytes, most: int) -> bytes:
+        try:
+            return self._inflate.decompress(data, most)
+        except zlib.error as error:
+            if not self._raw_deflate_possible:
+                raise UnreadableBody(f"the answer's compression is damaged: {error}") from error
+        # Some servers leave out the header that `deflate` stands for.
+        self._raw_deflate_possible = False
+        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        return self._inflated(data, most)
+
+    def _keep(self, data: bytes) -> None:
+        self.full = self.full or len(data) > self._left
+        data = data[: self._left]
+        self._left -= len(data)
+        self._data += data
+
+
+async def read_body(pieces: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    """The body, and whether it is cut because there is more than `most` bytes of it.
+
+    Raises:
+        UnreadableBody: It is not in the encoding.
+    """
+    decoder = Decoder(encoding, most)
+    async for piece in pieces:
+        decoder.feed(piece)
+        if decoder.full:
+            break
+    return decoder.data(), decoder.full

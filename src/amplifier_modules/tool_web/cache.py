@@ -1,0 +1,159 @@
+"""Pages that were fetched, for a while: in memory, and in files of the user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+logger = logging.getLogger(__name__)
+
+_MOST_IN_MEMORY = 16
+_MOST_FILES = 200
+_LONGEST_KEPT = 7 * 24 * 3600.0
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.I)
+
+
+class Page(NamedTuple):
+    """A page as it is given to models.
+
+    Attributes:
+        url: Where it was found, after redirects.
+        kind: What it was, for people.
+        title: None if it has none.
+        text: All of its text that was read.
+        cut: Whether it had more than was read.
+        fetched: When, in seconds since the epoch.
+        fresh_for: Seconds for which the server need not be asked again.
+        storable: Whether the server lets it be written to a file.
+        etag: The server's name for this state of the page.
+        last_modified: The server's date of it.
+    """
+
+    url: str
+    kind: str
+    title: str | None
+    text: str
+    cut: bool
+    fetched: float
+    fresh_for: float
+    storable: bool = True
+    etag: str | None = None
+    last_modified: str | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        return 0 <= time.time() - self.fetched < self.fresh_for
+
+    def validators(self) -> dict[str, str]:
+        """Headers that ask for the page only if it has changed."""
+        headers = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in headers.items() if value}
+
+
+def freshness(headers: Any, most: float) -> tuple[float, bool]:
+    """For how many seconds an answer may be given again, and whether it may be written down."""
+    control = str(headers.get("cache-control", "")).lower()
+    storable = "no-store" not in control
+    if not storable or "no-cache" in control:
+        return 0.0, storable
+    age = _MAX_AGE.search(control)
+    return (min(most, float(age[1])) if age else most), storable
+
+
+class PageCache:
+    """Keeps the pages of a session in memory, and if there is a folder, for later ones.
+
+    Args:
+        folder: Where the files go; None for none. It is made when there is something to keep.
+        identity: The rules under which the pages were allowed; others' are not found.
+    """
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._pages: OrderedDict[str, Page] = OrderedDict()
+        self._has_swept = False
+
+    def find(self, url: str) -> Page | None:
+        """The page kept for an address, however old."""
+        page = self._pages.get(url)
+        if page is None and self._folder is not None:
+            page = _read(self._folder / self._name(url))
+        if page is not None:
+            self._remember(url, page)
+        return page
+
+    def keep(self, url: str, page: Page) -> None:
+        """Keep a page. A file that cannot be written is logged: the page is there all the same."""
+        self._remember(url, page)
+        if self._folder is None:
+            return
+        path = self._folder / self._name(url)
+        try:
+            if not page.storable:
+                path.unlink(missing_ok=True)
+                return
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(path, page)
+            self._sweep(self._folder)
+        except OSError as error:
+            logger.warning("A page cannot be kept in %s: %s", self._folder, error)
+
+    def _remember(self, url: str, page: Page) -> None:
+        self._pages[url] = page
+        self._pages.move_to_end(url)
+        if len(self._pages) > _MOST_IN_MEMORY:
+            self._pages.popitem(last=False)
+
+    def _name(self, url: str) -> str:
+        return hashlib.sha256(f"{self._identity}\n{url}".encode()).hexdigest() + ".json"
+
+    def _sweep(self, folder: Path) -> None:
+        """Once a session, remove what is old or too much."""
+        if self._has_swept:
+            return
+        self._has_swept = True
+        now = time.time()
+        files = sorted(folder.iterdir(), key=_age_of, reverse=True)
+        for number, file in enumerate(files):
+            if number >= _MOST_FILES or now - _age_of(file) > _LONGEST_KEPT:
+                file.unlink(missing_ok=True)
+
+
+def _age_of(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_mtime
+    return 0.0
+
+
+def _write(path: Path, page: Page) -> None:
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with os.fdopen(os.open(part, flags, 0o600), "w", encoding="utf-8") as stream:
+            json.dump(page._asdict(), stream)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> Page | None:
+    """A page from its file; None if there is none or it is damaged."""
+    try:
+        data = json.loads(path.read_bytes())
+        return Page(**cast("dict[str, Any]", data))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        logger.warning("The kept page %s cannot be read (%s) and is fetched again", path, error)
+        return None

@@ -1,0 +1,170 @@
+"""What came back as text: which kind it is, in which character set, and HTML as Markdown."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+_CONVERTER = Path(__file__).with_name("converter.py")
+
+CONVERT_SECONDS = 20.0
+"""How long a page may take to become Markdown."""
+
+_MOST_HTML = 2_000_000
+"""Characters of a page that are converted; more take too long."""
+
+_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}")
+_HTML = ("text/html", "application/xhtml+xml")
+_TEXT = re.compile(
+    r"text/.*|(application|image)/(.*\+)?(json|xml|yaml|toml)"
+    r"|application/(x-)?(ndjson|jsonl|javascript|ecmascript|yaml|toml|sh|sql|graphql|tex|latex)"
+    r"|application/(x-www-form-urlencoded|x-subrip|rtf|x-httpd-php|manifest\+json|typescript)"
+)
+_MARKUP = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.I | re.S)
+_META_CHARSET = re.compile(
+    rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w:-]+)", re.I
+)
+_HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w:.-]+)", re.I)
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_WIDER = {
+    # What pages call themselves, and the larger set that browsers read them as.
+    "iso8859-1": "cp1252",
+    "ascii": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+_NO_CHARSETS = ("utf-7", "idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined")
+_LOOK_AHEAD = 4096
+
+
+class NoText(Exception):
+    """The body cannot be given as text; the message says what it is."""
+
+
+class Text(NamedTuple):
+    """A body as text.
+
+    Attributes:
+        text: Markdown where it was HTML.
+        kind: What it was, for people.
+        title: The page's title; None if it has none.
+        cut: Whether it is not all of it.
+    """
+
+    text: str
+    kind: str
+    title: str | None = None
+    cut: bool = False
+
+
+async def as_text(body: bytes, content_type: str, url: str) -> Text:
+    """The body of an answer as text.
+
+    Args:
+        body: Decompressed.
+        content_type: The header; may be empty.
+        url: Where it is from, which its links are relative to.
+
+    Raises:
+        NoText: It is of another kind, or could not be converted.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if not _TYPE.fullmatch(kind):
+        kind = _guessed(body)
+    charset = _HEADER_CHARSET.search(content_type)
+    if kind in _HTML:
+        html = decoded(body, charset and charset[1], in_markup=True)
+        return await _markdown(html, url)
+    if not _TEXT.fullmatch(kind):
+        raise NoText(f"{url} is {kind}, {len(body)} bytes, which cannot be given as text")
+    in_markup = kind.endswith("xml")
+    return Text(decoded(body, charset and charset[1], in_markup=in_markup), kind)
+
+
+def decoded(body: bytes, charset: str | None, *, in_markup: bool) -> str:
+    """The characters of a body; what is none becomes U+FFFD.
+
+    A byte order mark goes before the header, and that before what the markup says of itself.
+    """
+    for mark, name in _BOMS:
+        if body.startswith(mark):
+            return body.decode(name, "replace")
+    declared = [charset] if charset else []
+    if in_markup and (meta := _META_CHARSET.search(body[:_LOOK_AHEAD])):
+        name = meta[1].decode("ascii", "replace")
+        # Markup that can be read as ASCII so far is not in UTF-16, whatever it says.
+        declared.append("utf-8" if name.lower().startswith("utf-16") else name)
+    for name in declared:
+        if (known := _known(name)) is not None:
+            return body.decode(known, "replace")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A page that was cut may end amid a character.
+        is_cut = error.end == len(body) and error.reason == "unexpected end of data"
+        return body.decode("utf-8" if is_cut else "cp1252", "replace")
+
+
+def _known(charset: str) -> str | None:
+    with contextlib.suppress(LookupError, ValueError):
+        name = codecs.lookup(charset).name
+        name = _WIDER.get(name, name)
+        if name not in _NO_CHARSETS:
+            b"a".decode(name)  # a LookupError if it is a codec but no character set
+            return name
+    return None
+
+
+def _guessed(body: bytes) -> str:
+    """The type of a body that comes without one."""
+    start = body[:_LOOK_AHEAD]
+    if _MARKUP.match(start):
+        return "text/html"
+    if b"\0" in start and not start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "application/octet-stream"
+    return "text/plain"
+
+
+async def _markdown(html: str, url: str) -> Text:
+    """HTML as Markdown, made in a process of its own.
+
+    A page can keep a parser busy for hours or make it take all memory; a process can be ended.
+    """
+    import markdownify
+
+    # An isolated interpreter does not see what PYTHONPATH or a .pth file would add.
+    path = [str(Path(markdownify.__file__).parents[1]), *filter(None, sys.path)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", str(_CONVERTER), json.dumps({"url": url, "path": path})),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(CONVERT_SECONDS):
+            written, _ = await process.communicate(html[:_MOST_HTML].encode("utf-8", "replace"))
+    except TimeoutError as error:
+        raise NoText(
+            f"{url} could not be converted to Markdown in {CONVERT_SECONDS:g} s"
+        ) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise NoText(f"{url} could not be converted to Markdown: it is too large or too deep")
+    made = json.loads(written)
+    return Text(made["text"], "HTML, as Markdown", made["title"], len(html) > _MOST_HTML)

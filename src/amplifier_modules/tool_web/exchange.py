@@ -1,0 +1,251 @@
+"""Requests to the web: every connection goes to an address that was checked just before.
+
+    FetchError
+    ├── Refused            the address, or one it redirects to, may not be asked
+    ├── Unreachable        no connection, no answer, or none in time
+    └── BadAnswer          too many redirects, a redirect to nowhere, a body that cannot be read
+
+The policy is asked where the connection is made, about the very addresses it will be made to, so
+that neither another answer of the resolver nor another reading of a URL can lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import NamedTuple, cast
+
+from amplifier_modules._shared.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http import is_loopback, trusted_context
+from amplifier_modules._shared.lean_httpx import httpx
+from amplifier_modules.tool_web import body
+from amplifier_modules.tool_web.addresses import AddressPolicy, RefusedAddress
+from amplifier_modules.tool_web.config import WebConfig
+from amplifier_modules.tool_web.urls import RefusedURL, read_url, redirected
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_CONNECT_SECONDS = 10.0
+_KEEP_SECONDS = 15.0
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_ADDRESSES = 8
+
+
+class FetchError(Exception):
+    """A page could not be had; the message is for the model."""
+
+
+class Refused(FetchError):
+    """The address may not be asked."""
+
+
+class Unreachable(FetchError):
+    """There is no answer."""
+
+
+class BadAnswer(FetchError):
+    """The answer is of no use."""
+
+
+class Answer(NamedTuple):
+    """What came back.
+
+    Attributes:
+        url: Where from, after redirects.
+        status: The HTTP status, no redirect.
+        headers: Looked up in lower case.
+        body: Decompressed.
+        cut: Whether there was more of the body than may be read.
+    """
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    cut: bool
+
+
+async def system_resolver(host: str, port: int) -> list[str]:
+    """The addresses of a host as this machine knows them. Raises OSError if there are none."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Web:
+    """Fetches pages; one for a session. `close` it.
+
+    Args:
+        config: The module's settings.
+        resolver: Tells the addresses of hosts.
+    """
+
+    def __init__(self, config: WebConfig, resolver: Resolver = system_resolver) -> None:
+        self._config = config
+        self._resolver = resolver
+        self._policy = AddressPolicy(config.allow_hosts, config.allow_private)
+        self._direct = AsyncioTransport(trusted_context, _KEEP_SECONDS, self._checked)
+        self._to_search = AsyncioTransport(trusted_context, _KEEP_SECONDS)
+        self._proxied: dict[str, httpx.AsyncBaseTransport] = {}
+
+    @property
+    def identity(self) -> str:
+        """What may be asked, as text: pages that were kept under other rules are not given out."""
+        return self._policy.identity
+
+    async def fetch(self, address: str, headers: Mapping[str, str]) -> Answer:
+        """Get a page, following redirects.
+
+        Args:
+            address: As the model gave it.
+            headers: Sent along.
+
+        Raises:
+            FetchError: It could not be had.
+        """
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                return await self._followed(read_url(address), headers)
+        except (RefusedURL, RefusedAddress) as error:
+            raise Refused(str(error)) from error
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{address} did not answer in {self._config.timeout:g} s, the time limit"
+            ) from error
+
+    async def ask_service(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
+    ) -> Answer:
+        """Ask a service the user has configured, wherever it is; redirects are not followed.
+
+        Raises:
+            FetchError: There is no answer.
+        """
+        try:
+            request = httpx.Request(method, url, headers=self._headers(headers), content=content)
+            near = is_loopback(url)  # a proxy would look for it on its own machine
+            transport = None if near else self._proxy(request.url)
+            async with asyncio.timeout(self._config.timeout):
+                return await self._exchanged(transport or self._to_search, request)
+        except httpx.InvalidURL as error:
+            raise BadAnswer(f"{url} is no address: {error}") from error
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{httpx.URL(url).host} did not answer in {self._config.timeout:g} s"
+            ) from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for transport in (self._direct, self._to_search, *self._proxied.values()):
+            await transport.aclose()
+        self._proxied.clear()
+
+    # -- one page ----------------------------------------------------------------------
+
+    async def _followed(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
+        for _ in range(self._config.max_redirects + 1):
+            request = httpx.Request("GET", url, headers=self._headers(headers))
+            answer = await self._exchanged(await self._way_to(url), request)
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            url = redirected(url, location)
+        raise BadAnswer(f"{url} redirects more than {self._config.max_redirects} times")
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "user-agent": self._config.user_agent,
+            "accept-encoding": body.ACCEPTED,
+            **more,
+        }
+
+    async def _exchanged(
+        self, transport: httpx.AsyncBaseTransport, request: httpx.Request
+    ) -> Answer:
+        limit = self._config.timeout
+        connect = min(limit, _CONNECT_SECONDS)
+        limits = {"connect": connect, "read": limit, "write": limit, "pool": limit}
+        request.extensions["timeout"] = limits
+        try:
+            response = await transport.handle_async_request(request)
+            try:
+                most = self._config.max_bytes
+                if response.status_code in _REDIRECTS:
+                    most = 0  # what a redirect says besides where it leads nobody reads
+                encoding = response.headers.get("content-encoding", "")
+                stream = cast("AsyncIterator[bytes]", response.stream)
+                data, cut = await body.read_body(aiter(stream), encoding, most)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise Unreachable(self._unreachable(request.url, error)) from error
+        except body.UnreadableBody as error:
+            place = request.url.copy_with(query=None)  # a service's query may hold a key
+            raise BadAnswer(f"{place}: {error}") from error
+        return Answer(str(request.url), response.status_code, response.headers, data, cut)
+
+    def _unreachable(self, url: httpx.URL, error: httpx.TransportError) -> str:
+        said = str(error) or type(error).__name__
+        hint = ""
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            if _proxy_for(url) and not self._config.use_proxy:
+                hint = "; a proxy is set in the environment, which use_proxy of tool-web would use"
+            if isinstance(error.__cause__, socket.gaierror):
+                said = f"the name is not known ({said})"
+        return f"{url.host} cannot be reached: {said}{hint}"
+
+    # -- ways --------------------------------------------------------------------------
+
+    async def _checked(self, host: str, port: int) -> Sequence[str]:
+        """Addresses of a host, all of which may be asked."""
+        found = [host] if _is_address(host) else list(await self._resolver(host, port))
+        found = found[:_MOST_ADDRESSES]
+        for address in found:
+            self._policy.check(host, port, address)
+        return found
+
+    async def _way_to(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
+        proxied = self._proxy(url)
+        if proxied is None:
+            return self._direct
+        # The proxy resolves the name itself: here it is only looked at. One that this machine
+        # cannot resolve is refused too, as nobody knows where it leads.
+        try:
+            await self._checked(url.host, url.port or (443 if url.scheme == "https" else 80))
+        except OSError as error:
+            raise Unreachable(
+                f"{url.host} is not asked through the proxy, because its name cannot be looked up "
+                f"here to check it: {error}"
+            ) from error
+        return proxied
+
+    def _proxy(self, url: httpx.URL) -> httpx.AsyncBaseTransport | None:
+        proxy = _proxy_for(url) if self._config.use_proxy else None
+        if proxy is None:
+            return None
+        if proxy not in self._proxied:
+            self._proxied[proxy] = httpx.AsyncHTTPTransport(verify=trusted_context(), proxy=proxy)
+        return self._proxied[proxy]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _proxy_for(url: httpx.URL) -> str | None:
+    """The proxy that the environment names for an address."""
+    from urllib.request import getproxies, proxy_bypass
+
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    if proxy_bypass(url.host):
+        return None
+    proxies = getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
