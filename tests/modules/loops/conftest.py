@@ -4,13 +4,20 @@ import pytest
 
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
+from amplifier_modules.loop_events.orchestrator import EventsOrchestrator
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.modules.loops.rig import Rig
 
+LOOPS = {
+    "basic": BasicOrchestrator,
+    "streaming": StreamingOrchestrator,
+    "events": EventsOrchestrator,
+}
 
-@pytest.fixture(params=[BasicOrchestrator, StreamingOrchestrator], ids=["basic", "streaming"])
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def rig(request: pytest.FixtureRequest) -> Rig:
-    """The same session for either loop."""
+    """The same session for each loop."""
     kind: type[LoopOrchestrator] = request.param
     return Rig(kind)
 

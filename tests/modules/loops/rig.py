@@ -12,10 +12,13 @@ from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules.loop_events.config import EventsConfig
+from amplifier_modules.loop_events.orchestrator import EventsOrchestrator
 from amplifier_modules.provider_mock.config import MockConfig
 from amplifier_modules.provider_mock.provider import MockProvider, create
 
-EVERY_EVENT = [*ALL_EVENTS, "provider:stream", "steer:injected"]
+DECISIONS = ("plan:", "step:", "loop:", "provider:resolve", "tools:", "tool:select")
+EVERY_EVENT = [*ALL_EVENTS, *EventsOrchestrator.events]
 
 
 class ListContext:
@@ -86,6 +89,7 @@ class Rig:
 
     def __init__(self, kind: type[LoopOrchestrator]) -> None:
         self.kind = kind
+        self.config_model = EventsConfig if kind is EventsOrchestrator else LoopConfig
         self.config: dict[str, Any] = {}
         self.plan: dict[str, Any] = {"session": {}}
         self.coordinator = self._coordinator(None, None)
@@ -135,7 +139,7 @@ class Rig:
         self.coordinator.hooks.register(event, handler, name=name)
 
     def make_loop(self) -> LoopOrchestrator:
-        return self.kind(parse_config(LoopConfig, self.config, self.kind.name))
+        return self.kind(parse_config(self.config_model, self.config, self.kind.name))
 
     async def run(self, prompt: str = "hello", *, alone: bool = False) -> str:
         """Execute a turn; `alone` without a coordinator."""
@@ -151,10 +155,16 @@ class Rig:
             **more,
         )
 
-    def names(self, *, streaming: bool = False) -> list[str]:
-        """Names of the events in order, by default without those that repeat a stream."""
-        noise = ("content_block:", "provider:stream", "llm:")
-        return [n for n, _ in self.events if streaming or not n.startswith(noise)]
+    def names(self, *, streaming: bool = False, decisions: bool = False) -> list[str]:
+        """Names of the events in order.
+
+        Args:
+            streaming: With those that repeat a stream.
+            decisions: With those by which loop-events asks for decisions.
+        """
+        noise = () if streaming else ("content_block:", "provider:stream", "llm:")
+        noise += () if decisions else DECISIONS
+        return [name for name, _ in self.events if not name.startswith(noise)]
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [data for name, data in self.events if name == event]

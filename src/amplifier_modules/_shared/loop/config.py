@@ -15,7 +15,7 @@ class LoopConfig(ModuleConfig):
         max_repeats: How often in a row the same tool calls may have the same results. Then the
             model is told, and if it goes on the turn ends; 0 means as often as it likes.
         parallel_tools: Run the tool calls of one answer at the same time.
-        streaming: Stream answers; only `loop-streaming` can, others ignore it.
+        streaming: Stream answers; `loop-basic` never does.
         default_provider: Name of the provider to use; by default the one whose priority
             number is lowest.
         default_model: Model to ask for instead of the provider's own default.

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 Predicate = Callable[[Any], bool]
 
 MAX_PROBLEMS = 5
+MAX_REMEMBERED = 1000
 
 _ANNOTATIONS = frozenset(
     {
@@ -72,6 +73,8 @@ class InputChecker:
             return None
         known = self._compiled.get(id(tool))
         if known is None or known[1] != schema:
+            if len(self._compiled) >= MAX_REMEMBERED:
+                del self._compiled[next(iter(self._compiled))]
             known = (tool, schema, _Schema(name, schema))
             self._compiled[id(tool)] = known
         return known[2].problem(arguments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
@@ -27,7 +27,7 @@ from amplifier_modules._shared.loop.ending import (
     Ending,
     described,
 )
-from amplifier_modules._shared.loop.exchange import Ask, Exchanges
+from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
 from amplifier_modules._shared.loop.reading import read
@@ -186,7 +186,7 @@ class Turn:
                 return await self._stopped()
             ending = await self._cycle()
             # What was said while the answer was made is answered in this turn as well.
-            goes_on = self._steering.waits and self._has_room()
+            goes_on = self._steering.waits and self._has_room() and self._budget.reached() is None
             if ending is not None and (ending.reason == OUT_OF_BUDGET or not goes_on):
                 return ending
         return Ending("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
@@ -200,14 +200,19 @@ class Turn:
         span = self.span.child(iteration=self._cycles + 1)
         about = {**self.span.fields, "iteration": self._cycles + 1}
         await self._steering.tell(self._channel, self._add, about)
-        reply = await self._exchanges.make(span)
-        self._cycles += 1
-        self._usage.add(usage_of(reply.response))
+        reply = await self._counted(self._exchanges.make(span))
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
         if calls and (ending := await self._run_calls(calls, span)) is not None:
             return ending
         return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
+
+    async def _counted(self, exchange: Awaitable[Reply]) -> Reply:
+        """The answer of an exchange, entered in what the turn has used."""
+        reply = await exchange
+        self._cycles += 1
+        self._usage.add(usage_of(reply.response))
+        return reply
 
     async def _run_calls(self, calls: list[Call], span: Span) -> Ending | None:
         """Run the tool calls of an answer; the ending if the turn cannot go on after them."""

@@ -1,0 +1,195 @@
+"""What handlers choose for each request and each tool call: provider, tools, the tool that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.exchange import Exchanges, Reply
+from amplifier_modules._shared.loop.requests import model_of
+from amplifier_modules._shared.loop.runner import Runner
+from amplifier_modules._shared.loop.schema import input_schema
+from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules.loop_events.config import Step
+
+PROVIDER_RESOLVE = "provider:resolve"
+TOOLS_OFFER = "tools:offer"
+TOOL_SELECTING = "tool:selecting"
+TOOL_SELECTED = "tool:selected"
+CHOICE_EVENTS = (TOOLS_OFFER, TOOL_SELECTING, TOOL_SELECTED)
+"""Events of choices beside `provider:resolve`, which the kernel names."""
+
+
+class RewrittenTool:
+    """A mounted tool as a handler presents it to the model.
+
+    Attributes:
+        mounted: Name of the tool that runs.
+    """
+
+    def __init__(
+        self, name: str, mounted: str, tool: Any, description: str, parameters: dict[str, Any]
+    ) -> None:
+        self.name = name
+        self.mounted = mounted
+        self.description = description
+        self.input_schema = parameters
+        self.execute = tool.execute
+
+
+class ChosenExchanges(Exchanges):
+    """Provider calls for which handlers choose the provider, the model and the tools.
+
+    Attributes:
+        step: The step under way.
+        runner: Runs the tools that are offered, and no others.
+    """
+
+    step: Step
+    runner: Runner
+    _planning = False
+
+    async def plan(self, instruction: str, span: Span) -> Reply:
+        """Ask for steps: without tools, without showing the answer, and not to be remembered."""
+        ask = self._ask
+        self._planning, self._ask = True, _quietly
+        self._channel.tell_model(instruction)
+        try:
+            return await self.make(span)
+        finally:
+            self._planning, self._ask = False, ask
+
+    async def _choose(self, span: Span) -> tuple[str, str | None]:
+        name, wanted = await super()._choose(span)
+        step = self.step
+        if step.provider is not None:
+            self._check_provider(step.provider, f"step '{step.name}'")
+            name, wanted = step.provider, wanted if step.provider == name else None
+        wanted = step.model or wanted
+        model = model_of(self._providers[name], wanted)
+        data = {"provider": name, "model": model, "providers": list(self._providers)}
+        final = await self._channel.step(
+            PROVIDER_RESOLVE, {**data, "step": step.name, **span.fields}
+        )
+        chosen, asked = final.get("provider", name), final.get("model", model)
+        if chosen != name:
+            self._check_provider(chosen, f"a handler of {PROVIDER_RESOLVE}")
+            # The model that was meant is one of the other provider, unless the handler chose it.
+            wanted = None
+        if isinstance(asked, str) and asked != model:
+            wanted = asked
+        return chosen, wanted
+
+    def _check_provider(self, name: Any, who: str) -> None:
+        if name not in self._providers:
+            mounted = ", ".join(self._providers)
+            raise ConfigurationError(
+                f"{who} chose the provider '{name}', which is not mounted; mounted are: {mounted}"
+            )
+
+    async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
+        if self._planning:
+            return {}
+        tools = await super()._offered(name, span)
+        step = self.step
+        if step.tools is not None:
+            for wanted in step.tools:
+                _check_tool(wanted, tools, f"step '{step.name}'")
+            tools = {name: tool for name, tool in tools.items() if name in step.tools}
+        offer = [_described(name, tool) for name, tool in tools.items()]
+        final = await self._channel.step(
+            TOOLS_OFFER, {"tools": offer, "provider": name, "step": step.name, **span.fields}
+        )
+        changed = final.get("tools")
+        if isinstance(changed, list) and changed != offer:
+            tools = self._rewritten(cast("list[Any]", changed))
+        self.runner.tools = tools
+        return tools
+
+    def _rewritten(self, offer: list[Any]) -> dict[str, Any]:
+        """The tools of an offer a handler has changed, by the name the model sees."""
+        who = f"a handler of {TOOLS_OFFER}"
+        tools: dict[str, Any] = {}
+        for entry in offer:
+            entry = {"name": entry} if isinstance(entry, str) else entry
+            if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+                raise ConfigurationError(f"{who} left a tool without a name: {str(entry)[:200]}")
+            entry = cast("Mapping[str, Any]", entry)
+            name, mounted = entry["name"], entry.get("tool", entry["name"])
+            _check_tool(mounted, self._tools, who)
+            tool = self._tools[mounted]
+            plain = _described(mounted, tool)
+            told = {key: entry.get(key, plain[key]) for key in plain}
+            if told == plain:
+                tools[name] = tool
+                continue
+            before = self.runner.tools.get(name)
+            again = RewrittenTool(name, mounted, tool, told["description"], told["parameters"])
+            # The same as for the last request is the same tool: its schema is compiled already.
+            tools[name] = before if _same(before, again) else again
+        return tools
+
+
+class ChoosingRunner(Runner):
+    """Tool calls that handlers may veto, or have answered by another tool."""
+
+    async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
+        tool = await super()._tool_for(call, data)
+        if isinstance(tool, ToolResult):
+            return tool
+        # Policies go by the name of the tool that runs, whatever the model knows it as.
+        name = _mounted_name(call.name, tool)
+        data |= {"tool_name": name, "called_as": call.name}
+        about = {**data, "available_tools": list(self.tools)}
+        denied, final = await self._channel.ask(TOOL_SELECTING, about, hold=True)
+        if denied is not None:
+            return await self._refuse(data, "Denied", f"denied: {denied}")
+        selected = final.get("tool", name)
+        if selected != name:
+            tool = self.tools.get(selected)
+            if tool is None:
+                known = ", ".join(self.tools) or "none"
+                message = f"a handler chose the tool '{selected}', which is not offered: {known}"
+                return await self._refuse(data, "UnknownTool", message)
+            selected = data["tool_name"] = _mounted_name(selected, tool)
+        by_handler = selected != name
+        told = {
+            "tool": selected,
+            "source": "scheduler" if by_handler else "llm",
+            "original_tool": name if by_handler else None,
+        }
+        await self._channel.ask(TOOL_SELECTED, {**data, **told}, hold=True)
+        return tool
+
+
+async def _quietly(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+    return await provider.complete(request)
+
+
+def _described(name: str, tool: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": str(getattr(tool, "description", "") or ""),
+        "parameters": input_schema(tool) or {"type": "object", "properties": {}},
+    }
+
+
+def _check_tool(name: Any, tools: Mapping[str, Any], who: str) -> None:
+    if name not in tools:
+        mounted = ", ".join(tools) or "none"
+        raise ConfigurationError(f"{who} names the tool '{name}', which is not mounted: {mounted}")
+
+
+def _mounted_name(name: str, tool: Any) -> str:
+    return tool.mounted if isinstance(tool, RewrittenTool) else name
+
+
+def _same(before: Any, again: RewrittenTool) -> bool:
+    return isinstance(before, RewrittenTool) and all(
+        getattr(before, field) == getattr(again, field)
+        for field in ("mounted", "description", "input_schema", "execute")
+    )

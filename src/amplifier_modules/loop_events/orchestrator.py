@@ -1,0 +1,30 @@
+"""The orchestrator of loop-events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.streaming import STREAM_EVENTS, stream
+from amplifier_modules._shared.loop.whole import complete
+from amplifier_modules.loop_events.choices import CHOICE_EVENTS
+from amplifier_modules.loop_events.config import MODULE_ID, EventsConfig
+from amplifier_modules.loop_events.turn import EventsTurn
+from amplifier_modules.loop_events.workflow import STEP_EVENTS
+
+
+class EventsOrchestrator(LoopOrchestrator):
+    """The loop of loop-streaming, with its decisions as events and turns of several steps."""
+
+    name = MODULE_ID
+    events = (*LoopOrchestrator.events, *STREAM_EVENTS, *STEP_EVENTS, *CHOICE_EVENTS)
+    turn_type = EventsTurn
+
+    def __init__(self, config: EventsConfig | None = None) -> None:
+        super().__init__(config or EventsConfig())
+
+    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+        how = stream if self.config.streaming else complete
+        return await how(provider, request, channel, span)

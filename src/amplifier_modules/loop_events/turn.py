@@ -1,0 +1,231 @@
+"""A turn of loop-events: a plan, and the runs of its steps.
+
+plan:start → plan:end → [ step:start → [ provider:resolve → tools:offer → provider:request → …
+→ tools → loop:next ]* → step:end ]*
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from amplifier_modules._shared.loop.budget import BudgetReached
+from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.loop.channel import TurnDenied
+from amplifier_modules._shared.loop.ending import CUT_SHORT, OUT_OF_BUDGET, Ending, described
+from amplifier_modules._shared.loop.interrupt import Interrupted, uninterrupted
+from amplifier_modules._shared.loop.replies import text_of
+from amplifier_modules._shared.loop.turn import Turn
+from amplifier_modules.loop_events.choices import ChoosingRunner, ChosenExchanges
+from amplifier_modules.loop_events.config import CONTINUE, END, EventsConfig, Step
+from amplifier_modules.loop_events.workflow import (
+    LOOP_NEXT,
+    MAX_STEPS_REACHED,
+    PLAN_INSTRUCTION,
+    STEP_END,
+    STEP_START,
+    Plan,
+    follower,
+    only_prompt,
+    step_from,
+    step_named,
+    steps_from,
+    steps_in,
+    told,
+)
+
+logger = logging.getLogger(__name__)
+
+PLAN_START = "plan:start"
+PLAN_END = "plan:end"
+
+REDIRECTABLE = (None, "max_iterations", "no_progress", *CUT_SHORT)
+"""Reasons of a step's ending after which a handler may go on with another step."""
+
+
+class EventsTurn(Turn):
+    """A turn whose decisions are events."""
+
+    exchanges_type = ChosenExchanges
+    runner_type = ChoosingRunner
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        config, exchanges = self._config, self._exchanges
+        assert isinstance(config, EventsConfig)
+        assert isinstance(exchanges, ChosenExchanges)
+        self._settings = config
+        self._tools: Mapping[str, Any] = parts["tools"]
+        exchanges.runner = self._dispatcher.runner
+        self._choices = exchanges
+        self._choices.step = only_prompt()[0]
+        self._steps: list[Step] = []
+        self._step_began = 0  # number of the provider calls before it
+        self._jump: str | None = None
+
+    async def _work(self, prompt: str) -> Ending:
+        self._steps = await self._plan(prompt)
+        step: Step | None = self._steps[0]
+        ending = Ending("success")
+        for run in range(1, self._settings.max_steps + 1):
+            step, ending = await self._run_step(step, run)
+            if step is None:
+                return ending
+        return Ending("incomplete", ending.response or MAX_STEPS_REACHED, "max_steps")
+
+    # Planning
+
+    async def _plan(self, prompt: str) -> list[Step]:
+        ids = self.span.child().fields
+        declared = told(self._settings.steps)
+        data: dict[str, Any] = {
+            "prompt": prompt,
+            "steps": declared,
+            "planning": self._settings.planning,
+            "providers": list(self._providers),
+            "tools": list(self._tools),
+            **ids,
+        }
+        final = await self._channel.step(PLAN_START, data)
+        try:
+            plan = await self._planned(final, declared)
+        except BaseException as error:
+            failed = {"steps": [], "source": None, "error": described(error), **ids}
+            await uninterrupted(self._end_plan(failed))
+            raise
+        steps = told(plan.steps)
+        ended = await self._channel.step(
+            PLAN_END, {"prompt": prompt, "steps": steps, "source": plan.source, **ids}
+        )
+        if ended.get("steps", steps) == steps:
+            return plan.steps
+        return steps_from(ended["steps"], PLAN_END) or only_prompt()
+
+    async def _end_plan(self, data: dict[str, Any]) -> None:
+        await self._channel.ask(PLAN_END, data)
+
+    async def _planned(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
+        given: Any = final.get("steps", declared)
+        if given != declared:
+            steps = steps_from(given, PLAN_START)
+            return Plan(steps, "handler") if steps else Plan(only_prompt(), "prompt")
+        if declared:
+            return Plan(self._settings.steps, "config")
+        if self._settings.planning == "model" and self._has_room():
+            steps = await self._ask_for_steps()
+            if steps:
+                return Plan(steps, "model")
+        return Plan(only_prompt(), "prompt")
+
+    async def _ask_for_steps(self) -> list[Step]:
+        """The steps the model sees in the task; none if it gives no plan."""
+        span = self.span.child(iteration=self._cycles + 1)
+        reply = await self._counted(self._choices.plan(PLAN_INSTRUCTION, span))
+        text = text_of(reply.blocks)
+        try:
+            return steps_in(text)
+        except ValueError as error:
+            logger.warning("The model gave no plan (%s); the turn goes on without", error)
+            return []
+
+    # Steps
+
+    async def _run_step(self, step: Step, run: int) -> tuple[Step | None, Ending]:
+        """Run a step to its end; gives the step that comes next, and the ending."""
+        ids = self.span.child().fields
+        about = {"run": run, "count": len(self._steps), **ids}
+        (described_step,) = told([step])
+        final = await self._channel.step(STEP_START, {"step": described_step, **about})
+        changed = final.get("step", described_step)
+        if changed != described_step:
+            step = step_from(changed, STEP_START)
+            (described_step,) = told([step])
+        about = {"step": described_step, **about}
+        self._choices.step, self._step_began, self._jump = step, self._cycles, None
+        try:
+            text = step.prompt or (None if run == 1 else f"Next step: {step.name}")
+            if text is not None:
+                await self._add({"role": "user", "content": text})
+            ending = await self._cycles_to_end()
+        except BaseException as error:
+            failed = {"response": "", "next": None, **_how_it_failed(error)}
+            await uninterrupted(self._end_step({**about, **failed}))
+            raise
+        return await self._follow(step, ending, about)
+
+    async def _end_step(self, data: dict[str, Any]) -> None:
+        await self._channel.ask(STEP_END, data)
+
+    async def _follow(
+        self, step: Step, ending: Ending, about: dict[str, Any]
+    ) -> tuple[Step | None, Ending]:
+        """Tell of a step's end and see what comes next."""
+        following = self._jump
+        if following is None and ending.status == "success":
+            following = follower(step, self._steps)
+        data = {
+            "status": ending.status,
+            "reason": ending.reason,
+            "response": ending.response,
+            "next": following,
+        }
+        final = await self._channel.step(STEP_END, {**about, **data})
+        wanted = final.get("next", following)
+        if wanted in (None, END) or ending.reason not in REDIRECTABLE:
+            return None, ending
+        return step_named(str(wanted), self._steps, STEP_END), ending
+
+    def _has_room(self) -> bool:
+        limit = self._choices.step.max_iterations
+        room = limit is None or self._cycles - self._step_began < limit
+        return room and super()._has_room()
+
+    # Within a step
+
+    async def _conclude(
+        self, calls: list[Call], text: str, finish_reason: str | None
+    ) -> Ending | None:
+        self._jump = None
+        ending = await super()._conclude(calls, text, finish_reason)
+        planned = CONTINUE if ending is None else END
+        data: dict[str, Any] = {
+            "next": planned,
+            "prompt": None,
+            "response": text,
+            "tool_calls": [call.name for call in calls],
+            "finish_reason": finish_reason,
+            "step": self._choices.step.name,
+            "steps": [step.name for step in self._steps],
+            **self.span.fields,
+            "iteration": self._cycles,
+        }
+        final = await self._channel.step(LOOP_NEXT, data)
+        wanted, prompt = final.get("next", planned), final.get("prompt")
+        response = final.get("response", text)
+        if wanted == CONTINUE:
+            if isinstance(prompt, str) and prompt.strip():
+                await self._add({"role": "user", "content": prompt})
+            elif ending is not None:
+                # After an answer a request needs something to answer to.
+                await self._add({"role": "user", "content": "Continue."})
+            return None
+        if wanted == END:
+            changed = isinstance(response, str) and response != text
+            if ending is None or changed:
+                return Ending("success", cast("str", response) if changed else text)
+            return ending
+        self._jump = step_named(str(wanted), self._steps, LOOP_NEXT).name
+        return Ending("success", text)
+
+
+def _how_it_failed(error: BaseException) -> dict[str, Any]:
+    """The end of a step that was not seen through, as event data."""
+    if isinstance(error, TurnDenied):
+        return {"status": "incomplete", "reason": "denied"}
+    if isinstance(error, BudgetReached):
+        return {"status": "incomplete", "reason": OUT_OF_BUDGET}
+    if isinstance(error, (Interrupted, asyncio.CancelledError)):
+        return {"status": "incomplete", "reason": "cancelled"}
+    return {"status": "error", "reason": None, "error": described(error)}

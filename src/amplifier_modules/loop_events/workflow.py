@@ -1,0 +1,108 @@
+"""The steps of a turn: where they come from, and the checks on what handlers make of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, cast
+
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_modules._shared.config import parse_config
+from amplifier_modules.loop_events.config import CONTINUE, END, EventsConfig, Step
+
+STEP_START = "step:start"
+STEP_END = "step:end"
+LOOP_NEXT = "loop:next"
+STEP_EVENTS = (STEP_START, STEP_END, LOOP_NEXT)
+"""Events of steps beside `plan:start` and `plan:end`, which the kernel names."""
+
+MAX_STEPS_REACHED = "Max steps reached"
+MOST_PLANNED = 10
+
+PLAN_INSTRUCTION = f"""\
+Before any work is done, divide the task above into steps. Do not begin with the work.
+Answer with nothing but a JSON array of at most {MOST_PLANNED} objects in the order of the work, each
+{{"name": a short unique name, "prompt": what is to be done in this step}}.
+A task that needs no division is an array of one step."""
+
+
+class Plan(NamedTuple):
+    """The steps of a turn, and who gave them: `config`, `handler`, `model` or `prompt`."""
+
+    steps: list[Step]
+    source: str
+
+
+def told(steps: list[Step]) -> list[dict[str, Any]]:
+    """Steps as event data: what is not set is left out."""
+    return [{key: value for key, value in step if value is not None} for step in steps]
+
+
+def only_prompt() -> list[Step]:
+    """The steps of a turn that has no plan: the prompt itself."""
+    return [Step.model_construct(name="prompt")]
+
+
+def step_from(value: Any, event: str) -> Step:
+    """A step as a handler of `event` left it.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    return steps_from([value], event)[0]
+
+
+def steps_from(value: Any, event: str) -> list[Step]:
+    """Steps as a handler of `event` left them.
+
+    Raises:
+        ConfigurationError: They are no steps, or do not fit together.
+    """
+    try:
+        return parse_config(EventsConfig, {"steps": value}, f"a handler of {event}").steps
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def steps_in(text: str) -> list[Step]:
+    """The steps in a model's answer.
+
+    Raises:
+        ValueError: There are none.
+    """
+    begin, end = text.find("["), text.rfind("]")
+    found: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+    if not isinstance(found, list):
+        raise ValueError("there is no JSON array in the answer")
+    steps = [
+        {key: item.get(key) for key in ("name", "prompt")}
+        for item in cast("list[Any]", found)[:MOST_PLANNED]
+        if isinstance(item, dict)
+    ]
+    if not steps or not all(step["prompt"] for step in steps):
+        raise ValueError("a step has no prompt")
+    return parse_config(EventsConfig, {"steps": steps}, "the model's plan").steps
+
+
+def follower(step: Step, steps: list[Step]) -> str | None:
+    """Name of the step after `step` as the plan has it; None at the end."""
+    if step.next is not None:
+        return None if step.next == END else step.next
+    names = [other.name for other in steps]
+    place = names.index(step.name) + 1 if step.name in names else len(names)
+    return names[place] if place < len(names) else None
+
+
+def step_named(name: str, steps: list[Step], event: str) -> Step:
+    """The step a handler of `event` goes on with.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
+    for step in steps:
+        if step.name == name:
+            return step
+    names = ", ".join(step.name for step in steps)
+    raise ConfigurationError(
+        f"a handler of {event} goes on with '{name}', which is no step; "
+        f"next may be {CONTINUE}, {END} or one of: {names}"
+    )
