@@ -86,6 +86,7 @@ SHORT_FORMS = [
     ("provider-mock", {"replies": [{"tool_calls": [{"name": "t", "arguments": {}}]}]}),
     ("context-simple", {"compact_threshold": 0.5}),
     ("hooks-logging", {"events": {"include": ["tool:*"]}}),
+    ("loop-events", {"steps": [{"name": "a", "tools": [], "next": "b"}, {"name": "b"}]}),
     ("hooks-approval", {"rules": [{"action": "deny", "path": "a", "command": ["b", "c"]}]}),
 ]
 
@@ -101,6 +102,8 @@ async def test_short_forms_and_other_spellings_are_in_the_schema(
 WRONG = [
     ("loop-streaming", {"max_iterations": -2}),
     ("loop-basic", {"parallel_tools": "sometimes"}),
+    ("loop-events", {"steps": [{"prompt": "no name"}]}),
+    ("loop-events", {"planning": "sometimes"}),
     ("context-simple", {"strategy": "summarise"}),
     ("context-simple", {"compaction_threshold": 1.5}),
     ("provider-anthropic", {"thinking": "much"}),

@@ -8,7 +8,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules import loop_basic, loop_streaming
+from amplifier_modules import loop_basic, loop_events, loop_streaming
 from amplifier_modules._shared.config import parse_config
 
 
@@ -74,7 +74,7 @@ def test_a_config_that_is_no_mapping_is_refused() -> None:
     assert message(["a"]) == "some-module: config must be a mapping of settings, not list"
 
 
-@pytest.mark.parametrize("module", [loop_basic, loop_streaming])
+@pytest.mark.parametrize("module", [loop_basic, loop_streaming, loop_events])
 class TestLoops:
     async def test_mount_puts_the_orchestrator_in_its_place(self, module: Any) -> None:
         coordinator = MockCoordinator()

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_core.models import HookResult
 from amplifier_core.testing import MockCoordinator, wait_for
-from amplifier_modules import loop_basic, loop_streaming
+from amplifier_modules import loop_basic, loop_events, loop_streaming
 from tests.modules.loops.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
 from tests.modules.loops.test_over_http import asks, provided
 from tests.support.llm_server import ScriptedLLM
@@ -36,7 +36,7 @@ def said(rig: Rig) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("module", [loop_basic, loop_streaming])
+@pytest.mark.parametrize("module", [loop_basic, loop_streaming, loop_events])
 async def test_mounting_registers_the_capability(module: Any) -> None:
     coordinator = MockCoordinator()
     await module.mount(coordinator, {})

@@ -1,4 +1,4 @@
-"""The kernel's own suites for orchestrators, run on both loops."""
+"""The kernel's own suites for orchestrators, run on each loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.validation.behavioral import OrchestratorBehaviorTests
 from amplifier_core.validation.structural import OrchestratorStructuralTests
-from amplifier_modules import loop_basic, loop_streaming
+from amplifier_modules import loop_basic, loop_events, loop_streaming
 
 
 class Basic:
@@ -21,6 +21,12 @@ class Streaming:
     @pytest.fixture
     def module_path(self) -> Path:
         return Path(loop_streaming.__file__).parent
+
+
+class Events:
+    @pytest.fixture
+    def module_path(self) -> Path:
+        return Path(loop_events.__file__).parent
 
 
 class TestBasicBehaviour(Basic, OrchestratorBehaviorTests):
@@ -36,4 +42,12 @@ class TestStreamingBehaviour(Streaming, OrchestratorBehaviorTests):
 
 
 class TestStreamingStructure(Streaming, OrchestratorStructuralTests):
+    pass
+
+
+class TestEventsBehaviour(Events, OrchestratorBehaviorTests):
+    pass
+
+
+class TestEventsStructure(Events, OrchestratorStructuralTests):
     pass
