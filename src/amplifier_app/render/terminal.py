@@ -23,7 +23,7 @@ from rich.text import Text
 from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Renderer, SessionFacts
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
-from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
+from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, one_line
 from amplifier_app.stdio import Output
 from amplifier_app.turn import EventHandler, TurnResult, peek, succeeded
 
@@ -104,6 +104,18 @@ class _Tail:
             yield Segment.line()
 
 
+class _RunningTool:
+    """A tool call that runs: what it is about, and the last line it has written."""
+
+    __slots__ = ("about", "output", "span_id", "started")
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+        self.span_id = peek(data, "span_id")
+        self.started = time.monotonic()
+        self.output = ""
+
+
 class TerminalRenderer(Renderer):
     """Shows a session on a terminal.
 
@@ -123,7 +135,7 @@ class TerminalRenderer(Renderer):
         self._timer: asyncio.TimerHandle | None = None
         self._refreshed = 0.0
         self._spinner = Spinner("dots", style="cyan")
-        self._running: dict[str, tuple[str, float]] = {}
+        self._running: dict[str, _RunningTool] = {}
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
         self._begin_message()
 
@@ -135,6 +147,7 @@ class TerminalRenderer(Renderer):
             "content_block:delta": self._on_delta,
             "content_block:end": self._on_block_end,
             "tool:pre": self._on_tool_start,
+            "tool:output": self._on_tool_output,
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
             "provider:retry": self._on_retry,
@@ -157,8 +170,8 @@ class TerminalRenderer(Renderer):
         if not self._shown and result.has_answer:
             self._text.feed(for_terminal(result.response))
             self._flush()
-        for name, _ in self._running.values():
-            self._line("✗", "yellow", f"{name} · interrupted")
+        for tool in self._running.values():
+            self._line("✗", "yellow", f"{tool.about} · interrupted")
         self._running.clear()
         self._stop_live()
 
@@ -262,9 +275,15 @@ class TerminalRenderer(Renderer):
     def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
         self._flush()
         if not self._quiet:
-            about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-            self._running[self._tool_key(data)] = (about, time.monotonic())
+            self._running[self._tool_key(data)] = _RunningTool(data)
             self._schedule()
+
+    def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
+        span_id = peek(data, "span_id")
+        lines = str(peek(data, "text") or "")[-2000:].rstrip().splitlines()
+        for tool in self._running.values():
+            if lines and span_id is not None and tool.span_id == span_id:
+                tool.output = one_line(lines[-1], 200)
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         result = peek(data, "tool_result")
@@ -275,16 +294,16 @@ class TerminalRenderer(Renderer):
         self._tool_ended(data, False, describe.error_text(data))
 
     def _tool_ended(self, data: dict[str, Any], success: bool, output: str) -> None:
-        about, started = self._running.pop(self._tool_key(data), (None, time.monotonic()))
+        tool = self._running.pop(self._tool_key(data), None)
         if self._quiet:
             return
-        about = about or f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+        tool = tool or _RunningTool(data)
         milliseconds = peek(data, "duration_ms")
         measured = isinstance(milliseconds, (int, float))
-        seconds = milliseconds / 1000 if measured else time.monotonic() - started
+        seconds = milliseconds / 1000 if measured else time.monotonic() - tool.started
         mark, style = ("✓", "green") if success else ("✗", "red")
         with self.console:
-            self._line(mark, style, f"{about} · {describe.duration(seconds)}")
+            self._line(mark, style, f"{tool.about} · {describe.duration(seconds)}")
             self._print_result(output)
         self._schedule()
 
@@ -357,10 +376,14 @@ class TerminalRenderer(Renderer):
         if self._text.rest.strip():
             parts.append(_Tail(FaithfulMarkdown(self._text.rest), height))
         now = time.monotonic()
-        for about, started in list(self._running.values())[:height]:
-            elapsed = f" · {describe.duration(now - started)}" if now - started > 1 else ""
-            label = Text(f"{about}{elapsed}", style="dim", no_wrap=True, overflow="ellipsis")
+        for tool in list(self._running.values())[:height]:
+            took = now - tool.started
+            elapsed = f" · {describe.duration(took)}" if took > 1 else ""
+            label = Text(f"{tool.about}{elapsed}", style="dim", no_wrap=True, overflow="ellipsis")
             parts.append(Text.assemble(self._frame(), " ", label))
+            if tool.output:
+                output = Text(f"    {tool.output}", style="dim", no_wrap=True, overflow="ellipsis")
+                parts.append(output)
         if not parts and self._live is not None:
             parts.append(self._frame())
         return Group(*parts)

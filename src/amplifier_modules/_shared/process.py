@@ -83,13 +83,13 @@ class ProcessRunner:
         self._jobs: set[Job] = set()
 
     async def run(
-        self, command: Command, *, timeout: float, output: Callable[[bytes], None]
+        self, command: Command, *, timeout: float | None, output: Callable[[bytes], None]
     ) -> Ended:
         """Run a command to its end.
 
         Args:
             command: What to run.
-            timeout: Seconds until it is killed.
+            timeout: Seconds until it is killed; None for no limit.
             output: Called with what it writes, in order; also after the end, for as long as
                 something in the background writes.
 

@@ -12,7 +12,7 @@ MODULE_ID = "hooks-approval"
 
 Action = Literal["allow", "ask", "deny"]
 
-READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo")
+READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo", "bash_output")
 """Tools of the bundled modules that change nothing outside the session."""
 
 

@@ -9,7 +9,13 @@ from amplifier_modules._shared.config import ModuleConfig
 MODULE_ID = "hooks-logging"
 CAPABILITY = "hooks-logging.log"
 
-STREAMED = ("content_block:delta", "thinking:delta", "provider:stream", "llm:stream_*")
+STREAMED = (
+    "content_block:delta",
+    "thinking:delta",
+    "provider:stream",
+    "llm:stream_*",
+    "tool:output",
+)
 """Events that come by the thousand and repeat what others tell; left out by default."""
 
 

@@ -1,76 +1,58 @@
-"""The tool `bash` as models see it."""
+"""The tools `bash`, `bash_output` and `bash_kill` as models see them."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-import signal
-from pathlib import Path
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
-from amplifier_modules._shared.output import Captured, OutputCapture
-from amplifier_modules._shared.output_dir import output_dir
-from amplifier_modules._shared.paths import Location, PathError, PathGuard
-from amplifier_modules._shared.process import Command, CommandError, Ended, ProcessRunner
+from amplifier_modules._shared.paths import PathError
+from amplifier_modules._shared.process import CommandError
 from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules.tool_bash.background import Background, BackgroundCommand
 from amplifier_modules.tool_bash.config import BashConfig
+from amplifier_modules.tool_bash.results import failure, result_of, with_notes
+from amplifier_modules.tool_bash.shell import Shell
 
-# Bash sets these from the folder it starts in; what the session's shell says would mislead.
-_NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")
-_SHOWN_PIDS = 10
+MAX_WAIT_SECONDS = 60.0
+
+_ID = {"type": "string", "description": "As given when the command was started, such as b1"}
 
 
 class BashTool:
     """Runs a shell command (Tool Contract): a failure is a result, never an exception.
 
     Args:
-        coordinator: The session's.
+        shell: What runs it.
         config: The module's settings.
-
-    Raises:
-        RuntimeError: The system is not a POSIX one, or has no shell.
+        background: Where commands go that are to run in the background; None if none are to.
     """
 
     name = "bash"
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "minLength": 1, "description": "The command line"},
-            "timeout": {
-                "type": "number",
-                "exclusiveMinimum": 0,
-                "description": "Seconds until it is killed",
-            },
-            "working_directory": {
-                "type": "string",
-                "description": "Folder to run it in; by default the session's working directory",
-            },
-        },
-        "required": ["command"],
-        "additionalProperties": False,
-    }
 
-    def __init__(self, coordinator: Any, config: BashConfig) -> None:
-        shell = shutil.which("bash") or shutil.which("sh") if os.name == "posix" else None
-        if shell is None:
-            raise RuntimeError("tool-bash: there is no POSIX shell here to run commands with")
-        self._shell = os.path.abspath(shell)
-        self._coordinator = coordinator
+    def __init__(self, shell: Shell, config: BashConfig, background: Background | None) -> None:
+        self._shell = shell
         self._config = config
-        self._runner = ProcessRunner()
-        self._captures: list[OutputCapture] = []
+        self._background = background
+        self.input_schema = _input_schema(background is not None)
 
     @property
     def description(self) -> str:
         """What it does, for the model."""
         limits = f"{self._config.timeout:g} s by default, {self._config.max_timeout:g} s at most"
+        keeps = (
+            "The next call begins in the folder this one changes to; nothing else of the shell "
+            "is kept. "
+            if self._config.keep_folder
+            else ""
+        )
+        background = (
+            "Servers and what takes longer: run_in_background, then bash_output and bash_kill."
+            if self._background is not None
+            else "What it leaves running in the background goes on until the session ends."
+        )
         return (
-            f"Run a command in {os.path.basename(self._shell)}. Each call is a shell of its own, "
-            f"without input; its output and exit code are returned. Time limit: {limits}. What it "
-            "leaves running in the background goes on until the session ends."
+            f"Run a command in {self._shell.name}. Each call is a shell of its own, without input; "
+            f"its output and exit code are returned. {keeps}Time limit: {limits}. {background}"
         )
 
     def get_schema(self) -> dict[str, Any]:
@@ -88,22 +70,19 @@ class BashTool:
         """
         try:
             values = read_input(self.input_schema, input)
-            command: str = values["command"]
-            if not command.strip() or "\0" in command:
+            line: str = values["command"]
+            if not line.strip() or "\0" in line:
                 raise InvalidInput("the command is empty or has a NUL character")
-            with self._folder(values.get("working_directory", ".")) as folder:
-                return await self._run(command, self._timeout(values), folder)
+            if self._background is not None and values.get("run_in_background"):
+                self._background.check_room()
+                job = self._shell.job(line, values.get("working_directory"), traced=False)
+                return await self._background.start(job)
+            return await self._run(line, values.get("working_directory"), self._timeout(values))
         except (InvalidInput, PathError, CommandError) as error:
-            return _failure(type(error).__name__, str(error))
+            return failure(type(error).__name__, str(error))
         except OSError as error:
             where = f"{error.filename!r}: " if error.filename else ""
-            return _failure(type(error).__name__, f"{where}{error.strerror}")
-
-    async def close(self) -> None:
-        """Kill what commands left running in the background."""
-        await self._runner.close()
-        for capture in self._captures:
-            capture.close()
+            return failure(type(error).__name__, f"{where}{error.strerror}")
 
     def _timeout(self, values: dict[str, Any]) -> float:
         asked: float = values.get("timeout", self._config.timeout)
@@ -111,103 +90,115 @@ class BashTool:
             raise InvalidInput("'timeout' must be more than 0 seconds")
         return min(asked, self._config.max_timeout)
 
-    def _folder(self, path: str) -> Location:
-        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
-        allowed = self._config.allowed_paths
-        roots = None if allowed is None else [os.path.expanduser(root) for root in allowed]
-        if path == "." and roots is not None:
-            roots = [*roots, base]
-        guard = PathGuard(roots, base=base, writing=False, setting="allowed_paths")
-        return guard.locate(path)
-
-    async def _run(self, command: str, timeout: float, folder: Location) -> ToolResult:
-        capture = OutputCapture(
-            limit=self._config.max_output,
-            spill_limit=self._config.max_spill,
-            new_file=lambda: output_dir(self._coordinator) / f"bash-{secrets.token_hex(6)}.txt",
-        )
-        descriptor = folder.open(os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            job = Command([self._shell, "-c", command], self._environment(folder.path), descriptor)
-            ended = await self._runner.run(job, timeout=timeout, output=capture.feed)
-        except BaseException:
-            capture.close()
-            raise
-        finally:
-            os.close(descriptor)
-        log: Path | None = None
-        if ended.background:
-            log = capture.spill()
-            self._captures.append(capture)
-        else:
-            capture.close()
-        return _result(ended, capture.captured(), timeout, log)
-
-    def _environment(self, folder: str) -> dict[str, str]:
-        environment = command_environment(
-            os.environ,
-            secrets=configured_secrets(self._coordinator.config),
-            secret_names=self._coordinator.get_capability("secrets.variables") or (),
-            passthrough=self._config.env_passthrough,
-        )
-        for name in _NOT_PASSED_ON:
-            environment.pop(name, None)
-        return {**environment, "PWD": folder}
+    async def _run(self, line: str, folder: str | None, timeout: float) -> ToolResult:
+        job = self._shell.job(line, folder, traced=True)
+        done = await self._shell.run(job, timeout=timeout, capture=self._shell.capture())
+        news = [] if self._background is None else self._background.news()
+        return result_of(done.ended, done.captured, timeout, done.log, [*news, *done.notes])
 
 
-def _result(ended: Ended, captured: Captured, timeout: float, log: Path | None) -> ToolResult:
-    notes = [*_cut(captured), *_running(ended, log), _ending(ended, timeout)]
-    text = captured.text if captured.total else "(no output)"
-    lines = "\n".join(f"[{note}]" for note in notes)
-    output = "\n".join((text.removesuffix("\n"), lines))
-    if ended.exit_code == 0:
-        return ToolResult(output=output)
-    kind = "TimedOut" if ended.timed_out else "ExitStatus"
-    error: dict[str, Any] = {"message": notes[-1], "type": kind}
-    if ended.exit_code is not None:
-        error["exit_code"] = ended.exit_code
-    return ToolResult(success=False, output=output, error=error)
+class BashOutputTool:
+    """Tells what commands in the background have written, and how they ended."""
 
-
-def _cut(captured: Captured) -> list[str]:
-    if not captured.cut:
-        return []
-    size = f"the output has {captured.total} bytes"
-    if captured.file is None or captured.in_file == 0:
-        why = f": {captured.problem}" if captured.problem else ""
-        return [f"{size}; what is cut out was not kept{why}"]
-    part = (
-        "all of it is"
-        if captured.in_file == captured.total
-        else (f"the first {captured.in_file} of them are")
+    name = "bash_output"
+    description = (
+        "What a command in the background has written since you last asked, and whether it still "
+        "runs; without an id, the list of such commands. 'wait' waits for something new."
     )
-    return [f"{size}; {part} in {captured.file}"]
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "id": _ID,
+            "wait": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MAX_WAIT_SECONDS,
+                "description": "Seconds to wait at most for new output or the end",
+            },
+        },
+        "additionalProperties": False,
+    }
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Read the output of a command, or list them all."""
+        try:
+            values = read_input(self.input_schema, input)
+            if "id" not in values:
+                return self._list()
+            command = self._background.find(values["id"])
+        except InvalidInput as error:
+            return failure("InvalidInput", str(error))
+        await command.wait(min(values.get("wait", 0), MAX_WAIT_SECONDS))
+        command.told = command.told or not command.runs
+        return _told(command)
+
+    def _list(self) -> ToolResult:
+        lines = [f"{each.id}: {each.state}: {each.line}" for each in self._background]
+        return ToolResult(output="\n".join(lines) or "no command was started in the background")
 
 
-def _running(ended: Ended, log: Path | None) -> list[str]:
-    if not ended.background:
-        return []
-    where = f"; its further output goes to {log}" if log else ""
-    return [f"still running in the background: {_listed(ended.background)}{where}"]
+class BashKillTool:
+    """Ends a command in the background."""
+
+    name = "bash_kill"
+    description = "End a command in the background, with everything it started."
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"id": _ID},
+        "required": ["id"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """End it; the output is what it has written since the last time."""
+        try:
+            command = self._background.find(read_input(self.input_schema, input)["id"])
+        except InvalidInput as error:
+            return failure("InvalidInput", str(error))
+        await command.kill()
+        command.told = True
+        return _told(command)
 
 
-def _listed(pids: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, pids[:_SHOWN_PIDS]))
-    more = len(pids) - _SHOWN_PIDS
-    return f"{shown} and {more} more" if more > 0 else shown
+def _told(command: BackgroundCommand) -> ToolResult:
+    return ToolResult(output=with_notes(command.read(), [f"{command.id}: {command.state}"]))
 
 
-def _ending(ended: Ended, timeout: float) -> str:
-    if ended.timed_out:
-        text = f"killed after {timeout:g} s, the time limit, with everything it had started"
-        if ended.unkillable:
-            text += f", except what may not be killed: {_listed(ended.unkillable)}"
-        return text
-    code = ended.exit_code or 0
-    if code < 0:
-        return f"killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"exit code {code}"
-
-
-def _failure(kind: str, message: str) -> ToolResult:
-    return ToolResult(success=False, error={"message": message, "type": kind})
+def _input_schema(background: bool) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "command": {"type": "string", "minLength": 1, "description": "The command line"},
+        "timeout": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "Seconds until it is killed",
+        },
+        "working_directory": {
+            "type": "string",
+            "description": "Folder to run it in; by default where the last call ended",
+        },
+    }
+    if background:
+        properties["run_in_background"] = {
+            "type": "boolean",
+            "description": "Answer at once with an id; it runs without a time limit",
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["command"],
+        "additionalProperties": False,
+    }

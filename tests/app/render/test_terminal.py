@@ -154,6 +154,23 @@ async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     assert lines[-3:] == ["    denied: no", "", "Done."]
 
 
+async def test_the_last_line_a_tool_writes_is_shown_while_it_runs() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    call = {"tool_name": "bash", "tool_call_id": "c1", "tool_input": {"command": "make"}}
+    await it.emit("tool:pre", span_id="s1", **call)
+    await it.emit("tool:output", span_id="s2", text="of somebody else\n")
+    await it.emit("tool:output", span_id="s1", text="first line\nlast \x1b[31mline\n")
+    await asyncio.sleep(0.3)
+    seen = b"".join(it._read).decode()
+    assert "last line" in seen.replace("\x1b[31m", "?")
+    assert "first line" not in seen
+    assert "somebody" not in seen
+    await it.emit("tool:post", span_id="s1", tool_result=ToolResult(output="done"), **call)
+    it.end()
+    assert [line.split(" · ")[0] for line in it.close()] == ["✓ bash make", "    done"]
+
+
 async def test_quiet_shows_the_answer_and_warnings_only() -> None:
     it = Shown(quiet=True)
     it.renderer.turn_started()

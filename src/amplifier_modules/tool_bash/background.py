@@ -1,0 +1,196 @@
+"""Commands that run in the background, by the ids the model knows them by."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.output import OutputCapture
+from amplifier_modules._shared.process import CommandError
+from amplifier_modules._shared.tool_input import InvalidInput
+from amplifier_modules.tool_bash.config import BashConfig
+from amplifier_modules.tool_bash.results import ending, failure, result_of, with_notes
+from amplifier_modules.tool_bash.shell import Finished, Job, Shell
+
+BACKGROUND_START = "bash:background_start"
+BACKGROUND_END = "bash:background_end"
+
+AT_ONCE_SECONDS = 0.2
+"""A command that ends so soon after its start is answered like any other."""
+
+
+class BackgroundCommand:
+    """One command in the background.
+
+    Attributes:
+        id: What the model calls it by.
+        line: The command line.
+        log: The file with all of its output; None if there can be none.
+        told: Whether the model knows that it has ended.
+    """
+
+    def __init__(self, id: str, shell: Shell, job: Job, limit: int) -> None:
+        self.id = id
+        self.line = job.line
+        self.told = False
+        self._limit = limit
+        self._began = time.monotonic()
+        self._news = asyncio.Event()
+        self._unread = self._nothing_read()
+        self._killed = False
+        capture = shell.capture()
+        self.log: Path | None = capture.spill()
+        self._task = asyncio.create_task(
+            shell.run(job, timeout=None, capture=capture, also=self._feed, background_id=id)
+        )
+        self._task.add_done_callback(lambda task: self._news.set())
+
+    @property
+    def runs(self) -> bool:
+        return not self._task.done()
+
+    @property
+    def state(self) -> str:
+        """Whether it runs, or how it has ended, in a few words."""
+        if self.runs:
+            return f"running for {time.monotonic() - self._began:.0f} s"
+        if self._killed:
+            return "killed, with everything it had started"
+        error = None if self._task.cancelled() else self._task.exception()
+        if error is not None or self._task.cancelled():
+            return f"lost: {error or 'the session ends'}"
+        return f"ended: {ending(self._task.result().ended, None)}"
+
+    def finished(self) -> Finished:
+        """How it ended.
+
+        Raises:
+            CommandError: It could not be run.
+        """
+        return self._task.result()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it writes something or ends, or so long."""
+        if self.runs and not self._news.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    async def ended(self, seconds: float) -> bool:
+        """Whether it ends within so many seconds."""
+        await asyncio.wait([self._task], timeout=seconds)
+        return not self.runs
+
+    def read(self) -> str:
+        """What it has written since the last call; what is too much is cut out of the middle."""
+        captured, self._unread = self._unread.captured(), self._nothing_read()
+        if self.runs:
+            self._news.clear()
+        if not captured.total:
+            return "(no new output)"
+        if not captured.cut:
+            return captured.text
+        where = f"; all of the output is in {self.log}" if self.log else ""
+        return with_notes(captured.text, [f"{captured.total} bytes are new{where}"])
+
+    async def kill(self) -> None:
+        """End it, with everything it started; nothing to do if it has ended."""
+        if self.runs:
+            self._killed = True
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _feed(self, data: bytes) -> None:
+        self._unread.feed(data)
+        self._news.set()
+
+    def _nothing_read(self) -> OutputCapture:
+        return OutputCapture(limit=self._limit, spill_limit=0, new_file=_no_file)
+
+
+class Background:
+    """The commands in the background of one session."""
+
+    def __init__(self, coordinator: Any, shell: Shell, config: BashConfig) -> None:
+        self._hooks = coordinator.hooks
+        self._shell = shell
+        self._config = config
+        self._commands: dict[str, BackgroundCommand] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[BackgroundCommand]:
+        return iter(list(self._commands.values()))
+
+    def find(self, id: str) -> BackgroundCommand:
+        """The command of that id. Raises InvalidInput if there is none."""
+        if id not in self._commands:
+            known = ", ".join(self._commands) or "none"
+            raise InvalidInput(f"no command {id!r} was started in the background; known: {known}")
+        return self._commands[id]
+
+    def check_room(self) -> None:
+        """Raises InvalidInput if no more commands may run in the background."""
+        running = [command.id for command in self if command.runs]
+        if len(running) >= self._config.max_background:
+            raise InvalidInput(
+                f"{len(running)} commands already run in the background ({', '.join(running)}); "
+                "end one with bash_kill"
+            )
+
+    async def start(self, job: Job) -> ToolResult:
+        """Start a command; the result tells its id, or how it ended if it did so at once."""
+        id = f"b{len(self._commands) + 1}"
+        command = BackgroundCommand(id, self._shell, job, self._config.max_output)
+        self._commands[id] = command
+        await self._hooks.emit(
+            BACKGROUND_START, {"background_id": id, "command": job.line, **event_ids()}
+        )
+        watcher = asyncio.create_task(self._watch(command))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        if not await command.ended(AT_ONCE_SECONDS):
+            log = f"; all of its output goes to {command.log}" if command.log else ""
+            note = f"running in the background as {id}{log}"
+            return ToolResult(output=with_notes(command.read(), [note]))
+        command.told = True
+        try:
+            finished = command.finished()
+        except CommandError as error:
+            return failure(type(error).__name__, str(error))
+        return result_of(finished.ended, finished.captured, None, finished.log, [f"it was {id}"])
+
+    def news(self) -> list[str]:
+        """What has ended without the model knowing; told once."""
+        ended = [each for each in self if not each.runs and not each.told]
+        for command in ended:
+            command.told = True
+        return [f"{each.id} ({_short(each.line)}) {each.state}" for each in ended]
+
+    async def close(self) -> None:
+        """End everything."""
+        await asyncio.gather(*(command.kill() for command in self))
+        if self._watchers:
+            await asyncio.wait(self._watchers)
+
+    async def _watch(self, command: BackgroundCommand) -> None:
+        while not await command.ended(3600):
+            pass
+        data = {"background_id": command.id, "command": command.line, "state": command.state}
+        await self._hooks.emit(BACKGROUND_END, {**data, **event_ids()})
+
+
+def _short(line: str) -> str:
+    first = line.strip().splitlines()[0]
+    return first if len(first) <= 60 else f"{first[:59]}…"
+
+
+def _no_file() -> Path:
+    raise OSError(errno.EPERM, "the whole output has a file already")

@@ -1,0 +1,164 @@
+"""Runs command lines in a shell, with the environment, limits and folder of a session."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.output import Captured, OutputCapture
+from amplifier_modules._shared.output_dir import output_dir
+from amplifier_modules._shared.process import Command, Ended, ProcessRunner
+from amplifier_modules.tool_bash.config import BashConfig
+from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
+from amplifier_modules.tool_bash.telling import OutputTeller
+
+# Bash sets these from the folder it starts in; what the session's shell says would mislead.
+_NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")
+
+
+class Job(NamedTuple):
+    """A command line that can be run, its folder open.
+
+    Attributes:
+        line: As the model wrote it.
+        command: What is run.
+        folder: Where it begins, without links.
+        trace: What finds out where it ends; None if nobody wants to know.
+    """
+
+    line: str
+    command: Command
+    folder: str
+    trace: Trace | None
+
+
+class Finished(NamedTuple):
+    """How a command ended, what it wrote, where the output of what it left behind goes, notes."""
+
+    ended: Ended
+    captured: Captured
+    log: Path | None
+    notes: list[str]
+
+
+class Shell:
+    """The shell of one session.
+
+    Attributes:
+        name: Of the program.
+
+    Raises:
+        RuntimeError: The system is not a POSIX one, or has no shell.
+    """
+
+    def __init__(self, coordinator: Any, config: BashConfig) -> None:
+        found = shutil.which("bash") or shutil.which("sh") if os.name == "posix" else None
+        if found is None:
+            raise RuntimeError("tool-bash: there is no POSIX shell here to run commands with")
+        self._program = os.path.abspath(found)
+        self.name = os.path.basename(found)
+        self._coordinator = coordinator
+        self._config = config
+        self._folder = WorkingFolder(coordinator, config)
+        self._runner = ProcessRunner()
+        self._captures: list[OutputCapture] = []
+
+    def job(self, line: str, working_directory: str | None, *, traced: bool) -> Job:
+        """Get ready to run a command line; its folder is open until `run` has ended.
+
+        Args:
+            line: The command line.
+            working_directory: Where it begins; None for where the last one went.
+            traced: Whether the next one begins where this one ends.
+
+        Raises:
+            PathError: The folder may not be used.
+            OSError: The folder cannot be used.
+        """
+        with self._folder.locate(working_directory or ".") as location:
+            descriptor = location.open(os.O_RDONLY | os.O_DIRECTORY)
+            path = location.path
+        trace = self._folder.trace() if traced else None
+        argv = [self._program, "-c", line if trace is None else trace.of(line)]
+        return Job(line, Command(argv, self._environment(path), descriptor), path, trace)
+
+    async def run(
+        self,
+        job: Job,
+        *,
+        timeout: float | None,
+        capture: OutputCapture,
+        also: Callable[[bytes], None] | None = None,
+        **about: Any,
+    ) -> Finished:
+        """Run it to its end.
+
+        Args:
+            job: What to run.
+            timeout: Seconds until it is killed; None for no limit.
+            capture: Takes its output, and is closed unless something was left running.
+            also: Called with its output, too.
+            **about: Further data of the events that tell of its output.
+
+        Raises:
+            CommandError: It could not be run.
+            asyncio.CancelledError: After the command and everything it started was killed.
+        """
+        teller = OutputTeller(self._coordinator.hooks, "bash", **about)
+
+        def output(data: bytes) -> None:
+            capture.feed(data)
+            teller.feed(data)
+            if also is not None:
+                also(data)
+
+        try:
+            ended = await self._runner.run(job.command, timeout=timeout, output=output)
+        except BaseException:
+            capture.close()
+            raise
+        finally:
+            os.close(job.command.folder)
+            left = job.trace.read() if job.trace is not None else None
+            await teller.close()
+        log: Path | None = None
+        if ended.background:
+            log = capture.spill()
+            self._captures.append(capture)
+        else:
+            capture.close()
+        notes = self._folder.follow(job.folder, left)
+        return Finished(ended, capture.captured(), log, notes)
+
+    def capture(self, *, spill: bool = False) -> OutputCapture:
+        """What takes the output of a command; with `spill` all of it goes to a file."""
+        capture = OutputCapture(
+            limit=self._config.max_output,
+            spill_limit=self._config.max_spill,
+            new_file=lambda: output_dir(self._coordinator) / f"bash-{secrets.token_hex(6)}.txt",
+        )
+        if spill:
+            capture.spill()
+        return capture
+
+    async def close(self) -> None:
+        """Kill what commands left running."""
+        await self._runner.close()
+        for capture in self._captures:
+            capture.close()
+
+    def _environment(self, folder: str) -> dict[str, str]:
+        environment = command_environment(
+            os.environ,
+            secrets=configured_secrets(self._coordinator.config),
+            secret_names=self._coordinator.get_capability("secrets.variables") or (),
+            passthrough=self._config.env_passthrough,
+        )
+        for name in _NOT_PASSED_ON:
+            environment.pop(name, None)
+        return {**environment, "PWD": folder}

@@ -1,0 +1,180 @@
+"""Commands in the background: read, waited for and ended by id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.models import HookResult, ToolResult
+from tests.modules.test_shared_process import STUBBORN, eventually, is_alive
+
+
+async def begin(session: Any, command: str) -> ToolResult:
+    return await session.run(command, run_in_background=True)
+
+
+async def output_of(session: Any, **values: Any) -> ToolResult:
+    return await session.coordinator.get("tools", "bash_output").execute(values)
+
+
+async def kill(session: Any, id: str) -> ToolResult:
+    return await session.coordinator.get("tools", "bash_kill").execute({"id": id})
+
+
+def pids(session: Any) -> list[int]:
+    file: Path = session.folder / "pids"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+async def test_output_is_read_piece_by_piece_until_the_end(start: Any) -> None:
+    session = await start()
+    line = "echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3"
+    begun = await begin(session, line)
+    assert begun.success
+    assert begun.output.startswith("one\n[running in the background as b1; all of its output")
+    nothing = await output_of(session, id="b1")
+    assert re.fullmatch(r"\(no new output\)\n\[b1: running for \d s\]", nothing.output)
+    (session.folder / "go").touch()
+    rest = ""
+    while "ended" not in rest:
+        rest += (await output_of(session, id="b1", wait=10)).output
+    assert "two\n" in rest
+    assert rest.endswith("[b1: ended: exit code 3]")
+    log = Path(re.findall(r"output goes to (.*)]", begun.output)[0])
+    assert log.read_text() == "one\ntwo\n"
+
+
+async def test_waiting_ends_with_the_first_news(start: Any) -> None:
+    session = await start()
+    await begin(session, "sleep 0.6; echo news; sleep 300")
+    started = time.monotonic()
+    assert (await output_of(session, id="b1", wait=30)).output.startswith("news\n")
+    assert time.monotonic() - started < 20
+    started = time.monotonic()
+    assert "(no new output)" in (await output_of(session, id="b1", wait=0.3)).output
+    assert 0.25 < time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
+async def test_a_kill_ends_everything(start: Any, command: str) -> None:
+    session = await start()
+    await begin(session, f"echo begun; {command}")
+    await eventually(lambda: pids(session))
+    killed = await kill(session, "b1")
+    assert killed.output.endswith("[b1: killed, with everything it had started]")
+    assert not any(map(is_alive, pids(session)))
+    assert (await kill(session, "b1")).output.endswith(
+        "[b1: killed, with everything it had started]"
+    )
+
+
+async def test_the_end_of_the_session_ends_all(start: Any) -> None:
+    session = await start()
+    for command in list(STUBBORN.values())[:4]:
+        await begin(session, command)
+    await eventually(lambda: len(pids(session)) >= 4)
+    await session.coordinator.cleanup()
+    assert not any(map(is_alive, pids(session)))
+
+
+async def test_what_ends_at_once_is_answered_at_once(start: Any) -> None:
+    session = await start()
+    failed = await begin(session, "echo no; exit 2")
+    assert (failed.success, failed.output) == (False, "no\n[it was b1]\n[exit code 2]")
+    assert (await session.run("true")).output == "(no output)\n[exit code 0]"
+
+
+async def test_the_next_command_tells_once_what_has_ended(start: Any) -> None:
+    session = await start()
+    await begin(session, "sleep 0.4; exit 5")
+    await asyncio.sleep(1)
+    told = await session.run("echo next")
+    assert told.output == "next\n[b1 (sleep 0.4; exit 5) ended: exit code 5]\n[exit code 0]"
+    assert (await session.run("true")).output == "(no output)\n[exit code 0]"
+
+
+async def test_they_are_listed(start: Any) -> None:
+    session = await start()
+    assert (await output_of(session)).output == "no command was started in the background"
+    await begin(session, "sleep 300")
+    await begin(session, "exit 1")
+    first, second = (await output_of(session)).output.splitlines()
+    assert re.fullmatch(r"b1: running for \d s: sleep 300", first)
+    assert second == "b2: ended: exit code 1: exit 1"
+
+
+async def test_a_flood_is_kept_in_a_file_and_shown_in_part(start: Any) -> None:
+    session = await start({"max_output": 1000})
+    begun = await begin(session, "sleep 0.4; seq 100000; echo end")
+    await asyncio.sleep(1)
+    text = ""
+    while "ended" not in text:
+        text = (await output_of(session, id="b1", wait=5)).output
+    assert len(text) < 1500
+    assert "bytes are new; all of the output is in" in text
+    log = Path(re.findall(r"output goes to (.*)]", begun.output)[0])
+    assert log.read_text().splitlines()[-2:] == ["100000", "end"]
+
+
+async def test_there_is_a_limit(start: Any) -> None:
+    session = await start({"max_background": 2})
+    for _ in range(2):
+        assert (await begin(session, "sleep 300")).success
+    refused = await begin(session, "sleep 300")
+    assert refused.error is not None
+    assert "(b1, b2); end one with bash_kill" in refused.error["message"]
+    await kill(session, "b2")
+    assert (await begin(session, "sleep 300")).success
+
+
+async def test_without_background_there_is_nothing_of_it(start: Any) -> None:
+    session = await start({"max_background": 0})
+    assert list(session.coordinator.get("tools")) == ["bash"]
+    refused = await begin(session, "sleep 300")
+    assert refused.error is not None
+    assert "unknown parameter 'run_in_background'" in refused.error["message"]
+
+
+@pytest.mark.parametrize("tool", ["bash_output", "bash_kill"])
+async def test_an_id_nobody_has(start: Any, tool: str) -> None:
+    session = await start()
+    result = await session.coordinator.get("tools", tool).execute({"id": "b7"})
+    assert result.error is not None
+    assert result.error["message"] == "no command 'b7' was started in the background; known: none"
+
+
+async def test_events_tell_of_output_and_of_the_background(start: Any) -> None:
+    session = await start()
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    async def note(event: str, data: dict[str, Any]) -> HookResult:
+        seen.append((event, dict(data)))
+        return HookResult()
+
+    names = [
+        name
+        for part in await session.coordinator.collect_contributions("observability.events")
+        for name in part
+    ]
+    assert names == ["tool:output", "bash:background_start", "bash:background_end"]
+    for name in names:
+        session.coordinator.hooks.register(name, note)
+    await session.run("printf 'h\\xc3'; sleep 0.3; printf '\\xa9 there'; seq 100000")
+    texts = [data["text"] for event, data in seen if event == "tool:output"]
+    assert "".join(texts).startswith("h\u00e9 there") or texts[0] == "h"
+    assert texts[-1].endswith("100000\n")
+    assert max(map(len, texts)) <= 4000
+    assert any(data["skipped"] for event, data in seen)
+    assert all(data["tool_name"] == "bash" for _, data in seen)
+    seen.clear()
+    await begin(session, "sleep 0.4; echo late")
+    await eventually(lambda: any(event == "bash:background_end" for event, _ in seen))
+    about = [(event, data.get("background_id"), data.get("state")) for event, data in seen]
+    assert ("bash:background_start", "b1", None) in about
+    assert ("tool:output", "b1", None) in about
+    assert about[-1] == ("bash:background_end", "b1", "ended: exit code 0")

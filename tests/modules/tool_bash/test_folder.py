@@ -1,0 +1,89 @@
+"""Where commands begin: in the folder the last one changed to, as far as that is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+
+def began(result: Any) -> str:
+    return result.output.splitlines()[0]
+
+
+async def test_the_next_command_begins_where_the_last_one_ended(start: Any) -> None:
+    session = await start()
+    (session.folder / "a" / "b").mkdir(parents=True)
+    moved = await session.run("cd a && cd b; echo there")
+    assert moved.output == (
+        f"there\n[the next command begins in {session.folder}/a/b]\n[exit code 0]"
+    )
+    assert began(await session.run("pwd")) == f"{session.folder}/a/b"
+    assert began(await session.run("pwd", working_directory="..")) == f"{session.folder}/a"
+    assert began(await session.run("pwd")) == f"{session.folder}/a/b"
+    assert "begins in" in (await session.run("cd -P ../..; false")).output
+    assert began(await session.run("pwd")) == str(session.folder)
+
+
+async def test_the_exit_code_and_the_lines_of_errors_stay_those_of_the_command(start: Any) -> None:
+    session = await start()
+    (session.folder / "sub").mkdir()
+    left = await session.run("cd sub\nexit 4")
+    assert left.error is not None
+    assert left.error["exit_code"] == 4
+    assert began(await session.run("pwd")) == f"{session.folder}/sub"
+    wrong = await session.run("true\nno-such-command\ntrue")
+    assert "line 2: no-such-command" in wrong.output
+    broken = await session.run("if true; then")
+    assert not broken.success
+    assert "syntax error" in broken.output
+    assert "in quotes and $HOME" in (await session.run("echo 'in quotes and $HOME'")).output
+    assert (await session.run("# only a remark")).success
+
+
+async def test_a_command_may_have_a_trap_of_its_own(start: Any) -> None:
+    session = await start()
+    (session.folder / "sub").mkdir()
+    assert "mine" in (await session.run("trap 'echo mine' EXIT; cd sub")).output
+    assert began(await session.run("pwd")) == str(session.folder)
+
+
+async def test_folders_outside_and_odd_names(start: Any, tmp_path: Path) -> None:
+    session = await start()
+    outside = await session.run("cd ..; pwd")
+    assert f"begins in {session.folder} again, not in {tmp_path}" in outside.output
+    assert began(await session.run("pwd")) == str(session.folder)
+    await session.run("mkdir $'two\\nlines' \"quo'te\" && cd $'two\\nlines'")
+    assert (await session.run("pwd")).output.startswith(f"{session.folder}/two\nlines\n")
+    await session.run("cd ../quo*")
+    assert began(await session.run("pwd")) == f"{session.folder}/quo'te"
+    granted = await start({"allowed_paths": [str(tmp_path)]})
+    await granted.run("cd ..")
+    assert began(await granted.run("pwd")) == str(tmp_path)
+
+
+async def test_a_folder_that_is_gone_is_left(start: Any) -> None:
+    session = await start()
+    (session.folder / "sub").mkdir()
+    await session.run("cd sub")
+    shutil.rmtree(session.folder / "sub")
+    assert began(await session.run("pwd")) == str(session.folder)
+    gone = await session.run("mkdir sub; cd sub; rmdir ../sub")
+    assert gone.output == "(no output)\n[exit code 0]"
+
+
+async def test_it_can_be_turned_off(start: Any) -> None:
+    session = await start({"keep_folder": False})
+    (session.folder / "sub").mkdir()
+    assert (await session.run("cd sub")).output == "(no output)\n[exit code 0]"
+    assert began(await session.run("pwd")) == str(session.folder)
+    assert "begins in the folder" not in session.tool.description
+
+
+async def test_nothing_is_left_behind_in_the_folder_of_outputs(start: Any, tmp_path: Path) -> None:
+    saved = tmp_path / "session"
+    saved.mkdir()
+    session = await start(session_dir=str(saved))
+    await asyncio.gather(*(session.run("cd /") for _ in range(4)))
+    assert list((saved / "tool-output").iterdir()) == []
