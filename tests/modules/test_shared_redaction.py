@@ -165,6 +165,13 @@ def test_a_long_text_made_to_be_slow_comes_through(hint: str, length: int) -> No
     assert secret not in redactor.text(text)
 
 
+def test_long_encoded_data_is_not_taken_for_keys_but_known_values_in_it_are() -> None:
+    data = "AKIAABCDEFGHIJKLMNOP/" * 5000
+    assert REDACTOR.text(data) is data
+    assert REDACTOR.text(f"{data} ").count("[REDACTED:aws-key]") == 5000
+    assert "hunter2hunter2" not in Redactor(["hunter2hunter2"]).text(f"{data}hunter2hunter2")
+
+
 def test_what_is_looked_at_again_is_treated_as_before() -> None:
     redactor = Redactor(["hunter2-hunter2"])
     for _ in range(2):

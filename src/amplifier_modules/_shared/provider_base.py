@@ -32,6 +32,7 @@ from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from .config import ModuleConfig
 from .history import normalise
 from .http import CONNECT_TIMEOUT, IDLE_TIMEOUT
+from .images import RefusedImages
 from .loop.spans import event_ids
 from .plain import plain_usage
 from .prices import PricesConfig
@@ -127,6 +128,7 @@ class HTTPProvider(ABC):
         self._max_retries = config.max_retries
         self._timeout = config.timeout
         self._coordinator = coordinator
+        self._images = RefusedImages()
 
     @property
     def name(self) -> str:
@@ -183,7 +185,7 @@ class HTTPProvider(ABC):
                     if not error.retryable or isinstance(error, StreamError):
                         raise
                     raise self._broken(error) from error
-            report.response = chunk
+            report.response = self._told(asked, chunk)
         yield chunk
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -204,18 +206,33 @@ class HTTPProvider(ABC):
         return asked.model_copy(update=fields) if fields else asked
 
     async def _drained(self, request: ChatRequest) -> ChatResponse:
-        async with aclosing(self._attempt(request)) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, ChatResponse):
-                    return chunk
-        raise self._unfinished(request)
+        chunk, rest = await self._begun(request)
+        async with aclosing(rest):
+            while not isinstance(chunk, ChatResponse):
+                chunk = await anext(rest, None)
+                if chunk is None:
+                    raise self._unfinished(request)
+        return self._told(request, chunk)
 
     async def _begun(self, request: ChatRequest) -> tuple[Chunk, AsyncGenerator[Chunk]]:
-        chunks = self._attempt(request)
+        sent = self._images.sendable(request)
+        chunks = self._attempt(sent)
         try:
             return await anext(chunks), chunks
         except StopAsyncIteration:
             raise self._unfinished(request) from None
+        except LLMError as error:
+            # Asking without the images is not a retry: that would be the same request again.
+            if not self._images.learn(sent, error):
+                raise
+        return await self._begun(request)
+
+    def _told(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        """The response, which says so where images were not sent."""
+        if (missing := self._images.degradation(request)) is not None:
+            known = [response.degradation] if response.degradation else []
+            response.degradation = combined([*known, missing])
+        return response
 
     def _unfinished(self, request: ChatRequest) -> StreamError:
         return StreamError(

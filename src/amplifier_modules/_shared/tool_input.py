@@ -1,7 +1,8 @@
 """What a model hands a tool, checked against the tool's own schema.
 
 Orchestrators check inputs too, but a tool may be called by one that does not; a tool written on
-top of this can rely on the types it declared. Only flat schemas of plain types are read here.
+top of this can rely on the types it declared. Read here are schemas of plain types, and of lists
+of those or of objects of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
+    "array": (list,),
+    "object": (Mapping,),
 }
 
 
@@ -28,7 +31,7 @@ def read_input(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
     a missing value.
 
     Args:
-        schema: JSON schema of an object with properties of plain types.
+        schema: JSON schema of an object.
         given: What the model sent.
 
     Raises:
@@ -59,4 +62,22 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any]) -> Any:
         raise InvalidInput(f"{key!r} must be of type {kind}, not {type(value).__name__}")
     if "minimum" in rule and value < rule["minimum"]:
         raise InvalidInput(f"{key!r} must be at least {rule['minimum']}, not {value}")
-    return value
+    return _items(key, cast("list[Any]", value), rule) if kind == "array" else value
+
+
+def _items(key: str, value: list[Any], rule: Mapping[str, Any]) -> list[Any]:
+    if len(value) < rule.get("minItems", 0):
+        raise InvalidInput(f"{key!r} has {len(value)} items, not {rule['minItems']} or more")
+    if "items" not in rule:
+        return value
+    return [_item(f"{key}[{n}]", item, rule["items"]) for n, item in enumerate(value)]
+
+
+def _item(key: str, value: Any, rule: Mapping[str, Any]) -> Any:
+    value = _checked(key, value, rule)
+    if rule["type"] != "object" or "properties" not in rule:
+        return value
+    try:
+        return read_input(rule, value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{key}: {error}") from None

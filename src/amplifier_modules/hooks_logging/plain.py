@@ -30,8 +30,11 @@ class _Cutter:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, dict):
-            items = cast("dict[str, Any]", value).items()
-            return {self._text(key): self.plain(item) for key, item in items}
+            held = cast("dict[str, Any]", value)
+            if held.get("type") == "base64" and isinstance(data := held.get("data"), str):
+                # An image: nobody reads it here, and many events of a conversation carry it.
+                held = {**held, "data": f"<{len(data)} characters of base64>"}
+            return {self._text(key): self.plain(item) for key, item in held.items()}
         if isinstance(value, list):
             return [self.plain(item) for item in cast("list[Any]", value)]
         return value

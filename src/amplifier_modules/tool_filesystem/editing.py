@@ -1,25 +1,30 @@
-"""Replacing exact text, and showing what changed."""
+"""Replacing exact text: where it stands, and what a text becomes."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
-from itertools import accumulate
 from typing import NamedTuple
 
 from amplifier_modules.tool_filesystem.errors import (
+    FileProblem,
     NothingToChange,
     TextNotFound,
     TextNotUnique,
 )
+from amplifier_modules.tool_filesystem.nearest import missing
 from amplifier_modules.tool_filesystem.text import line_end, with_line_end
 
-CONTEXT = 3
-"""Unchanged lines around a change in a diff."""
-
 _SHOWN_PLACES = 10
+
+
+class Edit(NamedTuple):
+    """Text to replace, what by, and whether wherever it stands or where alone it stands."""
+
+    old: str
+    new: str
+    everywhere: bool = False
 
 
 class Change(NamedTuple):
@@ -30,21 +35,57 @@ class Change(NamedTuple):
     new: str
 
 
-def changes(text: str, old: str, new: str, *, everywhere: bool) -> list[Change]:
-    """Where `old` stands in `text` and what it becomes.
+class Edited(NamedTuple):
+    """A text after its edits, the changes that led there in order, and how many places were hit."""
 
-    A line end in `old` matches LF and CR LF; a replacement gets the line ends of what it replaces.
+    text: str
+    changes: list[Change]
+    places: int
+
+
+def edited(text: str, edits: Sequence[Edit]) -> Edited:
+    """`text` after all of `edits`, each made on the outcome of the one before.
 
     Raises:
-        TextNotFound: It is not there; the message says if only white space differs.
-        TextNotUnique: It is there more than once and not all of them were asked for.
-        NothingToChange: `old` and `new` are the same.
+        FileProblem: One of them cannot be made; with several the message says which.
     """
+    made: list[Change] = []
+    places = 0
+    outcome = text
+    for number, edit in enumerate(edits, 1):
+        try:
+            step = changes(outcome, edit)
+        except FileProblem as error:
+            if len(edits) == 1:
+                raise
+            which = f"edit {number} of {len(edits)}"
+            raise type(error)(f"{which}: {error}\nNone of the edits was made.") from None
+        made = combined(made, step, outcome)
+        outcome = apply(outcome, step)
+        places += len(step)
+    if outcome == text:
+        raise NothingToChange("the edits together change nothing")
+    return Edited(outcome, made, places)
+
+
+def changes(text: str, edit: Edit) -> list[Change]:
+    """Where the edit's old text stands in `text` and what it becomes.
+
+    A line end in it matches LF and CR LF; a replacement gets the line ends of what it replaces.
+
+    Raises:
+        TextNotFound: It is not there; the message shows what is nearest to it.
+        TextNotUnique: It is there more than once and not all of them were asked for.
+        NothingToChange: The old text and the new are the same.
+    """
+    old, new, everywhere = edit
+    if not old:
+        raise TextNotFound("old_string is empty; use write_file to write a whole file")
     if with_line_end(old, "\n") == with_line_end(new, "\n"):
         raise NothingToChange("old_string and new_string are the same")
     spans = list(_matches(text, old, overlapping=not everywhere))
     if not spans:
-        raise TextNotFound(_missing(text, old))
+        raise TextNotFound(missing(text, old))
     if len(spans) > 1 and not everywhere:
         places = [str(text.count("\n", 0, start) + 1) for start, _ in spans[:_SHOWN_PLACES]]
         more = ", …" if len(spans) > _SHOWN_PLACES else ""
@@ -66,6 +107,56 @@ def apply(text: str, made: Sequence[Change]) -> str:
     return "".join([*parts, text[at:]])
 
 
+def combined(first: Sequence[Change], second: Sequence[Change], between: str) -> list[Change]:
+    """The changes that do at once what `first` does and then `second` on its outcome, `between`.
+
+    All are in order; changes of the two that touch become one.
+    """
+    if not first:
+        return list(second)
+    result: list[Change] = []
+    later = deque(second)
+    shift = 0  # how far a place behind the changes of `first` so far has moved
+    earlier = deque(_moved(first))
+    while earlier or later:
+        start = min(waiting[0].start for waiting in (earlier, later) if waiting)
+        end, moved = start, shift
+        inner: list[Change] = []
+        while True:
+            if earlier and earlier[0].start <= end:
+                change = earlier.popleft()
+                moved += change.grown
+                end = max(end, change.end)
+            elif later and later[0].start <= end:
+                inner.append(later.popleft())
+                end = max(end, inner[-1].end)
+            else:
+                break
+        within = [Change(c.start - start, c.end - start, c.new) for c in inner]
+        result.append(Change(start - shift, end - moved, apply(between[start:end], within)))
+        shift = moved
+    return result
+
+
+class _Moved(NamedTuple):
+    """Where the new text of a change stands, and by how much it is longer than the old one."""
+
+    start: int
+    end: int
+    grown: int
+
+
+def _moved(made: Sequence[Change]) -> list[_Moved]:
+    moved: list[_Moved] = []
+    shift = 0
+    for change in made:
+        start = change.start + shift
+        grown = len(change.new) - (change.end - change.start)
+        moved.append(_Moved(start, start + len(change.new), grown))
+        shift += grown
+    return moved
+
+
 def _matches(text: str, old: str, *, overlapping: bool) -> Iterator[tuple[int, int]]:
     plain = with_line_end(old, "\n")
     if "\r" in text and "\n" in plain:
@@ -84,84 +175,3 @@ def _matches(text: str, old: str, *, overlapping: bool) -> Iterator[tuple[int, i
 
 def _fitted(replaced: str, new: str, usual: str) -> str:
     return with_line_end(new, line_end(replaced) if "\n" in replaced else usual)
-
-
-def _missing(text: str, old: str) -> str:
-    wanted = [line.strip() for line in old.strip().splitlines()]
-    lines = [line.strip() for line in text.split("\n")]
-    for at in range(len(lines) - len(wanted) + 1):
-        if wanted and lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted:
-            return (
-                f"old_string is not in the file; the text at line {at + 1} differs from it only "
-                "in white space: read the file and copy it exactly"
-            )
-    return "old_string is not in the file; read the file again and copy the text exactly"
-
-
-# -- the diff --------------------------------------------------------------------------------------
-
-
-def unified_diff(path: str, text: str, made: Sequence[Change]) -> str:
-    """The changes as a unified diff, in time that grows with the changes and not with the file."""
-    lines = _lines(text)
-    starts = [0, *accumulate(map(len, lines))]
-    output = [f"--- a/{path}\n", f"+++ b/{path}\n"]
-    shift = 0
-    for first, last, group in _windows(made, starts, len(lines)):
-        before = lines[first:last]
-        within = [Change(c.start - starts[first], c.end - starts[first], c.new) for c in group]
-        after = _lines(apply("".join(before), within))
-        output += _hunks(before, after, first, first + shift)
-        shift += len(after) - len(before)
-    return "".join(output)
-
-
-def _lines(text: str) -> list[str]:
-    # Not splitlines, which also splits at characters that do not end a line in a file.
-    lines = text.split("\n")
-    kept = [line + "\n" for line in lines[:-1]]
-    return [*kept, lines[-1]] if lines[-1] else kept
-
-
-def _windows(
-    made: Sequence[Change], starts: Sequence[int], count: int
-) -> Iterator[tuple[int, int, list[Change]]]:
-    """(first line, line after the last, changes) of stretches whose contexts do not touch."""
-    first, last, group = 0, 0, list[Change]()
-    for change in made:
-        begin = max(0, bisect_right(starts, change.start) - 1 - CONTEXT)
-        end = min(count, bisect_right(starts, change.end) + CONTEXT)
-        if group and begin > last:
-            yield first, last, group
-            group = []
-        first = begin if not group else first
-        last = end
-        group.append(change)
-    if group:
-        yield first, last, group
-
-
-def _hunks(before: list[str], after: list[str], old_at: int, new_at: int) -> Iterator[str]:
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    for group in matcher.get_grouped_opcodes(CONTEXT):
-        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
-        old = _range(old_at + i1, i2 - i1)
-        yield f"@@ -{old} +{_range(new_at + j1, j2 - j1)} @@\n"
-        for tag, a1, a2, b1, b2 in group:
-            if tag == "equal":
-                yield from (_marked(" ", line) for line in before[a1:a2])
-                continue
-            yield from (_marked("-", line) for line in before[a1:a2])
-            yield from (_marked("+", line) for line in after[b1:b2])
-
-
-def _range(start: int, length: int) -> str:
-    if length == 1:
-        return str(start + 1)
-    return f"{start + 1 if length else start},{length}"
-
-
-def _marked(mark: str, line: str) -> str:
-    if line.endswith("\n"):
-        return mark + line.removesuffix("\n").removesuffix("\r") + "\n"
-    return f"{mark}{line}\n\\ No newline at end of file\n"

@@ -1,9 +1,11 @@
 """Why a file could not be read or changed; each message is for the model.
 
-FileProblem
-├── BinaryFile               the file is no text
+FileProblem                  (these three are in `_shared.files`)
 ├── NotAFile                 a folder, a device, a pipe
 ├── FileTooLarge             more than the operation takes at once
+├── NotAFolder               a folder was asked for
+├── BinaryFile               the file is no text
+├── ImageTooLarge            an image, too large to be shown
 ├── PastTheEnd               the file has fewer lines
 ├── TextNotFound             the text to replace is not there
 ├── TextNotUnique            it is there more than once
@@ -16,25 +18,19 @@ from __future__ import annotations
 import errno
 import os
 
-
-class FileProblem(Exception):
-    """The operation does not make sense on what the file holds."""
+from amplifier_modules._shared.files import FileProblem as FileProblem
 
 
 class BinaryFile(FileProblem):
     """The file is no text."""
 
 
-class NotAFile(FileProblem):
-    """What is there is a folder, a device, a pipe."""
-
-
 class NotAFolder(FileProblem):
     """What is there is no folder."""
 
 
-class FileTooLarge(FileProblem):
-    """The file is larger than the operation takes at once."""
+class ImageTooLarge(FileProblem):
+    """The image has more bytes or pixels than models are shown."""
 
 
 class PastTheEnd(FileProblem):

@@ -1,4 +1,4 @@
-"""A page of lines out of a text file of any size."""
+"""A page of lines out of a text file of any size, or an image."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import io
 import os
 from typing import BinaryIO, NamedTuple
 
+from amplifier_modules._shared.files import opened
 from amplifier_modules._shared.paths import Location
-from amplifier_modules.tool_filesystem.errors import BinaryFile, PastTheEnd
-from amplifier_modules.tool_filesystem.storage import opened
+from amplifier_modules.tool_filesystem.errors import BinaryFile, ImageTooLarge, PastTheEnd
+from amplifier_modules.tool_filesystem.images import (
+    MOST_PIXELS,
+    DamagedImage,
+    Image,
+    looks_like_image,
+    read_image,
+)
 from amplifier_modules.tool_filesystem.text import SNIFFED, decode, for_model
 
 WHOLE = 8 * 1024 * 1024
@@ -16,6 +23,7 @@ WHOLE = 8 * 1024 * 1024
 
 _COUNTED = 256 * 1024 * 1024
 _PIECE = 64 * 1024
+_LARGEST_IMAGE = 256 * 1024 * 1024
 
 
 class Page(NamedTuple):
@@ -49,21 +57,55 @@ class Page(NamedTuple):
         return f"lines {self.first}-{self.last}{of}" if self.first > 1 else ""
 
 
-def read_page(location: Location, first: int, limit: int, max_bytes: int) -> Page:
-    """Lines `first` to `first + limit - 1`, at most `max_bytes` bytes of them.
+class ImageFile(NamedTuple):
+    """A file that is an image: what is known of it, and all its bytes."""
+
+    image: Image
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.data)
+
+
+class Limits(NamedTuple):
+    """What is asked for, and how much of it at most.
+
+    Attributes:
+        first: Number of the first line, from 1.
+        lines: Number of lines.
+        text: Bytes of text.
+        image: Bytes of an image.
+    """
+
+    first: int
+    lines: int
+    text: int
+    image: int
+
+
+def read_file(location: Location, limits: Limits) -> Page | ImageFile:
+    """Lines of a text file, or the whole of an image.
 
     Raises:
-        BinaryFile: It is no text.
-        PastTheEnd: It has fewer than `first` lines.
+        BinaryFile: It is neither.
+        PastTheEnd: It has fewer lines.
+        ImageTooLarge: It is an image with more bytes or pixels.
         NotAFile: It is no file.
         OSError: It cannot be read.
     """
     with opened(location) as (descriptor, size):
         file = os.fdopen(descriptor, "rb", closefd=False)
+        start = file.peek(SNIFFED)[:SNIFFED]
+        if looks_like_image(start):
+            found = _image(file, size, limits)
+            if found is not None:
+                return found
         if size > WHOLE:
-            if b"\0" in file.peek(SNIFFED)[:SNIFFED]:
+            if b"\0" in start:
                 raise BinaryFile(f"it is a binary file of {size} bytes")
-            return _page(file, first, limit, max_bytes, counted=size <= _COUNTED)
+            return _page(file, limits, counted=size <= _COUNTED)
         data = file.read()
     try:
         text, coding = decode(data)
@@ -71,12 +113,35 @@ def read_page(location: Location, first: int, limit: int, max_bytes: int) -> Pag
         raise BinaryFile(f"{error} of {len(data)} bytes") from None
     if coding.encoding != "utf-8" or coding.mark or coding.errors != "strict":
         data = for_model(text).encode()
-    return _page(io.BytesIO(data), first, limit, max_bytes, counted=True)
+    return _page(io.BytesIO(data), limits, counted=True)
 
 
-def _page(file: BinaryIO, first: int, limit: int, max_bytes: int, *, counted: bool) -> Page:
+def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
+    """The image in `file`; None, and the file at its start, where it is text after all."""
+    if size > _LARGEST_IMAGE:
+        raise ImageTooLarge(_too_large(f"an image of {size} bytes", limits))
+    data = file.read()
+    try:
+        image = read_image(data)
+    except DamagedImage as error:
+        if b"\0" in data[:SNIFFED]:
+            raise BinaryFile(f"it begins as an image, but is damaged: {error}") from None
+        file.seek(0)
+        return None
+    if len(data) > limits.image or max(image.width, image.height) > MOST_PIXELS:
+        raise ImageTooLarge(_too_large(f"a {image.described}, of {size} bytes", limits))
+    return ImageFile(image, data)
+
+
+def _too_large(what: str, limits: Limits) -> str:
+    most = f"{limits.image} bytes and {MOST_PIXELS} pixels a side"
+    return f"it is {what}; at most {most} can be shown, so make a smaller copy and read that"
+
+
+def _page(file: BinaryIO, limits: Limits, *, counted: bool) -> Page:
+    first = limits.first
     _skip(file, first - 1)
-    kept, cut = _take(file, limit, max_bytes)
+    kept, cut = _take(file, limits.lines, limits.text)
     if not kept and first > 1:
         raise PastTheEnd(f"it has {first - 1} lines")
     last = first - 1 + _lines(kept)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.message_models import ChatResponse, TextBlock, Usage
-from amplifier_core.models import HookResult
+from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
@@ -131,6 +131,15 @@ class TestLines:
 
 
 class TestChoice:
+    async def test_of_an_image_only_its_size_is_written(self, session: Session) -> None:
+        await session.mount()
+        source = {"type": "base64", "media_type": "image/png", "data": "iVBO" * 200}
+        result = ToolResult(output="seen", content=[{"type": "image", "source": source}])  # type: ignore[list-item]
+        await session.emit("tool:post", result=result)
+
+        (block,) = session.data()["result"]["content"]
+        assert block["source"] == {**source, "data": "<800 characters of base64>"}
+
     async def test_streamed_pieces_are_left_out(self, session: Session) -> None:
         await session.mount()
         for event in ("content_block:delta", "thinking:delta", "provider:stream"):

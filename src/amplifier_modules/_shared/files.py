@@ -7,9 +7,22 @@ import os
 import secrets
 import stat
 from collections.abc import Generator
+from typing import NamedTuple
 
 from amplifier_modules._shared.paths import Location, is_regular
-from amplifier_modules.tool_filesystem.errors import FileTooLarge, NotAFile
+
+
+class FileProblem(Exception):
+    """The operation does not make sense on what is there; the message says why."""
+
+
+class NotAFile(FileProblem):
+    """What is there is a folder, a device, a pipe."""
+
+
+class FileTooLarge(FileProblem):
+    """The file is larger than the operation takes at once."""
+
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -54,11 +67,16 @@ def exists(location: Location) -> bool:
     return True
 
 
-def write_whole(location: Location, data: bytes) -> None:
+def write_whole(location: Location, data: bytes, mode: int | None = None) -> None:
     """Replace the file at `location`, or make it: at every moment it is the old one or the new.
 
     Mode and, where allowed, owner of an old file are kept. The bytes reach the disk when the
     system writes them, as with any program's files.
+
+    Args:
+        location: A place in a folder that is there.
+        data: All of the new content.
+        mode: Permissions to give it in place of those of the old file, or the usual ones.
 
     Raises:
         NotAFile: Something that is no file is there.
@@ -70,11 +88,27 @@ def write_whole(location: Location, data: bytes) -> None:
         old = None
     if old is not None:
         _require_file(old)
-    if not _write_unnamed(location, data, old):
-        _write_named(location, data, old)
+    new = _New(data, old, mode)
+    if not _write_unnamed(location, new):
+        _write_named(location, new)
 
 
-def _write_unnamed(location: Location, data: bytes, old: os.stat_result | None) -> bool:
+class _New(NamedTuple):
+    """What is to be written, over what, and with which permissions if they are given."""
+
+    data: bytes
+    old: os.stat_result | None
+    mode: int | None
+
+    @property
+    def permissions(self) -> int | None:
+        """Those to set; None for what the umask leaves."""
+        if self.mode is not None or self.old is None:
+            return self.mode
+        return stat.S_IMODE(self.old.st_mode)
+
+
+def _write_unnamed(location: Location, new: _New) -> bool:
     """Write a file that has no name until it is complete, so that a kill leaves nothing behind.
 
     False when the system or the file system has no such files.
@@ -86,8 +120,8 @@ def _write_unnamed(location: Location, data: bytes, old: os.stat_result | None) 
     except OSError:
         return False
     try:
-        _fill(descriptor, data, old)
-        return _name(descriptor, location, replace=old is not None)
+        _fill(descriptor, new)
+        return _name(descriptor, location, replace=new.old is not None)
     finally:
         os.close(descriptor)
 
@@ -107,7 +141,7 @@ def _name(descriptor: int, location: Location, *, replace: bool) -> bool:
     return True
 
 
-def _write_named(location: Location, data: bytes, old: os.stat_result | None) -> None:
+def _write_named(location: Location, new: _New) -> None:
     temporary = _temporary_name()
     if location.dir_fd is None:
         temporary = os.path.join(os.path.dirname(location.path), temporary)
@@ -115,7 +149,7 @@ def _write_named(location: Location, data: bytes, old: os.stat_result | None) ->
     descriptor = os.open(temporary, flags, 0o666, dir_fd=location.dir_fd)
     try:
         try:
-            _fill(descriptor, data, old)
+            _fill(descriptor, new)
         finally:
             os.close(descriptor)
     except BaseException:
@@ -124,17 +158,19 @@ def _write_named(location: Location, data: bytes, old: os.stat_result | None) ->
     _rename(temporary, location)
 
 
-def _fill(descriptor: int, data: bytes, old: os.stat_result | None) -> None:
+def _fill(descriptor: int, new: _New) -> None:
     with os.fdopen(descriptor, "wb", closefd=False) as file:
-        file.write(data)
-    if old is None or os.name == "nt":
+        file.write(new.data)
+    if os.name == "nt":
         return
-    new = os.fstat(descriptor)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        # Only root may give files away; anybody else replaces the file by one of his own.
-        with contextlib.suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+    if (old := new.old) is not None:
+        made = os.fstat(descriptor)
+        if (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
+            # Only root may give files away; anybody else replaces the file by one of his own.
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, old.st_uid, old.st_gid)
+    if (permissions := new.permissions) is not None:
+        os.fchmod(descriptor, permissions)
 
 
 def _rename(temporary: str, location: Location) -> None:

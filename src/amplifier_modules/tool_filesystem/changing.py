@@ -1,0 +1,168 @@
+"""The tools that change files: `write_file` and `edit_file`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.files import exists, read_whole, write_whole
+from amplifier_modules._shared.paths import Location
+from amplifier_modules._shared.tool_input import InvalidInput
+from amplifier_modules.tool_filesystem.diff import unified_diff
+from amplifier_modules.tool_filesystem.editing import Edit, edited
+from amplifier_modules.tool_filesystem.errors import FileProblem
+from amplifier_modules.tool_filesystem.reading import WHOLE
+from amplifier_modules.tool_filesystem.text import (
+    Coding,
+    all_crlf,
+    decode,
+    for_model,
+    with_line_end,
+)
+from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool, off_loop
+
+LARGEST_EDIT = 64 * 1024 * 1024
+"""Bytes of the largest file that is edited: it is held in memory several times."""
+
+_LONGEST_DIFF = 20_000
+
+_EDIT: dict[str, Any] = {
+    "old_string": {
+        "type": "string",
+        "minLength": 1,
+        "description": "Text to replace, exactly as it stands in the file",
+    },
+    "new_string": {"type": "string", "description": "Text to put in its place"},
+    "replace_all": {
+        "type": "boolean",
+        "description": "Replace every occurrence; false by default",
+    },
+}
+
+
+class WriteFile(FilesystemTool):
+    name = "write_file"
+    description = (
+        "Write a whole text file: create it, with its folders, or replace what is there. Use "
+        "edit_file to change part of a file."
+    )
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "path": PATH,
+            "content": {"type": "string", "description": "The whole new content"},
+        },
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    }
+
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        guard = self._workspace.writing()
+        async with self._workspace.changing:
+            with guard.locate(values["path"], create_parents=True) as location:
+                data, kept = _like_the_old_file(location, values["content"])
+                done = "replaced" if kept is not None else "created"
+                await off_loop(len(data), lambda: write_whole(location, data))
+                path = location.path
+        await self._workspace.report_write(path, len(data))
+        note = f"; kept its {kept}" if kept else ""
+        return ToolResult(output=f"{done} {values['path']} ({len(data)} bytes{note})")
+
+
+class EditFile(FilesystemTool):
+    name = "edit_file"
+    description = (
+        "Replace exact text in a file: old_string by new_string. old_string must be in the file "
+        "exactly once, unless replace_all is true. Several edits of one file go into edits: each "
+        "is made on the outcome of the one before, and either all are made or none. Returns a diff."
+    )
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "path": PATH,
+            **_EDIT,
+            "edits": {
+                "type": "array",
+                "minItems": 1,
+                "description": "Several edits, in place of old_string and new_string",
+                "items": {
+                    "type": "object",
+                    "properties": _EDIT,
+                    "required": ["old_string", "new_string"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        edits = _edits(values)
+        guard = self._workspace.writing()
+        async with self._workspace.changing:
+            with guard.locate(values["path"]) as location:
+                size = location.stat().st_size
+                diff, written = await off_loop(size, lambda: _edit(location, values["path"], edits))
+                path = location.path
+        await self._workspace.report_write(path, written)
+        return ToolResult(output=diff)
+
+
+def _edits(values: dict[str, Any]) -> list[Edit]:
+    single = [key for key in _EDIT if key in values]
+    if "edits" not in values:
+        for key in ("old_string", "new_string"):
+            if key not in values:
+                raise InvalidInput(f"the parameter {key!r} is required, or 'edits' in its place")
+        return [_one(values)]
+    if single:
+        raise InvalidInput(f"give either 'edits' or {single[0]!r}, not both")
+    return [_one(edit) for edit in values["edits"]]
+
+
+def _one(values: dict[str, Any]) -> Edit:
+    return Edit(values["old_string"], values["new_string"], values.get("replace_all", False))
+
+
+def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | None]:
+    """`content` as bytes in the encoding and line ends of the file it replaces.
+
+    Second: None for a new file, else what is worth telling of what was kept.
+    """
+    if not exists(location):
+        return _encoded_anew(content), None
+    try:
+        text, coding = decode(read_whole(location, WHOLE))
+    except FileProblem:
+        return _encoded_anew(content), ""
+    kept: list[str] = []
+    if all_crlf(text) and "\r" not in content and "\n" in content:
+        content = with_line_end(content, "\r\n")
+        kept.append("CRLF line ends")
+    try:
+        data = coding.encode(content)
+    except FileProblem:
+        return _encoded_anew(content), ", ".join(kept)
+    if coding.encoding != "utf-8" and not content.isascii():
+        kept.append(f"encoding {coding.encoding}")
+    return data, ", ".join(kept)
+
+
+def _encoded_anew(content: str) -> bytes:
+    return Coding().encode(content)
+
+
+def _edit(location: Location, path: str, edits: list[Edit]) -> tuple[str, int]:
+    """The diff of the edits, and the size of the file they were written to, in bytes."""
+    text, coding = decode(read_whole(location, LARGEST_EDIT))
+    outcome = edited(text, edits)
+    data = coding.encode(outcome.text)
+    write_whole(location, data)
+    diff = for_model(unified_diff(path, text, outcome.changes))
+    if len(diff) > _LONGEST_DIFF:
+        shown = diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
+        left = diff.count("\n") - shown.count("\n")
+        diff = f"{shown}[{left} more lines of the diff are not shown]\n"
+    places = f"{outcome.places} places" if outcome.places > 1 else "1 place"
+    return f"edited {path} in {places}\n{diff}", len(data)

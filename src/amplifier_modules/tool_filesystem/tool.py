@@ -1,0 +1,75 @@
+"""What the tools have in common: input that is checked, and failures that are results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.paths import PathError
+from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules.tool_filesystem.errors import FileProblem, os_problem
+from amplifier_modules.tool_filesystem.workspace import Workspace
+
+T = TypeVar("T")
+
+PATH = {"type": "string", "description": "Path, absolute or relative to the working directory"}
+
+_INLINE = 1024 * 1024
+
+
+class FilesystemTool(ABC):
+    """A tool on files (Tool Contract): a failure is a result, never an exception."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    input_schema: ClassVar[dict[str, Any]]
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Run the tool; `error` of a failure has `message` and `type`."""
+        path = "."
+        try:
+            values = read_input(self.input_schema, input)
+            path = values.get("path", path)
+            return await self.run(values)
+        except FileProblem as error:
+            return _failure(error, f"{path!r}: {error}")
+        except (InvalidInput, PathError) as error:
+            return _failure(error, str(error))
+        except OSError as error:
+            return _failure(error, os_problem(error, path))
+
+    @abstractmethod
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        """What the model gets. Raises what `execute` turns into a failure."""
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Run `work` at once when it handles few bytes, which is faster, else in a thread.
+
+    A cancellation waits for the thread, which uses the caller's descriptors.
+    """
+    if size <= _INLINE:
+        return work()
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        raise
+
+
+def _failure(error: Exception, message: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": message, "type": type(error).__name__})

@@ -1,0 +1,47 @@
+"""No tool reads or changes anything outside the granted folders, whatever path it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.modules.test_shared_paths import PROTECTED, SECRET, hostile_paths, link_farm
+
+REFUSALS = {"OutsideRoots", "InvalidPath", "NotADirectoryError", "FileNotFoundError", "NotAFile"}
+
+
+def outside(folder: Path) -> dict[str, bytes | None]:
+    """Everything beside the workspace."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if not path.is_relative_to(folder / "ws")
+    }
+
+
+async def test_no_path_of_the_corpus_leads_a_tool_out(files: Any, tmp_path: Path) -> None:
+    ws = await files()
+    (ws.folder / "src" / "deep").mkdir(parents=True)
+    for name in ("a.txt", "src/b.txt"):
+        (ws.folder / name).write_text("inside")
+    for twin in ("ws-evil", "WS", "ws.bak", "other"):
+        (tmp_path / twin).mkdir()
+        (tmp_path / twin / "a.txt").write_bytes(SECRET)
+    (tmp_path / "a.txt").write_bytes(SECRET)
+    before = outside(tmp_path)
+    corpus = [*hostile_paths(ws.folder), *link_farm(ws.folder), "", "a\0b", "~", "~/a.txt"]
+    for path in corpus:
+        for name, more in (
+            ("read_file", {}),
+            ("list_directory", {}),
+            ("write_file", {"content": "written"}),
+            ("edit_file", {"old_string": "outside", "new_string": "written"}),
+        ):
+            result = await ws.call(name, path=path, **more)
+            assert not result.success, (name, path)
+            assert result.error["type"] in REFUSALS, (name, path, result.error)
+    for path in PROTECTED:
+        await ws.error("write_file", "ProtectedPath", path=path, content="x")
+    assert len(corpus) + len(PROTECTED) >= 200
+    assert outside(tmp_path) == before
+    assert not any(path.name.startswith(".") for path in ws.folder.iterdir())
