@@ -42,12 +42,23 @@ class Approvals:
         Raises:
             ApprovalTimeoutError: Nobody answered in `timeout` seconds.
         """
-        answer = await self._answer(prompt, options, timeout, default)
+        return await self._request(prompt, options, timeout, default, "")
+
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """The same for a sub-agent: a person is told who asks; what was always allowed still is."""
+        return AgentApprovals(self._request, agent)
+
+    async def _request(
+        self, prompt: str, options: list[str], timeout: float, default: str, agent: str
+    ) -> str:
+        answer = await self._answer(prompt, options, timeout, default, agent)
         if not answer.lower().startswith("allow"):
             self.denied.append(prompt)
         return answer
 
-    async def _answer(self, prompt: str, options: list[str], timeout: float, default: str) -> str:
+    async def _answer(
+        self, prompt: str, options: list[str], timeout: float, default: str, agent: str
+    ) -> str:
         if self._policy == "allow":
             return _option(options, "allow")
         if self._policy == "deny" or self._ask is None:
@@ -57,7 +68,8 @@ class Approvals:
             if remembered is not None:
                 return remembered
             try:
-                answer = await self._ask(prompt, options, timeout)
+                shown = f"{agent}: {prompt}" if agent else prompt
+                answer = await self._ask(shown, options, timeout)
             except TimeoutError:
                 from amplifier_core.approval import ApprovalTimeoutError
 
@@ -68,6 +80,35 @@ class Approvals:
         if answer.lower() == "allow always":
             self._always[prompt] = answer
         return answer
+
+
+class AgentApprovals:
+    """The `amplifier_core.approval.ApprovalSystem` of a sub-agent.
+
+    Args:
+        request: Asks in the session above: prompt, options, timeout, default and who asks.
+        agent: The name of the agent.
+    """
+
+    def __init__(
+        self, request: Callable[[str, list[str], float, str, str], Awaitable[str]], agent: str
+    ) -> None:
+        self._request = request
+        self._agent = agent
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
+    ) -> str:
+        """One of `options`.
+
+        Raises:
+            ApprovalTimeoutError: Nobody answered in `timeout` seconds.
+        """
+        return await self._request(prompt, options, timeout, default, self._agent)
+
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """The same for an agent that this one gives a task to."""
+        return AgentApprovals(self._request, f"{self._agent}/{agent}")
 
 
 def _option(options: list[str], word: str) -> str:

@@ -59,7 +59,8 @@ class Mounting:
         register_capabilities(coordinator, self._sources)
         await self._sources.prefetch(self._session.config)
         await coordinator.mount("module-source-resolver", self._sources)
-        self._use_stored_keys()
+        if coordinator.get_capability("secrets.variables") is None:
+            self._use_stored_keys()
         await self._initialize()
         self._check()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from amplifier_app.errors import SessionError
 from amplifier_app.hosting import first_provider, model_of
+from amplifier_app.lineage import Lineage, share
 from amplifier_app.mounting import Mounting
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.attach import attach, showable
@@ -38,6 +39,7 @@ async def open_session(
     approval_system: Any = None,
     renderer: Renderer | None = None,
     sources: AppModuleSourceResolver | None = None,
+    lineage: Lineage | None = None,
 ) -> AsyncGenerator[OpenSession]:
     """A session of `plan`, its modules mounted, ready for prompts.
 
@@ -50,6 +52,7 @@ async def open_session(
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
         renderer: What shows the session; nothing does when missing.
         sources: Where modules come from; by default what the plan and its settings say.
+        lineage: Which session spawns it.
 
     Raises:
         SessionError: The saved session is unknown, taken, locked or damaged.
@@ -57,6 +60,8 @@ async def open_session(
         ConfigError: No provider is left, with the reason for each.
     """
     renderer = renderer or Renderer()
+    if lineage is not None:
+        metadata = {**metadata, **lineage.noted()}
     with saved_session(plan, session_id, resume, save, metadata) as saved:
         opened = OpenSession(
             plan,
@@ -66,6 +71,7 @@ async def open_session(
             approval_system=approval_system,
             renderer=renderer,
             sources=sources or resolver_for(plan),
+            lineage=lineage,
         )
         try:
             await opened.start()
@@ -79,6 +85,10 @@ class OpenSession:
 
     Attributes:
         session: The kernel's session.
+        plan: What it was made of.
+        sources: Where its modules come from.
+        renderer: What shows it.
+        recorder: Counts what its turns do.
         saved: Where it is saved; None with ``save=False``.
         facts: What is worth saying about it.
         usage: Tokens and cost of all turns since it was opened.
@@ -95,15 +105,21 @@ class OpenSession:
         approval_system: Any,
         renderer: Renderer,
         sources: AppModuleSourceResolver,
+        lineage: Lineage | None = None,
     ) -> None:
-        self._plan = plan
+        self.plan = plan
+        self.sources = sources
         self.saved = saved
         self._keeper = Keeper(saved, resumed=resumed) if saved else None
         self._resumed = resumed
-        self._renderer = renderer
+        self.renderer = renderer
+        if lineage is None and saved is not None:
+            lineage = Lineage.noted_in(saved.metadata)
+        self._lineage = lineage
         self.session = AmplifierSession(
             plan.mount_plan(),
             session_id=saved.id if saved else session_id,
+            parent_id=lineage.parent_id if lineage else None,
             approval_system=approval_system,
             display_system=Display(renderer),
             is_resumed=resumed,
@@ -112,7 +128,7 @@ class OpenSession:
         self.facts: SessionFacts
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN
-        self._recorder = TurnRecorder()
+        self.recorder = TurnRecorder()
         self._task: asyncio.Task[str] | None = None
         self._told: set[asyncio.Task[Any]] = set()
         renderer.on_failure = lambda: self.stop(immediate=True)
@@ -120,6 +136,11 @@ class OpenSession:
     @property
     def id(self) -> str:
         return self.session.session_id
+
+    @property
+    def depth(self) -> int:
+        """How many sessions there are above it."""
+        return self._lineage.depth if self._lineage else 0
 
     @property
     def is_saved(self) -> bool:
@@ -155,15 +176,18 @@ class OpenSession:
     async def start(self) -> None:
         """Mount everything and restore the conversation."""
         coordinator = self.session.coordinator
-        attach(coordinator, self._renderer, self._recorder)
+        attach(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
+        share(self._lineage, coordinator)
+        coordinator.register_capability("session.spawn", self._spawn)
+        coordinator.register_capability("session.resume", self._resume)
         await self._mounting.mount()
         if self._keeper is not None:
             for level, remark in await self._keeper.restore(coordinator):
-                self._renderer.notice(remark, level, "session")
+                self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
-        self._renderer.session_opened(self.facts)
+        self.renderer.session_opened(self.facts)
 
     def _describe(self) -> SessionFacts:
         coordinator = self.session.coordinator
@@ -173,7 +197,7 @@ class OpenSession:
             saved=self.saved is not None,
             resumed=self._resumed,
             working_dir=os.getcwd(),
-            profile=self._plan.name,
+            profile=self.plan.name,
             provider=name,
             model=model_of(provider),
             tools=tuple(coordinator.get("tools")),
@@ -189,9 +213,10 @@ class OpenSession:
         Raises:
             Exception: Whatever ended the turn; `turn` then tells how far it came.
         """
-        self._recorder.begin()
-        self._renderer.turn_started()
-        self.session.coordinator.cancellation.reset()
+        self.recorder.begin()
+        self.renderer.turn_started()
+        if not self._runs_for_parent:
+            self.session.coordinator.cancellation.reset()
         response, status = "", None
         try:
             await self._begin_conversation()
@@ -212,18 +237,30 @@ class OpenSession:
         return self.turn
 
     @property
+    def _runs_for_parent(self) -> bool:
+        """Whether the parent waits for it, so that what stops the parent stops it too."""
+        return self._lineage is not None and self._lineage.coordinator is not None
+
+    @property
     def _stopping(self) -> bool:
         return self.session.coordinator.cancellation.is_cancelled
 
+    async def begin_with(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Start the conversation with what was said elsewhere."""
+        if messages:
+            await self._begin_conversation()
+        for message in messages:
+            await self.context.add_message(message)
+
     async def _begin_conversation(self) -> None:
-        instruction = self._plan.instruction
+        instruction = self.plan.instruction
         if instruction and not await self.context.get_messages():
             await self.context.add_message({"role": "system", "content": instruction})
 
     def _turn_ended(self, prompt: str, response: str, status: Status | None) -> None:
-        self.turn = self._recorder.result(response, status)
-        self.usage.merge(self._recorder.usage)
-        self._renderer.turn_ended(self.turn)
+        self.turn = self.recorder.result(response, status)
+        self.usage.merge(self.recorder.usage)
+        self.renderer.turn_ended(self.turn)
         if self._keeper is not None:
             self._keeper.note_turn(
                 one_line(showable(self.session.coordinator, prompt), 80),
@@ -244,13 +281,27 @@ class OpenSession:
             task.add_done_callback(self._told.discard)
             if not immediate:
                 note = "stopping after this step; interrupt again to stop at once"
-                self._renderer.notice(note, "info", "session")
+                self.renderer.notice(note, "info", "session")
         if immediate and self._task is not None:
             self._task.cancel()
 
     async def clear(self) -> None:
         """Forget the conversation; the instruction is given anew with the next prompt."""
         await self.context.clear()
+
+    # Sub-agents
+
+    async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The capability `session.spawn`."""
+        from amplifier_app.spawning import spawn  # Most sessions have no sub-agents.
+
+        return await spawn(self, *args, **kwargs)
+
+    async def _resume(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The capability `session.resume`."""
+        from amplifier_app.spawning import resume
+
+        return await resume(self, *args, **kwargs)
 
     # Closing
 
@@ -260,11 +311,11 @@ class OpenSession:
             async with asyncio.timeout(CLEANUP_SECONDS):
                 await self.session.cleanup()
         except TimeoutError:
-            self._renderer.notice(
+            self.renderer.notice(
                 f"modules did not clean up within {CLEANUP_SECONDS:g} s", "warning", "session"
             )
         finally:
-            self._renderer.close()
+            self.renderer.close()
             if self._keeper is not None:
                 self._keeper.end()
 

@@ -98,6 +98,30 @@ class ToolUse:
         self.reason: str | None = None
 
 
+class SubSession(NamedTuple):
+    """What a sub-agent did during a turn, in a session of its own.
+
+    Attributes:
+        session_id: Its session.
+        parent_id: The session that gave it its task, which may be a sub-agent's too.
+        agent: The agent of the plan.
+        status: How it ended.
+        turns: Number of its model calls.
+        usage: Tokens of these.
+        cost: US dollars; None if a price is not known.
+        duration: Seconds.
+    """
+
+    session_id: str
+    parent_id: str
+    agent: str
+    status: Status
+    turns: int
+    usage: dict[str, int]
+    cost: Decimal | None
+    duration: float
+
+
 class TurnResult(NamedTuple):
     """What came out of one prompt.
 
@@ -105,10 +129,11 @@ class TurnResult(NamedTuple):
         response: What the orchestrator returned; empty if there is nothing.
         status: How the turn ended.
         reason: Why it is incomplete, in the orchestrator's word; None if it did not say.
-        usage: Tokens of its model calls.
-        turns: Number of model calls.
-        cost: US dollars; None if a price is not known.
+        usage: Tokens of its model calls and of those of its sub-agents.
+        turns: Number of model calls of its own.
+        cost: US dollars for all of them; None if a price is not known.
         tools: Every tool call in the order they began.
+        sub_sessions: What its sub-agents did, and theirs, in the order they ended.
         denied: Those that were not allowed to run.
     """
 
@@ -119,6 +144,7 @@ class TurnResult(NamedTuple):
     cost: Decimal | None
     tools: tuple[ToolUse, ...]
     reason: str | None = None
+    sub_sessions: tuple[SubSession, ...] = ()
 
     @property
     def has_answer(self) -> bool:
@@ -150,6 +176,8 @@ class TurnRecorder:
         self._reported_by_provider = Usage()
         self._tools: list[ToolUse] = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
+        self._sub_sessions: list[SubSession] = []
+        self._spent_below = Usage()
 
     def handlers(self) -> dict[str, EventHandler]:
         """What to register, by event name."""
@@ -164,11 +192,24 @@ class TurnRecorder:
         }
 
     @property
-    def usage(self) -> Usage:
-        """Tokens and cost of the turn so far."""
+    def own_usage(self) -> Usage:
+        """Tokens and cost of the turn's own model calls so far."""
         # A loop reports each response once; llm:response serves loops that report no usage.
         loop, provider = self._reported_by_loop, self._reported_by_provider
         return loop if loop.calls else provider
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and cost of the turn so far, with what its sub-agents spent."""
+        total = Usage()
+        total.merge(self.own_usage)
+        total.merge(self._spent_below)
+        return total
+
+    def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
+        """Count what a sub-agent did, and what its own did, which its `recorder` knows."""
+        self._sub_sessions += [ended, *recorder._sub_sessions]
+        self._spent_below.merge(recorder.usage)
 
     def result(self, response: str, status: Status | None = None) -> TurnResult:
         """The turn so far; `status` overrides what the orchestrator said."""
@@ -182,6 +223,7 @@ class TurnRecorder:
             cost=usage.cost_usd,
             tools=tuple(self._tools),
             reason=self._reason,
+            sub_sessions=tuple(self._sub_sessions),
         )
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:

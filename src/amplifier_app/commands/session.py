@@ -29,12 +29,13 @@ def list_sessions(
     ] = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """List saved sessions, the one used last first."""
+    """List saved sessions, the one used last first, sub-sessions below their parents."""
     found = [
         summary
         for summary in SessionStore().summaries()
         if project is None or summary.project == project
     ]
+    found = _with_their_own(found)
     found = found[:limit] if limit else found
     if output is Format.JSON:
         print(json.dumps([summary._asdict() for summary in found], indent=2))
@@ -53,10 +54,14 @@ def show(
     """Show a session's facts and its conversation."""
     metadata, messages = SessionStore().read(session_id)
     if output is Format.JSON:
-        print(json.dumps({"metadata": metadata, "messages": messages}, indent=2))
+        spawned = [child.id for child in SessionStore().spawned_by(str(metadata["id"]))]
+        shown = {"metadata": metadata, "sub_sessions": spawned, "messages": messages}
+        print(json.dumps(shown, indent=2))
         return
     for key, value in metadata.items():
         print(f"{key}: {one_line(value if isinstance(value, str) else json.dumps(value))}")
+    for child in SessionStore().spawned_by(str(metadata["id"])):
+        print(f"sub-session: {child.id} ({one_line(str(child.agent), 60)})")
     for message in messages:
         print()
         print(f"[{one_line(str(message.get('role')))}]")
@@ -64,13 +69,30 @@ def show(
             print(for_terminal(line))
 
 
+def _with_their_own(summaries: list[SessionSummary]) -> list[SessionSummary]:
+    """The sessions in the same order, each followed by those it spawned."""
+    ids = {summary.id for summary in summaries}
+    spawned: dict[str | None, list[SessionSummary]] = {}
+    for summary in summaries:
+        above = summary.parent if summary.agent and summary.parent in ids else None
+        spawned.setdefault(above, []).append(summary)
+    ordered: list[SessionSummary] = []
+    waiting = spawned.get(None, [])[::-1]
+    while waiting:
+        summary = waiting.pop()
+        ordered.append(summary)
+        waiting += spawned.get(summary.id, [])[::-1]
+    return ordered
+
+
 def _row(summary: SessionSummary) -> tuple[str, ...]:
+    about = summary.title or ""
     return (
-        summary.id,
+        f"└ {summary.id}" if summary.agent else summary.id,
         summary.updated[:19].replace("T", " "),
         "" if summary.turns is None else str(summary.turns),
         one_line(summary.project or "", 40),
-        one_line(summary.title or "", 60),
+        one_line(f"{summary.agent}: {about}" if summary.agent else about, 60),
     )
 
 

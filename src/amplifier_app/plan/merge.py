@@ -74,6 +74,24 @@ def overlay_settings(
     return merged._replace(at=base.at), notes
 
 
+def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
+    """The plan an agent runs: the agent on top of the plan that it is given its task in.
+
+    Of `providers` and `tools` it has those it names and no others, if it names any. Where the plan
+    has one of that name, source and config of the plan stay below those of the agent.
+    """
+    below, _ = _without_excluded(plan, agent)
+    merged = _stacked(below, dict(below.items), agent)
+    items = dict(merged.items)
+    for section in ("providers", "tools"):
+        named, entries = agent.items.get(section), items.get(section)
+        if isinstance(named, ListNode) and isinstance(entries, ListNode):
+            by_key = {entry_key(entry): entry for entry in entries.items}
+            kept = [by_key[key] for key in entry_keys(agent, section)]
+            items[section] = ListNode(kept, named.at)
+    return MapNode(items, plan.at, merged.keys)
+
+
 def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
     for key, value in child.items.items():
         below = items.get(key)

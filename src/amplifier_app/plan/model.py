@@ -72,6 +72,18 @@ class ResolvedPlan:
         _ = self._resolution
         return self
 
+    def with_tree(self, tree: MapNode) -> ResolvedPlan:
+        """The plan with another tree, of values that come from this one's files."""
+        other = ResolvedPlan(
+            self.merged,
+            self.chosen,
+            self.environ,
+            keep_unset=self.keep_unset,
+            lenient=self.lenient,
+        )
+        other._resolution = self._resolution._replace(tree=tree)
+        return other
+
     @property
     def data(self) -> dict[str, Any]:
         """The plan as plain data: `name`, `instruction`, `session`, `providers` …

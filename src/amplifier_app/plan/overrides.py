@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.nodes import MapNode, Node, Scalar, node_of, plain_data, text_of
+from amplifier_app.plan.nodes import (
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    node_of,
+    plain_data,
+    text_of,
+    with_items,
+)
 from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_value
 from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.structure import entry_key
@@ -150,6 +159,33 @@ def prefer(
     return tree, [
         _with_config(entry, "priority", lowest) if entry is chosen else entry for entry in entries
     ]
+
+
+def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
+    """The plan with a provider, by the name a person gives it, and its model asked first.
+
+    Raises:
+        PlanError: It has no such provider.
+    """
+    section = tree.items.get("providers")
+    given = section.items if isinstance(section, ListNode) else ()
+    entries = [entry for entry in given if isinstance(entry, MapNode)]
+    key = find_provider(entries, name)
+    tree, entries = prefer(tree, entries, key)
+    if model:
+        entries = with_model(tree, entries, key, model)
+    at = section.at if section is not None else tree.at
+    return with_items(tree, {**tree.items, "providers": ListNode(entries, at)})
+
+
+def without_default_of_others(tree: MapNode, entries: Sequence[Node]) -> MapNode:
+    """The plan without the orchestrator's `default_provider`, if that is none of `entries`."""
+    wanted = _default_provider(tree)
+    names = {_mount_name(entry) for entry in entries if isinstance(entry, MapNode)}
+    if wanted is None or wanted in names:
+        return tree
+    at = find(tree, _DEFAULT_PROVIDER).at
+    return with_value(tree, _DEFAULT_PROVIDER, Scalar(None, at))
 
 
 def _default_provider(tree: MapNode) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app.turn import EventHandler, TurnResult
+from amplifier_app.turn import EventHandler, SubSession, TurnResult
 
 Level = Literal["info", "warning", "error"]
 
@@ -34,6 +34,26 @@ class SessionFacts(NamedTuple):
     tools: tuple[str, ...]
 
 
+class SubSessionFacts(NamedTuple):
+    """What is worth saying about a sub-session that begins its turn.
+
+    Attributes:
+        session_id: Its id.
+        parent_id: The session that gave it its task.
+        agent: The agent of the plan.
+        depth: How many sessions there are above it.
+        resumed: Whether it goes on with what it did before.
+        instruction: Its task.
+    """
+
+    session_id: str
+    parent_id: str
+    agent: str
+    depth: int
+    resumed: bool
+    instruction: str
+
+
 class Renderer:
     """Base of all renderers; by itself it shows nothing.
 
@@ -56,6 +76,15 @@ class Renderer:
 
     def turn_ended(self, result: TurnResult) -> None:
         """The turn is over, whatever way."""
+
+    def sub_session_started(self, facts: SubSessionFacts) -> None:
+        """A sub-agent begins its turn."""
+
+    def sub_session_doing(self, session_id: str, what: str) -> None:
+        """What a sub-agent does now: a tool call, or nothing while its model is asked."""
+
+    def sub_session_ended(self, ended: SubSession) -> None:
+        """The turn of a sub-agent is over, whatever way."""
 
     def notice(self, message: str, level: Level, source: str) -> None:
         """Something to tell the user that is not part of the answer."""

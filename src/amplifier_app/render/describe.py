@@ -26,6 +26,8 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
         value = peek(data, "input")
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
+        if isinstance(fields.get("instruction"), str):
+            return one_line(task(fields.get("agent"), fields["instruction"]), limit)
         for key in _TELLING:
             if isinstance(fields.get(key), str) and fields[key]:
                 return one_line(fields[key], limit)
@@ -33,11 +35,19 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
     return one_line(str(value or ""), limit)
 
 
+def task(agent: Any, instruction: str) -> str:
+    """What a sub-agent is to do: `reviewer: Look at the diff`."""
+    return f"{agent}: {instruction}" if isinstance(agent, str) and agent else instruction
+
+
 def result_text(data: dict[str, Any]) -> str:
     """A tool's result as text, not yet cleaned."""
     result = peek(data, "tool_result")
     if result is None:
         result = peek(data, "result")
+    said = _said_by_agent(getattr(result, "output", None))
+    if said is not None:
+        return said
     serialized = getattr(result, "get_serialized_output", None)
     if callable(serialized):
         return str(serialized())
@@ -45,6 +55,14 @@ def result_text(data: dict[str, Any]) -> str:
         fields = cast("Mapping[str, Any]", result)
         result = fields.get("output") or fields.get("error") or ""
     return "" if result is None else str(result)
+
+
+def _said_by_agent(output: Any) -> str | None:
+    """The answer of a sub-agent, without what is meant for the model that asked it."""
+    if not isinstance(output, Mapping) or "session_id" not in output:
+        return None
+    response = cast("Mapping[str, Any]", output).get("response")
+    return response if isinstance(response, str) else None
 
 
 def block_text(data: dict[str, Any]) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.render import describe
-from amplifier_app.render.base import Level, SessionFacts
-from amplifier_app.render.result import SCHEMA_VERSION, RunReport, json_line
+from amplifier_app.render.base import Level, SessionFacts, SubSessionFacts
+from amplifier_app.render.result import (
+    SCHEMA_VERSION,
+    RunReport,
+    json_line,
+    sub_session_object,
+)
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.stdio import Output
-from amplifier_app.turn import EventHandler, peek, succeeded
+from amplifier_app.turn import EventHandler, SubSession, peek, succeeded
 
 
 class EventStream(StderrNotices):
@@ -54,6 +59,12 @@ class EventStream(StderrNotices):
         super().notice(message, level, source)
         if self._report.announced:
             self._event("notice", level=level, message=message, source=source)
+
+    def sub_session_started(self, facts: SubSessionFacts) -> None:
+        self._event("sub_session_start", **facts._asdict())
+
+    def sub_session_ended(self, ended: SubSession) -> None:
+        self._event("sub_session_end", **sub_session_object(ended))
 
     def _event(self, kind: str, **fields: Any) -> None:
         if not self._output.write(json_line({"type": kind, **fields})):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from decimal import Decimal
 from typing import Any
 
 from amplifier_app.outcome import Ending, Outcome
-from amplifier_app.turn import NO_TURN, ToolUse, TurnResult
+from amplifier_app.turn import NO_TURN, SubSession, ToolUse, TurnResult
 
 SCHEMA_VERSION = 1
 
@@ -50,13 +51,24 @@ def _reported(report: RunReport) -> dict[str, Any]:
         "session_id": report.session_id,
         "turns": turn.turns,
         "usage": turn.usage,
-        "cost": None if turn.cost is None else {"usd": float(turn.cost)},
+        "cost": cost_object(turn.cost),
         "tools": [_tool(tool) for tool in turn.tools],
         "denied": [
             {"id": tool.id, "name": tool.name, "reason": tool.reason} for tool in turn.denied
         ],
+        "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
         "duration": round(time.monotonic() - report.started, 3),
     }
+
+
+def cost_object(cost: Decimal | None) -> dict[str, float] | None:
+    """An amount of money; None if it is not known."""
+    return None if cost is None else {"usd": float(cost)}
+
+
+def sub_session_object(ended: SubSession) -> dict[str, Any]:
+    """What a sub-agent did."""
+    return {**ended._asdict(), "cost": cost_object(ended.cost)}
 
 
 def _tool(tool: ToolUse) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Generator
 from typing import Any
 
-from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.padding import Padding
 from rich.segment import Segment
@@ -21,11 +20,13 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from amplifier_app.render import describe
-from amplifier_app.render.base import Level, Renderer, SessionFacts
+from amplifier_app.render.activity import Activity
+from amplifier_app.render.base import Level, Renderer, SessionFacts, SubSessionFacts
+from amplifier_app.render.console import TerminalConsole
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
-from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, one_line
+from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.stdio import Output
-from amplifier_app.turn import EventHandler, TurnResult, peek, succeeded
+from amplifier_app.turn import EventHandler, SubSession, TurnResult, peek, succeeded
 
 REFRESH_SECONDS = 0.08
 RESULT_LINES = 4
@@ -33,61 +34,6 @@ RESULT_LINES = 4
 
 _LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 _LEVEL_MARKS = {"info": "·", "warning": "!", "error": "✗"}
-
-
-class _TerminalFile:
-    """The terminal as Rich writes to it: each write whole, shown by the terminal in one go."""
-
-    # Terminals that know synchronized updates draw nothing in between; others ignore it.
-    _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-
-    encoding = "utf-8"
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self.synchronized = False
-
-    def write(self, text: str) -> int:
-        if text:
-            whole = f"{self._BEGIN}{text}{self._END}" if self.synchronized else text
-            self._output.write(whole)
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._output.fd
-
-
-class _Console(Console):
-    """Measures the terminal it writes to, whichever descriptors stdin and stderr are."""
-
-    def __init__(self, output: Output) -> None:
-        self.terminal_file = _TerminalFile(output)
-        super().__init__(
-            file=self.terminal_file,  # type: ignore[arg-type]
-            force_terminal=True,
-            markup=False,
-            emoji=False,
-            highlight=False,
-        )
-        self._fd = output.fd
-
-    @property
-    def size(self) -> ConsoleDimensions:
-        try:
-            columns, lines = os.get_terminal_size(self._fd)
-        except OSError:
-            columns, lines = 0, 0
-        return ConsoleDimensions(columns or 80, lines or 24)
-
-    @size.setter
-    def size(self, new_size: tuple[int, int]) -> None:
-        raise AttributeError("the size is the terminal's")
 
 
 class _Tail:
@@ -104,18 +50,6 @@ class _Tail:
             yield Segment.line()
 
 
-class _RunningTool:
-    """A tool call that runs: what it is about, and the last line it has written."""
-
-    __slots__ = ("about", "output", "span_id", "started")
-
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-        self.span_id = peek(data, "span_id")
-        self.started = time.monotonic()
-        self.output = ""
-
-
 class TerminalRenderer(Renderer):
     """Shows a session on a terminal.
 
@@ -130,12 +64,12 @@ class TerminalRenderer(Renderer):
         self._output = output
         self._quiet = quiet
         self.where_rest_is = where_rest_is
-        self.console = _Console(output)
+        self.console = TerminalConsole(output)
         self._live: Live | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._refreshed = 0.0
         self._spinner = Spinner("dots", style="cyan")
-        self._running: dict[str, _RunningTool] = {}
+        self._activity = Activity()
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
         self._begin_message()
 
@@ -150,6 +84,7 @@ class TerminalRenderer(Renderer):
             "tool:output": self._on_tool_output,
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
+            "task:start": self._on_task_start,
             "provider:retry": self._on_retry,
             "user:notification": self._on_notification,
             "context:post_compact": self._on_compaction,
@@ -162,7 +97,7 @@ class TerminalRenderer(Renderer):
     def turn_started(self) -> None:
         self._begin_message()
         self._last = ""
-        self._running.clear()
+        self._activity.clear()
         self._start_live()
 
     def turn_ended(self, result: TurnResult) -> None:
@@ -170,9 +105,9 @@ class TerminalRenderer(Renderer):
         if not self._shown and result.has_answer:
             self._text.feed(for_terminal(result.response))
             self._flush()
-        for tool in self._running.values():
-            self._line("✗", "yellow", f"{tool.about} · interrupted")
-        self._running.clear()
+        for about in self._activity.calls():
+            self._line("✗", "yellow", f"{about} · interrupted")
+        self._activity.clear()
         self._stop_live()
 
     def notice(self, message: str, level: Level, source: str) -> None:
@@ -275,15 +210,11 @@ class TerminalRenderer(Renderer):
     def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
         self._flush()
         if not self._quiet:
-            self._running[self._tool_key(data)] = _RunningTool(data)
+            self._activity.call_started(data)
             self._schedule()
 
     def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
-        span_id = peek(data, "span_id")
-        lines = str(peek(data, "text") or "")[-2000:].rstrip().splitlines()
-        for tool in self._running.values():
-            if lines and span_id is not None and tool.span_id == span_id:
-                tool.output = one_line(lines[-1], 200)
+        self._activity.call_wrote(data)
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         result = peek(data, "tool_result")
@@ -294,21 +225,17 @@ class TerminalRenderer(Renderer):
         self._tool_ended(data, False, describe.error_text(data))
 
     def _tool_ended(self, data: dict[str, Any], success: bool, output: str) -> None:
-        tool = self._running.pop(self._tool_key(data), None)
+        about, waited = self._activity.call_ended(data)
         if self._quiet:
             return
-        tool = tool or _RunningTool(data)
         milliseconds = peek(data, "duration_ms")
         measured = isinstance(milliseconds, (int, float))
-        seconds = milliseconds / 1000 if measured else time.monotonic() - tool.started
+        seconds = milliseconds / 1000 if measured else waited
         mark, style = ("✓", "green") if success else ("✗", "red")
         with self.console:
-            self._line(mark, style, f"{tool.about} · {describe.duration(seconds)}")
+            self._line(mark, style, f"{about} · {describe.duration(seconds)}")
             self._print_result(output)
         self._schedule()
-
-    def _tool_key(self, data: dict[str, Any]) -> str:
-        return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
     def _line(self, mark: str, style: str, text: str) -> None:
         self._space("tool", continues=self._last == "tool")
@@ -327,6 +254,24 @@ class TerminalRenderer(Renderer):
             where = f" ({self.where_rest_is})" if self.where_rest_is else ""
             self.console.print(Text(f"    … {hidden} more lines{where}", style="dim"))
         self._failed_yet()
+
+    # Sub-agents
+
+    def _on_task_start(self, event: str, data: dict[str, Any]) -> None:
+        self._activity.call_waits(data)
+
+    def sub_session_started(self, facts: SubSessionFacts) -> None:
+        if not self._quiet:
+            self._activity.agent_started(facts)
+            self._schedule()
+
+    def sub_session_doing(self, session_id: str, what: str) -> None:
+        self._activity.agent_doing(session_id, what)
+        self._schedule()
+
+    def sub_session_ended(self, ended: SubSession) -> None:
+        self._activity.agent_ended(ended.session_id)
+        self._schedule()
 
     # Notices from events
 
@@ -375,15 +320,10 @@ class TerminalRenderer(Renderer):
             parts.append(_Tail(Text(self._thought, style="dim italic"), height))
         if self._text.rest.strip():
             parts.append(_Tail(FaithfulMarkdown(self._text.rest), height))
-        now = time.monotonic()
-        for tool in list(self._running.values())[:height]:
-            took = now - tool.started
-            elapsed = f" · {describe.duration(took)}" if took > 1 else ""
-            label = Text(f"{tool.about}{elapsed}", style="dim", no_wrap=True, overflow="ellipsis")
-            parts.append(Text.assemble(self._frame(), " ", label))
-            if tool.output:
-                output = Text(f"    {tool.output}", style="dim", no_wrap=True, overflow="ellipsis")
-                parts.append(output)
+        for line in self._activity.lines()[:height]:
+            parts.append(Text.assemble(self._frame(), " ", _dim(line.text)))
+            if line.below:
+                parts.append(_dim(f"    {line.below}"))
         if not parts and self._live is not None:
             parts.append(self._frame())
         return Group(*parts)
@@ -415,3 +355,7 @@ class TerminalRenderer(Renderer):
     def _failed_yet(self) -> None:
         if self._output.failure is not None:
             self.on_failure()
+
+
+def _dim(text: str) -> Text:
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")

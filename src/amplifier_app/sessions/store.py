@@ -48,7 +48,10 @@ def _now() -> str:
 
 
 class SessionSummary(NamedTuple):
-    """A session as it is listed. `turns` is None where it is not known."""
+    """A session as it is listed. `turns` is None where it is not known.
+
+    A sub-session has a `parent`, the session that gave it its task, and is the `agent` of its plan.
+    """
 
     id: str
     updated: str
@@ -56,6 +59,8 @@ class SessionSummary(NamedTuple):
     model: str | None
     turns: int | None
     title: str | None
+    parent: str | None = None
+    agent: str | None = None
 
 
 class SavedSession:
@@ -198,8 +203,10 @@ class SessionStore:
         if exact.is_dir() and not exact.is_symlink():
             return exact
         matches = [name for name in self._ids() if name.startswith(session_id)]
-        if len(matches) == 1:
-            return self.root / matches[0]
+        # Ids of sub-sessions begin with that of the session that spawned them.
+        shortest = min(matches, key=len, default="")
+        if matches and all(name == shortest or name.startswith(f"{shortest}-") for name in matches):
+            return self.root / shortest
         if matches:
             raise SessionError(
                 f"Session {session_id!r} could be any of {len(matches)}: "
@@ -210,14 +217,15 @@ class SessionStore:
         )
 
     def latest(self, project: str | None = None) -> str:
-        """Id of the session used last, of `project` only if one is given.
+        """Id of the session used last, of `project` only if one is given; no sub-session.
 
         Raises:
             SessionError: There is none.
         """
         by_time = sorted(self._ids(), key=self._last_use, reverse=True)
         for session_id in by_time:
-            if project is None or _read_metadata(self.root / session_id).get("project") == project:
+            data = _read_metadata(self.root / session_id)
+            if "agent" not in data and project in (None, data.get("project")):
                 return session_id
         where = f" in {project}" if project else ""
         raise SessionError(
@@ -233,6 +241,11 @@ class SessionStore:
             reverse=True,
         )
 
+    def spawned_by(self, session_id: str) -> list[SessionSummary]:
+        """The sub-sessions that a session gave tasks to, the first first."""
+        found = [one for one in self.summaries() if one.agent and one.parent == session_id]
+        return found[::-1]
+
     def summary(self, path: Path) -> SessionSummary:
         """What is listed of the session in `path`."""
         data = _read_metadata(path)
@@ -243,6 +256,8 @@ class SessionStore:
             data.get("model"),
             data.get("turns"),
             data.get("title"),
+            data.get("parent"),
+            data.get("agent"),
         )
 
     def metadata(self, session_id: str) -> dict[str, Any]:

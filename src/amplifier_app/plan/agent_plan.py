@@ -1,0 +1,107 @@
+"""The plan a sub-agent runs: one of the plan's agents, on top of the plan it gets its task in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.errors import ConfigError
+from amplifier_app.plan import overrides
+from amplifier_app.plan.merge import overlay_agent
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.nodes import ListNode, MapNode, text_of, with_items
+from amplifier_app.plan.problems import did_you_mean
+from amplifier_app.plan.resolution import entries_of
+from amplifier_app.plan.structure import entry_key
+
+SELF = "self"
+"""The agent that is the plan itself, unless the plan has one of this name."""
+
+
+class Narrowing(NamedTuple):
+    """Which modules of one section a sub-agent gets, beyond what its agent says.
+
+    Attributes:
+        only: None but these, by instance id or module id; None is no limit.
+        without: Not these.
+    """
+
+    only: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, given: Any, section: str) -> Narrowing:
+        """What is published as `{inherit_tools: […]}` or `{exclude_tools: […]}`."""
+        if not isinstance(given, Mapping):
+            return cls()
+        lists = cast("Mapping[str, Any]", given)
+        only, without = lists.get(f"inherit_{section}"), lists.get(f"exclude_{section}")
+        return cls(None if only is None else _names(only), _names(without))
+
+    def keeps(self, entry: MapNode) -> bool:
+        """Whether an entry of the section stays."""
+        names = {entry_key(entry), text_of(entry.items.get("module"))}
+        if self.only is not None and not names & self.only:
+            return False
+        return not names & self.without
+
+
+def _names(given: Any) -> frozenset[str]:
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        return frozenset()
+    return frozenset(str(name) for name in cast("Collection[Any]", given))
+
+
+ALL = Narrowing()
+
+
+def agent_plan(
+    plan: ResolvedPlan, name: str, *, tools: Narrowing = ALL, hooks: Narrowing = ALL
+) -> ResolvedPlan:
+    """The plan of a sub-agent.
+
+    It is made of what the plan's documents say and of nothing else, so that it holds no module
+    that was not looked at when the plan was loaded.
+
+    Args:
+        plan: The plan of the session that gives the task.
+        name: The agent.
+        tools: Which of the tools it gets.
+        hooks: Which of the hooks.
+
+    Raises:
+        ConfigError: The plan has no such agent.
+    """
+    tree = plan.tree
+    agents = tree.items.get("agents")
+    known = agents.items if isinstance(agents, MapNode) else {}
+    agent = known.get(name)
+    if isinstance(agent, MapNode):
+        tree = overlay_agent(tree, agent)
+        tree = overrides.without_default_of_others(tree, entries_of(tree, "providers"))
+    elif name != SELF:
+        raise _unknown(name, sorted(known))
+    for section, narrowing in (("tools", tools), ("hooks", hooks)):
+        tree = _narrowed(tree, section, narrowing)
+    return plan.with_tree(tree)
+
+
+def _unknown(name: str, known: list[str]) -> ConfigError:
+    if not known:
+        return ConfigError(
+            f"there is no agent {name!r}: the plan has no agents",
+            hint="Add some to the plan under 'agents:'.",
+        )
+    near = did_you_mean(name, known)
+    return ConfigError(
+        f"there is no agent {name!r}; the plan has: {', '.join(known)}",
+        hint=near[:1].upper() + near[1:] if near else None,
+    )
+
+
+def _narrowed(tree: MapNode, section: str, narrowing: Narrowing) -> MapNode:
+    entries = tree.items.get(section)
+    if not isinstance(entries, ListNode) or narrowing == ALL:
+        return tree
+    kept = [e for e in entries.items if not isinstance(e, MapNode) or narrowing.keeps(e)]
+    return with_items(tree, {**tree.items, section: ListNode(kept, entries.at)})

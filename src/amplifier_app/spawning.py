@@ -1,0 +1,269 @@
+"""The capabilities `session.spawn` and `session.resume`: tasks for the agents of a plan.
+
+    plan/agent_plan.py    the plan the sub-agent runs
+    lineage.py            what it shares with the session that gives the task
+    runtime.py            opens its session, like any other
+    render/sub_sessions.py  what of it is shown
+
+A sub-session is saved like any other, in a folder of its own, and can be resumed by its parent or
+by a person.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_app.errors import AppError, ConfigError, SessionError
+from amplifier_app.lineage import MOST_DEPTH, Lineage
+from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.preferences import preferring
+from amplifier_app.render.attach import showable
+from amplifier_app.render.sub_sessions import SubSessionRenderer
+from amplifier_app.runtime import OpenSession, open_session
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.trust import METADATA_KEY as PROJECT
+from amplifier_app.turn import SubSession
+
+if TYPE_CHECKING:
+    from amplifier_app.plan import ResolvedPlan
+
+_NARROWED = "spawned_with"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class UnknownSubSession(SessionError, FileNotFoundError):
+    """There is no such sub-session to resume. Published tools look for a FileNotFoundError."""
+
+
+class SubAgentFailed(AppError):
+    """The turn of a sub-agent ended with an error.
+
+    Attributes:
+        session_id: Its session, which can be resumed if it is saved.
+        kind: The type of the error.
+    """
+
+    def __init__(self, session_id: str, cause: BaseException) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.session_id = session_id
+        self.kind = type(cause).__name__
+
+
+class _Task(NamedTuple):
+    """What a sub-agent is to do, and in which session."""
+
+    agent: str
+    instruction: str
+    plan: ResolvedPlan
+    session_id: str
+    resumed: bool = False
+    noted: Mapping[str, Any] = {}
+    messages: tuple[dict[str, Any], ...] = ()
+    self_depth: int = 0
+
+
+async def spawn(
+    parent: OpenSession,
+    agent_name: str,
+    instruction: str,
+    parent_session: Any = None,
+    agent_configs: Any = None,
+    sub_session_id: str | None = None,
+    *,
+    session_id: str | None = None,
+    tool_inheritance: Mapping[str, Any] | None = None,
+    hook_inheritance: Mapping[str, Any] | None = None,
+    provider_preferences: Any = None,
+    parent_messages: Any = None,
+    self_delegation_depth: int = 0,
+    **ignored: Any,
+) -> dict[str, Any]:
+    """Have an agent of the plan carry out a task in a session of its own.
+
+    The names are those published tools use.
+
+    Args:
+        parent: The session that gives the task.
+        agent_name: The agent; ``self`` is the plan as it is.
+        instruction: The task.
+        parent_session: Ignored: it is `parent`.
+        agent_configs: Ignored: an agent is what the plan says, which is what was looked at before
+            anything of it was loaded.
+        sub_session_id: Id of the new session; one is made up if it is missing or cannot be one.
+        session_id: The same.
+        tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
+        hook_inheritance: The same for hooks.
+        provider_preferences: Providers and models to ask, the first that is there; see
+            `preferring`.
+        parent_messages: Messages the conversation starts with.
+        self_delegation_depth: Told to the sub-session's modules under this name.
+        **ignored: For callers that know more.
+
+    Returns:
+        `output`, the last answer; `session_id`; `status` (``success``, ``incomplete``,
+        ``cancelled``) and `reason`; `turn_count`; `usage` and `cost_usd`, those of the
+        sub-agent's own sub-agents included; `agent`; `metadata` with most of it again.
+
+    Raises:
+        ConfigError: There is no such agent, or tasks may not be given any deeper.
+        ModuleError: A module of its plan cannot be loaded.
+        SubAgentFailed: Its turn ended with an error.
+    """
+    _check(parent)
+    narrowed = {"tools": dict(tool_inheritance or {}), "hooks": dict(hook_inheritance or {})}
+    plan = _plan(parent, agent_name, narrowed)
+    plan = await preferring(plan, provider_preferences, parent.session.coordinator)
+    task = _Task(
+        agent=agent_name,
+        instruction=instruction,
+        plan=plan,
+        session_id=_new_id(parent, sub_session_id or session_id, agent_name),
+        noted={_NARROWED: {key: value for key, value in narrowed.items() if value}},
+        messages=tuple(dict(message) for message in parent_messages or ()),
+        self_depth=self_delegation_depth,
+    )
+    return await _carry_out(parent, task)
+
+
+async def resume(
+    parent: OpenSession, sub_session_id: str, instruction: str, **ignored: Any
+) -> dict[str, Any]:
+    """Go on with a sub-session that this session spawned before; see `spawn`.
+
+    Its agent is what the plan says now.
+
+    Raises:
+        UnknownSubSession: This session has spawned no such session, or it was not saved.
+        SubAgentFailed: Its turn ended with an error.
+    """
+    _check(parent)
+    metadata = _metadata_of(parent, sub_session_id)
+    agent = str(metadata["agent"])
+    plan = _plan(parent, agent, metadata.get(_NARROWED) or {})
+    return await _carry_out(parent, _Task(agent, instruction, plan, sub_session_id, resumed=True))
+
+
+def _check(parent: OpenSession) -> None:
+    if parent.depth >= MOST_DEPTH:
+        raise ConfigError(
+            f"a sub-agent may not give tasks any deeper: there are {parent.depth} sessions above it"
+        )
+    if parent.session.coordinator.cancellation.is_cancelled:
+        raise SessionError("not started: the turn was stopped")
+
+
+def _plan(parent: OpenSession, agent: str, narrowed: Mapping[str, Any]) -> ResolvedPlan:
+    by_section = {
+        section: Narrowing.of(narrowed.get(section), section) for section in ("tools", "hooks")
+    }
+    return agent_plan(parent.plan, agent, **by_section)
+
+
+def _new_id(parent: OpenSession, wanted: str | None, agent: str) -> str:
+    if wanted is not None and _ID.fullmatch(wanted) and not SessionStore().exists(wanted):
+        return wanted
+    made_up = f"{parent.id}-{secrets.token_hex(8)}"
+    named = f"{made_up}_{agent}"
+    # Long ids come from depth; what follows the last of the names is all that tells them apart.
+    return next(name for name in (named, made_up, secrets.token_hex(16)) if _ID.fullmatch(name))
+
+
+def _metadata_of(parent: OpenSession, session_id: str) -> Mapping[str, Any]:
+    """What is noted of a sub-session of `parent`; of no other session, whatever a model asks for."""
+    if parent.saved is None:
+        raise UnknownSubSession(
+            f"the sub-session {session_id!r} cannot be resumed: this session is not saved, nor are "
+            "those it spawns"
+        )
+    store = SessionStore()
+    known = _ID.fullmatch(session_id) is not None and store.exists(session_id)
+    metadata = store.metadata(session_id) if known else {}
+    if metadata.get("parent") != parent.id or not isinstance(metadata.get("agent"), str):
+        raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
+    return metadata
+
+
+async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
+    """Open the sub-session, run the one turn, and close it, whatever happens."""
+    coordinator = parent.session.coordinator
+    lineage = Lineage(parent.id, task.agent, parent.depth + 1, coordinator)
+    renderer = SubSessionRenderer(parent.renderer, lineage, task.session_id)
+    started = time.monotonic()
+    failure: BaseException | None = None
+    async with open_session(
+        task.plan,
+        session_id=None if task.resumed else task.session_id,
+        resume=task.session_id if task.resumed else None,
+        save=parent.saved is not None,
+        metadata={**_of_project(parent), **task.noted},
+        approval_system=_approvals(coordinator.approval_system, task.agent),
+        renderer=renderer,
+        sources=parent.sources,
+        lineage=lineage,
+    ) as session:
+        own = session.session.coordinator
+        own.register_capability("self_delegation_depth", task.self_depth)
+        renderer.began(showable(own, task.instruction), resumed=task.resumed)
+        coordinator.cancellation.register_child(own.cancellation)
+        try:
+            await session.begin_with(task.messages)
+            await session.run(task.instruction)
+        # A provider, a module or the disk; the parent's model is told, and goes on.
+        except Exception as error:
+            failure = error
+        finally:
+            coordinator.cancellation.unregister_child(own.cancellation)
+            ended = _ended(session, lineage, time.monotonic() - started)
+            parent.recorder.add_sub_session(ended, session.recorder)
+            renderer.ended(ended)
+    if failure is not None:
+        raise SubAgentFailed(task.session_id, failure) from failure
+    return _result(session, task)
+
+
+def _of_project(parent: OpenSession) -> dict[str, Any]:
+    """The project the parent's plan drew on, without whose trust the sub-session is not resumed."""
+    noted = parent.saved.metadata.get(PROJECT) if parent.saved is not None else None
+    return {} if noted is None else {PROJECT: noted}
+
+
+def _approvals(approvals: Any, agent: str) -> Any:
+    """The parent's approval system; one that can is told who asks."""
+    for_agent = getattr(approvals, "for_agent", None)
+    return approvals if for_agent is None else for_agent(agent)
+
+
+def _ended(session: OpenSession, lineage: Lineage, seconds: float) -> SubSession:
+    own = session.recorder.own_usage
+    return SubSession(
+        session_id=session.id,
+        parent_id=lineage.parent_id,
+        agent=lineage.agent,
+        status=session.turn.status,
+        turns=session.turn.turns,
+        usage=dict(own.tokens),
+        cost=own.cost_usd,
+        duration=round(seconds, 3),
+    )
+
+
+def _result(session: OpenSession, task: _Task) -> dict[str, Any]:
+    turn = session.turn
+    about = {
+        "agent": task.agent,
+        "reason": turn.reason,
+        "usage": turn.usage,
+        "cost_usd": None if turn.cost is None else str(turn.cost),
+    }
+    return {
+        "output": turn.response,
+        "session_id": session.id,
+        "status": turn.status,
+        "turn_count": turn.turns,
+        **about,
+        "metadata": about,
+    }

@@ -1,0 +1,252 @@
+"""The tool as models see it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, cast
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
+
+logger = logging.getLogger(__name__)
+
+TASK_START = "task:start"
+TASK_END = "task:end"
+TASK_EVENTS = (TASK_START, TASK_END)
+"""Events this module emits beside those the kernel names."""
+
+_HEAD = (
+    "Give a task to an agent, which works on it by itself, with a conversation and tools of its "
+    "own, and answers once. It knows nothing of this conversation: say all it needs, and what it "
+    "is to answer. Several calls in one message run at the same time. To go on with what an agent "
+    "did before, give the session_id of its answer."
+)
+_CUT_SHORT = ("length", "content_filter")
+"""Reasons of an incomplete turn that has an answer, which is not whole."""
+
+
+class _Task(NamedTuple):
+    """One call of the tool."""
+
+    agent: str | None
+    instruction: str
+    session_id: str
+    resumed: bool
+
+
+class _Unusable(Exception):
+    """The call cannot be carried out; the message is for the model."""
+
+
+class TaskTool:
+    """Tasks for the agents of one session's plan (Tool Contract): a failure is a result.
+
+    Sessions are opened by the app, through its capabilities `session.spawn` and `session.resume`.
+
+    Raises:
+        ValueError: The config names agents that the plan does not have.
+    """
+
+    name = "task"
+    input_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "agent": {
+                "type": "string",
+                "description": "Which agent; not needed with session_id",
+            },
+            "instruction": {
+                "type": "string",
+                "description": "The task, with everything the agent has to know",
+            },
+            "session_id": {
+                "type": "string",
+                "description": "Go on with what an agent did before, by the id of its answer",
+            },
+        },
+        "required": ["instruction"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, coordinator: Any, config: TaskConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._free = asyncio.Semaphore(config.max_parallel)
+        unknown = sorted({*(config.agents or ())} - {*self._agents()})
+        if unknown:
+            raise ValueError(
+                f"{MODULE_ID}: config is not valid: 'agents' names {', '.join(unknown)}, "
+                "which the plan does not have"
+            )
+
+    @property
+    def description(self) -> str:
+        """What the tool does, and the agents there are."""
+        agents = self._agents()
+        if not agents:
+            return f"{_HEAD}\n\nThere are no agents in this session."
+        return "\n".join([_HEAD, "", "The agents:", *map(_line, agents.items())])
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    def _agents(self) -> dict[str, Mapping[str, Any]]:
+        """The agents that can be given tasks, by name."""
+        section = self._coordinator.config.get("agents")
+        known = cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}
+        wanted = self._config.agents
+        return {
+            name: cast("Mapping[str, Any]", agent) if isinstance(agent, Mapping) else {}
+            for name, agent in known.items()
+            if wanted is None or name in wanted
+        }
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Run the tool; `error` of a failure has `message` and `type`, and `session_id` where
+        there is a session to go on with."""
+        try:
+            task = self._task(read_input(self.input_schema, input))
+            call = self._call(task)
+        except (InvalidInput, _Unusable) as error:
+            return _failure(str(error), "InvalidInput")
+        async with self._free:
+            return await self._carry_out(task, call)
+
+    def _task(self, values: Mapping[str, Any]) -> _Task:
+        instruction = str(values["instruction"]).strip()
+        if not instruction:
+            raise _Unusable("the instruction is empty")
+        resumed = str(values.get("session_id") or "").strip()
+        agent = str(values.get("agent") or "").strip() or None
+        if resumed:
+            return _Task(agent, instruction, resumed, True)
+        known = self._agents()
+        if agent not in known:
+            has = f"the agents are: {', '.join(sorted(known))}" if known else "there are no agents"
+            raise _Unusable(
+                f"there is no agent {agent!r}; {has}" if agent else f"name an agent; {has}"
+            )
+        session_id = f"{self._coordinator.session_id}-{secrets.token_hex(8)}_{agent}"
+        return _Task(agent, instruction, session_id, False)
+
+    def _call(self, task: _Task) -> Any:
+        """What carries the task out, as a function without arguments."""
+        name = "session.resume" if task.resumed else "session.spawn"
+        capability = self._coordinator.get_capability(name)
+        if not callable(capability):
+            raise _Unusable(f"this program cannot run agents: it offers no '{name}'")
+        arguments: dict[str, Any] = {
+            "instruction": task.instruction,
+            "sub_session_id": task.session_id,
+        }
+        if not task.resumed:
+            arguments |= {
+                "agent_name": task.agent,
+                "parent_session": self._coordinator.session,
+                "agent_configs": self._coordinator.config.get("agents") or {},
+                "tool_inheritance": self._config.inheritance("tools"),
+                "hook_inheritance": self._config.inheritance("hooks"),
+            }
+        return lambda: capability(**arguments)
+
+    async def _carry_out(self, task: _Task, call: Any) -> ToolResult:
+        about = {"agent": task.agent, "sub_session_id": task.session_id, **event_ids()}
+        started = time.monotonic()
+        await self._emit(
+            TASK_START, {**about, "instruction": task.instruction, "resumed": task.resumed}
+        )
+        answer: Mapping[str, Any] = {}
+        result = _failure("interrupted", "Interrupted")
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                answer = await call()
+            result = _result(answer, task)
+        except TimeoutError as error:
+            result = self._timed_out(task, error)
+        # The session is opened by the app and runs modules of all kinds. What fails there is a
+        # result here: the model that gave the task decides how to go on.
+        except Exception as error:
+            logger.debug("The task for %s failed", task.agent, exc_info=True)
+            result = _failed(error, task)
+        finally:
+            await self._emit(TASK_END, {**about, **_ending(answer, result, started)})
+        return result
+
+    def _timed_out(self, task: _Task, error: TimeoutError) -> ToolResult:
+        if self._config.timeout is None:
+            return _failed(error, task)
+        message = f"the task was not done in {self._config.timeout:g} s"
+        return _failure(message, "Timeout", task.session_id)
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        await self._coordinator.hooks.emit(event, data)
+
+
+def _line(agent: tuple[str, Mapping[str, Any]]) -> str:
+    name, config = agent
+    description = " ".join(str(config.get("description") or "").split())
+    return f"- {name}: {description}" if description else f"- {name}"
+
+
+def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
+    """What the app says of the sub-session, as a result for the model."""
+    session_id = str(answer.get("session_id") or task.session_id)
+    response = str(answer.get("output") or "")
+    status, reason = str(answer.get("status") or "success"), answer.get("reason")
+    if status == "cancelled":
+        return _failure("the agent was stopped before it was done", "Interrupted", session_id)
+    if status == "error":
+        return _failure(response or "the agent's turn failed", "AgentError", session_id)
+    if status == "incomplete" and reason not in _CUT_SHORT:
+        why = f" ({reason})" if reason else ""
+        said = f": {response}" if response else ""
+        return _failure(f"the agent stopped without an answer{why}{said}", "Incomplete", session_id)
+    output: dict[str, Any] = {"response": response, "session_id": session_id}
+    if status == "incomplete":
+        output["note"] = f"the answer is cut off ({reason})"
+    output["usage"] = _usage(answer)
+    return ToolResult(output=output)
+
+
+def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens, and the cost where it is known; no provider has to report any."""
+    reported: Any = answer.get("usage")
+    usage = dict(cast("Mapping[str, Any]", reported)) if isinstance(reported, Mapping) else {}
+    cost: Any = answer.get("cost_usd")
+    return usage if cost is None else {**usage, "cost_usd": str(cost)}
+
+
+def _failed(error: Exception, task: _Task) -> ToolResult:
+    kind = getattr(error, "kind", None)
+    session_id = getattr(error, "session_id", None)
+    message = str(error) or type(error).__name__
+    who = f"agent {task.agent!r}" if task.agent else "the agent"
+    return _failure(f"{who} failed: {message}", str(kind or type(error).__name__), session_id)
+
+
+def _ending(answer: Mapping[str, Any], result: ToolResult, started: float) -> dict[str, Any]:
+    status = "success" if result.success else "error"
+    if result.error is not None and result.error["type"] == "Interrupted":
+        status = "cancelled"
+    ending: dict[str, Any] = {
+        "success": result.success,
+        "status": str(answer.get("status") or status),
+        "usage": _usage(answer),
+        "duration_ms": round((time.monotonic() - started) * 1000, 1),
+    }
+    return ending if result.success else {**ending, "error": result.error}
+
+
+def _failure(message: str, kind: str, session_id: Any = None) -> ToolResult:
+    error = {"message": message, "type": kind}
+    if isinstance(session_id, str) and session_id:
+        more = f"; go on with session_id {session_id}"
+        error = {"message": message + more, "type": kind, "session_id": session_id}
+    return ToolResult(success=False, error=error)
