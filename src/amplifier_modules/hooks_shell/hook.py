@@ -1,0 +1,227 @@
+"""The hooks: which command runs when, and what becomes of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from amplifier_core.models import HookResult
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.event_json import raw_data, to_plain
+from amplifier_modules._shared.process import ProcessRunner
+from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
+from amplifier_modules.hooks_shell.config import (
+    COMPLETED,
+    FAILED,
+    MODULE_ID,
+    ShellConfig,
+    ShellHook,
+    listed,
+)
+from amplifier_modules.hooks_shell.running import Ran, run
+
+logger = logging.getLogger(__name__)
+
+REFUSED = 2
+"""Exit code that refuses, with the reason on standard error."""
+
+_TWINS = {"tool_input": "input", "tool_result": "result"}
+_CARRIED = (
+    *("session_id", "turn_id", "span_id", "parent_span_id", "iteration"),
+    *("tool_name", "tool_call_id"),
+)
+
+
+class ShellHooks:
+    """Runs the commands of one session.
+
+    Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
+        config: The commands.
+    """
+
+    def __init__(self, coordinator: Any, config: ShellConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._runner = ProcessRunner()
+        self._listening: dict[tuple[int, str], Callable[[], None]] = {}
+        named = {name for hook in config.hooks for name in listed(hook.event)}
+        self.listen(name for name in named if not set("*?[") & set(name))
+
+    def listen(self, names: Iterable[str]) -> None:
+        """Run the commands that mean them on the events of these names, from now on."""
+        for name in names:
+            for number, hook in enumerate(self._config.hooks):
+                if (number, name) not in self._listening and hook.means_event(name):
+                    # One handler for each: the registry lets the next one see what this one
+                    # changed, and asks no further when one refuses.
+                    self._listening[number, name] = self._coordinator.hooks.register(
+                        name,
+                        partial(self._decide, hook),
+                        priority=self._config.priority,
+                        name=f"{MODULE_ID}:{hook.title}",
+                    )
+
+    def listen_to_contributed(self, contributions: Iterable[Any]) -> None:
+        """As `listen`, for what modules contribute: each gives a name or a list of them."""
+        for given in contributions:
+            names = cast("Iterable[Any]", [given] if isinstance(given, str) else given or ())
+            self.listen([name for name in names if isinstance(name, str)])
+
+    async def close(self) -> None:
+        """Stop listening and end what commands left running; a second call does nothing."""
+        for unregister in self._listening.values():
+            unregister()
+        self._listening.clear()
+        await self._runner.close()
+
+    async def _decide(self, hook: ShellHook, event: str, data: Any) -> HookResult:
+        """Hook handler. One that raises is skipped, so a failure of its own counts as the command's."""
+        held = raw_data(data)
+        try:
+            return await self._on_event(hook, event, held)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            problem = "it was broken off"
+        except Exception as error:
+            logger.debug("%s: %s", MODULE_ID, hook.title, exc_info=True)
+            problem = f"it could not be run ({type(error).__name__}: {error})"
+        return await self._failed(hook, event, held, Ran(None, b"", b"", None, 0.0), problem)
+
+    async def _on_event(self, hook: ShellHook, event: str, held: dict[str, Any]) -> HookResult:
+        if not hook.means_tool(held.get("tool_name")):
+            return HookResult()
+        folder = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        ran = await run(
+            self._runner,
+            hook.command,
+            stdin=self._input(event, held, folder),
+            environment=self._environment(hook, event, held, folder),
+            folder=folder,
+            timeout=hook.timeout,
+        )
+        try:
+            answer = _answer(hook, ran)
+        except InvalidAnswer as problem:
+            return await self._failed(hook, event, held, ran, str(problem))
+        await self._tell(COMPLETED, hook, event, held, ran, {"decision": answer.decision})
+        return await self._result(hook, event, held, answer)
+
+    async def _result(
+        self, hook: ShellHook, event: str, held: dict[str, Any], answer: Answer
+    ) -> HookResult:
+        spoken: dict[str, Any] = {}
+        if answer.message:
+            spoken = {"user_message": answer.message, "user_message_source": hook.title}
+        reason = answer.reason or f"the hook '{hook.title}' refuses it"
+        if answer.decision == "deny":
+            return HookResult(action="deny", reason=reason, **spoken)
+        if answer.decision == "ask":
+            prompt = answer.reason or f"The hook '{hook.title}' asks: allow this?"
+            return HookResult(action="ask_user", approval_prompt=prompt, **spoken)
+        if answer.context:
+            return HookResult(
+                action="inject_context",
+                context_injection=answer.context,
+                context_injection_role="user",
+                **spoken,
+            )
+        if spoken:
+            # The registry passes on no message of an answer without consequences.
+            await self._coordinator.process_hook_result(HookResult(**spoken), event, MODULE_ID)
+        if answer.data:
+            return HookResult(action="modify", data={**held, **_with_twins(held, answer.data)})
+        return HookResult()
+
+    async def _failed(
+        self, hook: ShellHook, event: str, held: dict[str, Any], ran: Ran, problem: str
+    ) -> HookResult:
+        said = ran.errors.decode("utf-8", "replace").strip()[-500:]
+        problem += f" ({said})" if said else ""
+        refuses = hook.refuses_on_failure(event)
+        outcome = "deny" if refuses else "allow"
+        await self._tell(FAILED, hook, event, held, ran, {"problem": problem, "outcome": outcome})
+        rest = "it is refused" if refuses else "it goes on without the hook"
+        logger.warning("The hook '%s' on %s failed: %s; %s", hook.title, event, problem, rest)
+        if not refuses:
+            return HookResult()
+        reason = f"the hook '{hook.title}', which has to agree, failed: {problem}"
+        return HookResult(action="deny", reason=reason)
+
+    async def _tell(
+        self,
+        name: str,
+        hook: ShellHook,
+        event: str,
+        held: Mapping[str, Any],
+        ran: Ran,
+        facts: Mapping[str, Any],
+    ) -> None:
+        carried = {key: held[key] for key in _CARRIED if key in held}
+        took = {"exit_code": ran.exit_code, "duration_ms": round(ran.seconds * 1000, 1)}
+        await self._coordinator.hooks.emit(
+            name, {**carried, "hook": hook.title, "on": event, **took, **facts}
+        )
+
+    def _input(self, event: str, held: dict[str, Any], folder: str) -> bytes:
+        session = {"session_id": self._coordinator.session_id}
+        about = {"event": event, "working_dir": folder}
+        return json.dumps({**session, **to_plain(held), **about}).encode("ascii") + b"\n"
+
+    def _environment(
+        self, hook: ShellHook, event: str, held: Mapping[str, Any], folder: str
+    ) -> dict[str, str]:
+        environment = command_environment(
+            os.environ,
+            secrets=configured_secrets(self._coordinator.config),
+            passthrough=hook.env_passthrough,
+            secret_names=self._coordinator.get_capability("secrets.variables") or (),
+        )
+        # A relative entry would make programs of whatever folder the session works in.
+        path = environment.get("PATH", os.defpath).split(os.pathsep)
+        environment["PATH"] = os.pathsep.join(entry for entry in path if os.path.isabs(entry))
+        tool = held.get("tool_name")
+        told = {
+            "PWD": folder,
+            "AMPLIFIER_EVENT": event,
+            "AMPLIFIER_WORKING_DIR": folder,
+            "AMPLIFIER_SESSION_ID": str(self._coordinator.session_id),
+            **({"AMPLIFIER_TOOL_NAME": tool} if isinstance(tool, str) and "\0" not in tool else {}),
+        }
+        return {**environment, **told, **hook.environment}
+
+
+def _answer(hook: ShellHook, ran: Ran) -> Answer:
+    """What a command that ended wants.
+
+    Raises:
+        InvalidAnswer: It failed, or nobody knows.
+    """
+    if ran.problem is not None:
+        raise InvalidAnswer(ran.problem)
+    if ran.exit_code == REFUSED:
+        return Answer("deny", ran.errors.decode("utf-8", "replace").strip() or None)
+    if ran.exit_code != 0:
+        raise InvalidAnswer(f"it ended with exit code {ran.exit_code}")
+    if hook.output == "json":
+        return read_answer(ran.output)
+    if hook.output == "context":
+        return Answer(context=ran.output.decode("utf-8", "replace").strip() or None)
+    return Answer()
+
+
+def _with_twins(held: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes under both names of what has two."""
+    both = dict(changes)
+    for name, twin in _TWINS.items():
+        for one, other in ((name, twin), (twin, name)):
+            if one in changes and other in held and other not in changes:
+                both[other] = changes[one]
+    return both

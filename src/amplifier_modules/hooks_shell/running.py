@@ -1,0 +1,168 @@
+"""Runs a command with an event on its stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from amplifier_modules._shared.process import Command, CommandError, Ended, ProcessRunner
+
+MOST_OUTPUT = 1024 * 1024
+"""Bytes a command may print; one that prints more is killed."""
+
+MOST_ERRORS = 16 * 1024
+"""Bytes of its standard error that are kept, from its end."""
+
+
+class Ran(NamedTuple):
+    """What came of a command.
+
+    Attributes:
+        exit_code: 0 to 255; None if it did not end by itself.
+        output: What it printed.
+        errors: The end of what it printed on standard error.
+        problem: Why it did not end by itself, as `it …`; None if it did.
+        seconds: Wall time it took.
+    """
+
+    exit_code: int | None
+    output: bytes
+    errors: bytes
+    problem: str | None
+    seconds: float
+
+
+async def run(
+    runner: ProcessRunner,
+    command: str | list[str],
+    *,
+    stdin: bytes,
+    environment: Mapping[str, str],
+    folder: str,
+    timeout: float,
+) -> Ran:
+    """Run a command to its end, or until its time or its output is over the limit.
+
+    Whatever it does not read of its stdin does not matter: that is a file without a name.
+
+    Raises:
+        asyncio.CancelledError: After all that it had started was killed.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    output = bytearray()
+    flooded = asyncio.Event()
+
+    def take(data: bytes) -> None:
+        output.extend(data[: MOST_OUTPUT + 1 - len(output)])
+        if len(output) > MOST_OUTPUT:
+            flooded.set()
+
+    with contextlib.ExitStack() as stack:
+        try:
+            argv = _argv(command, environment, folder)
+            place = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            stack.callback(os.close, place)
+            source = stack.enter_context(tempfile.TemporaryFile())
+            source.write(stdin)
+            source.seek(0)
+            errors = stack.enter_context(_Errors())
+        except OSError as error:
+            return Ran(None, b"", b"", f"could not be started: {error}", 0.0)
+        streams = (source.fileno(), errors.theirs)
+        job = Command(argv, environment, place, streams)
+        running = asyncio.ensure_future(runner.run(job, timeout=timeout, output=take))
+        try:
+            ended = await _first(running, flooded)
+        except CommandError as error:
+            return Ran(None, b"", b"", f"could not be run: {error}", loop.time() - started)
+        said = errors.read()
+    seconds = loop.time() - started
+    if ended is None:
+        return Ran(None, b"", said, f"it printed more than {MOST_OUTPUT} bytes", seconds)
+    if ended.timed_out:
+        return Ran(None, bytes(output), said, f"it did not end within {timeout:g} s", seconds)
+    code = ended.exit_code
+    if code is None or code < 0:
+        number = -(code or 0)
+        return Ran(None, bytes(output), said, f"it was ended by signal {number}", seconds)
+    return Ran(code, bytes(output), said, None, seconds)
+
+
+async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:
+    """How the command ended; None if it was killed because it floods its output."""
+    waiting = asyncio.ensure_future(flooded.wait())
+    try:
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        return None
+    finally:
+        waiting.cancel()
+        if not running.done():
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, CommandError):
+                await running
+
+
+def _argv(command: str | list[str], environment: Mapping[str, str], folder: str) -> list[str]:
+    """The command with the absolute path of its program.
+
+    Raises:
+        OSError: There is no such program.
+    """
+    if isinstance(command, str):
+        return [shutil.which("sh", path=os.defpath) or "/bin/sh", "-c", command]
+    name = os.path.expanduser(command[0])
+    found = (
+        os.path.join(folder, name)
+        if os.path.dirname(name)
+        else shutil.which(name, path=environment.get("PATH"))
+    )
+    if found is None:
+        raise FileNotFoundError(f"there is no program {command[0]!r}")
+    return [found, *command[1:]]
+
+
+class _Errors:
+    """A pipe for standard error, of which the end is kept; a context manager.
+
+    Attributes:
+        theirs: The end to write to.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kept = bytearray()
+        self._ours, self.theirs = os.pipe()
+        os.set_blocking(self._ours, False)
+
+    def __enter__(self) -> _Errors:
+        self._loop.add_reader(self._ours, self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._loop.remove_reader(self._ours)
+        os.close(self._ours)
+        os.close(self.theirs)
+
+    def read(self) -> bytes:
+        """What there is by now; what is left running may write on and on."""
+        for _ in range(64):
+            if not self._take():
+                break
+        return bytes(self._kept)
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._ours, 65536)
+        except BlockingIOError:
+            return False
+        self._kept += data
+        del self._kept[:-MOST_ERRORS]
+        return bool(data)
