@@ -119,6 +119,9 @@ def _kernel_outcome(error: BaseException) -> Outcome:
 def _llm_outcome(error: Exception, text: str) -> Outcome:
     from amplifier_core import llm_errors as llm
 
+    # A replayed run that asks something else than what was recorded.
+    if getattr(error, "is_failed_check", False) is True:
+        return Outcome(Ending.CHECK_FAILED, text)
     if isinstance(error, llm.AuthenticationError):
         return Outcome(Ending.AUTHENTICATION, text)
     if isinstance(error, llm.ConfigurationError):

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.approvals import Policy
-from amplifier_app.errors import ConfigError
+from amplifier_app.errors import ConfigError, UsageError
 from amplifier_app.offline import is_offline
 from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.stdio import Output, stdin_is_tty
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Request(NamedTuple):
         locked: Whether modules have to be what the plan's lock says.
         lock: The file of that lock; None is the plan's own.
         offline: Whether nothing may be fetched.
+        record: File for what the providers are asked and answer.
+        replay: File of such a recording, to answer from.
     """
 
     prompt: str | None = None
@@ -51,6 +54,8 @@ class Request(NamedTuple):
     offline: bool = False
     trust: bool = False
     no_project: bool = False
+    record: Path | None = None
+    replay: Path | None = None
 
 
 class Chosen(NamedTuple):
@@ -160,18 +165,47 @@ def _plan(
     if saved:
         plan = _saved_plan(resume)
         _refuse_masked(plan, resume)
+    traffic = _traffic(request)
     loaded = load(
         plan=plan,
         profile=request.profile,
-        provider=request.provider,
+        # The providers of a recording stand in for those of the plan.
+        provider=None if traffic.replay else request.provider,
         model=request.model,
         sets=sets,
+        traffic=traffic,
         project=None if project is None else project.folder,
         lenient=lenient,
     )
     if project is not None:
         project.check(loaded)
     return loaded
+
+
+def _traffic(request: Request) -> Traffic:
+    """What is to become of the traffic with the model.
+
+    Raises:
+        UsageError: A file cannot be recorded to, or there is no recording.
+    """
+    if request.record is not None:
+        file = request.record.absolute()
+        if file.exists() and (not file.is_file() or file.stat().st_size):
+            raise UsageError(
+                f"--record: {request.record} is there already and not empty",
+                hint="Record to another file, or remove this one.",
+            )
+        if not file.parent.is_dir():
+            raise UsageError(f"--record: there is no folder {file.parent}")
+        return Traffic(record=str(file))
+    if request.replay is not None:
+        if not request.replay.is_file():
+            raise UsageError(
+                f"--replay: there is no file {request.replay}",
+                hint="Make one with: amplifier run --record FILE …",
+            )
+        return Traffic(replay=str(request.replay.absolute()))
+    return NO_TRAFFIC
 
 
 def _saved_plan(session_id: str | None) -> Path | None:

@@ -92,6 +92,22 @@ def run(
             help="Fetch nothing: use no network but the provider's. Also AMPLIFIER_OFFLINE=1.",
         ),
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Write what the model is asked and answers to this file, a new or empty one.",
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay",
+            metavar="FILE",
+            help="Answer from such a file instead of asking a model; no key, no network.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -119,6 +135,8 @@ def run(
         raise UsageError("--no-save cannot go with --session, --resume or --continue")
     if trust and no_project:
         raise UsageError("--trust and --no-project exclude each other")
+    if record is not None and replay is not None:
+        raise UsageError("--record and --replay exclude each other")
     from amplifier_app.launch import launch, parse_duration
     from amplifier_app.request import Request
 
@@ -144,6 +162,9 @@ def run(
         offline=offline,
         trust=trust,
         no_project=no_project,
+        # A dry run asks nobody: there would be nothing to record.
+        record=None if dry_run else record,
+        replay=replay,
     )
     if dry_run:
         from amplifier_app.dry_run import dry_run as check

@@ -21,6 +21,7 @@ from amplifier_app.plan.resolution import Resolution, Unset, entries_of, resolve
 from amplifier_app.plan.scopes import Override, read_settings
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.structure import entry_key
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 DEFAULT_PROFILE = "default"
 
@@ -57,6 +58,7 @@ class ResolvedPlan:
         self.environ = environ
         self.keep_unset = keep_unset
         self.lenient = lenient
+        self.traffic = NO_TRAFFIC
 
     @property
     def name(self) -> str:
@@ -167,6 +169,7 @@ class ResolvedPlan:
         plan: dict[str, Any] = {"session": data["session"]}
         for section in ENTRY_SECTIONS:
             plan[section] = data.get(section, [])
+        plan["providers"] = [*plan["providers"], *self.traffic.entries()]
         for module in (*(plan["session"][part] for part in PARTS), *_modules_of(plan)):
             module.setdefault("config", {})
         if "agents" in data:
@@ -252,6 +255,7 @@ def load(
     project: Path | None = None,
     keep_unset: bool = False,
     lenient: bool = False,
+    traffic: Traffic = NO_TRAFFIC,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
 
@@ -265,6 +269,7 @@ def load(
         project: The folder of a trusted project. Without it nothing of any project counts.
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
+        traffic: What is recorded or replayed.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -276,8 +281,9 @@ def load(
         loaded = load_plan(plan, environ=environ, project=project)
     else:
         loaded = load_profile(profile, environ=environ, project=project)
+    sets = (*sets, *traffic.sets())
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
-    changed.keep_unset, changed.lenient = keep_unset, lenient
+    changed.keep_unset, changed.lenient, changed.traffic = keep_unset, lenient, traffic
     return changed.resolve()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Protocol
 
+from amplifier_app.plan.traffic import MODULE as TRAFFIC_MODULE
 from amplifier_app.sources.dependencies import distributions
 from amplifier_app.sources.errors import DriftError
 from amplifier_app.sources.resolved import ResolvedSource
@@ -22,6 +23,11 @@ class ModuleLock(Protocol):
     def entry(self, module_id: str) -> LockEntry | None:
         """What a module is locked to; None if the lock does not know it."""
         ...
+
+
+def needs_no_lock(module_id: str, place: str) -> bool:
+    """Whether a module is of this program and no plan's: what `--record` and `--replay` mount."""
+    return module_id == TRAFFIC_MODULE and place == "bundled"
 
 
 def unknown() -> DriftError:

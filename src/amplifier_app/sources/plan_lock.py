@@ -20,6 +20,7 @@ from amplifier_app.plan.sourced import (
     written_override,
     written_value,
 )
+from amplifier_app.sources.drift import needs_no_lock
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.lockfile import Lock, LockEntry
@@ -250,6 +251,8 @@ def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
     found: list[Difference] = []
     for wanted in wanted_modules(plan):
         entry = lock.entry(wanted.module)
+        if entry is None and needs_no_lock(wanted.module, wanted.place):
+            continue
         if entry is None:
             told = wanted.written or wanted.place
             found.append(Difference(wanted.module, "module", None, told))

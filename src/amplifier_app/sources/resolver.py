@@ -229,7 +229,8 @@ class AppModuleSourceResolver:
             from amplifier_app.sources import drift
 
             locked = self._lock.entry(module_id)
-            if locked is None and not self._partial:
+            exempt = self._partial or drift.needs_no_lock(module_id, chosen.place)
+            if locked is None and not exempt:
                 raise drift.unknown()
         if chosen.source is not None:
             return self._fetcher.fetch(module_id, chosen.source, locked=locked, stop=stop)

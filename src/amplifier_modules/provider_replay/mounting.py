@@ -1,0 +1,160 @@
+"""Puts recorders in front of providers, or players in their place."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
+
+from .config import MODULE_ID, ReplayConfig
+from .player import Player, StreamingPlayer
+from .recorder import Recorder, recorder_for
+from .recording import Recording, current_call
+from .tape import Tape
+
+CAPABILITY = "replay.take_over"
+"""Puts what this module mounts in the place of what others have mounted since."""
+
+_EVENTS = (
+    "llm:request",
+    "llm:response",
+    "provider:retry",
+    "provider:throttle",
+    "provider:tool_sequence_repaired",
+)
+"""What providers emit during a call; what else begins with these words and is announced, too."""
+_LOOPS = frozenset(
+    (
+        "provider:request",
+        "provider:response",
+        "provider:error",
+        "provider:stream",
+        "provider:resolve",
+    )
+)
+_BEFORE_OTHERS = -1000
+
+logger = logging.getLogger(__name__)
+
+Cleanup = Callable[[], Awaitable[None]]
+
+
+async def mount_provider(coordinator: Any, config: ReplayConfig) -> Cleanup | None:
+    """The whole of `mount`."""
+    if config.replay:
+        return await _replay(coordinator, config, config.replay)
+    if config.record:
+        return await _record(coordinator, config.record)
+    logger.warning("%s does nothing: set record or replay in its config", MODULE_ID)
+    return None
+
+
+async def take_over(coordinator: Any) -> None:
+    """The whole of `on_session_ready`."""
+    again = coordinator.get_capability(CAPABILITY)
+    if again is not None:
+        await again()
+
+
+async def _record(coordinator: Any, file: str) -> Cleanup | None:
+    providers: dict[str, Any] = coordinator.get("providers")
+    if not providers:
+        logger.warning("%s records nothing: no provider is mounted before it", MODULE_ID)
+        return None
+    folder = _folder(coordinator)
+    recording = Recording.shared(str(Path(folder) / file), folder, _redactor(coordinator))
+
+    async def put_in_front() -> None:
+        for name, provider in list(providers.items()):
+            if not isinstance(provider, Recorder):
+                await coordinator.mount(
+                    "providers", recorder_for(provider, name, recording), name=name
+                )
+
+    await put_in_front()
+    forget = await _listen(coordinator)
+    coordinator.register_capability(CAPABILITY, put_in_front)
+
+    async def cleanup() -> None:
+        for unregister in forget:
+            unregister()
+        recording.release()
+
+    return cleanup
+
+
+async def _listen(coordinator: Any) -> list[Callable[[], None]]:
+    """Note what providers emit while they are asked; returns what ends that."""
+
+    def note(event: str, data: dict[str, Any]) -> None:
+        call = current_call()
+        if call is not None:
+            call.event(event, dict(data))
+
+    events: dict[str, None] = dict.fromkeys(_EVENTS)
+    for contributed in await coordinator.collect_contributions("observability.events"):
+        for event in contributed if isinstance(contributed, (list, tuple)) else [contributed]:
+            if str(event).startswith(("llm:", "provider:")) and event not in _LOOPS:
+                events[str(event)] = None
+    return [
+        coordinator.hooks.register(event, note, _BEFORE_OTHERS, name=MODULE_ID) for event in events
+    ]
+
+
+async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup:
+    folder = _folder(coordinator)
+    tape = Tape.shared(str(Path(folder) / file), folder, config.ignore)
+    if not tape.providers:
+        tape.release()
+        raise ValueError(f"{MODULE_ID}: the recording {tape.path} has no provider")
+    redactor = _redactor(coordinator)
+    players: dict[str, Player] = {}
+    for described in tape.providers:
+        kind = StreamingPlayer if described.get("streams") else Player
+        players.setdefault(
+            described["name"],
+            kind(
+                described,
+                tape,
+                coordinator,
+                redactor,
+                speed=config.speed,
+                model=config.model,
+                priority=config.priority,
+            ),
+        )
+
+    async def take_their_place() -> None:
+        mounted: dict[str, Any] = coordinator.get("providers")
+        for name in [name for name in mounted if name not in players]:
+            logger.warning("%s: %s is not in the recording and is not asked", MODULE_ID, name)
+            await coordinator.unmount("providers", name)
+        for name, player in players.items():
+            if mounted.get(name) is not player:
+                await coordinator.mount("providers", player, name=name)
+
+    await take_their_place()
+    coordinator.register_capability(CAPABILITY, take_their_place)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(_EVENTS))
+
+    async def cleanup() -> None:
+        if left := tape.release():
+            numbers = ", ".join(str(call.number) for call in left)
+            logger.warning("%s: nobody asked for call %s of %s", MODULE_ID, numbers, tape.path)
+
+    return cleanup
+
+
+def _folder(coordinator: Any) -> str:
+    return coordinator.get_capability("session.working_dir") or os.getcwd()
+
+
+def _redactor(coordinator: Any) -> Redactor:
+    config = getattr(coordinator, "config", None) or {}
+    names = coordinator.get_capability("secrets.variables") or ()
+    configured = configured_secrets(config.get("providers")) if isinstance(config, dict) else []
+    return Redactor([*secrets_in(names=names), *configured])

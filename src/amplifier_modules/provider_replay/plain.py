@@ -1,0 +1,77 @@
+"""Answers and errors as plain data, and back."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from amplifier_core import llm_errors
+from amplifier_core.llm_errors import LLMError
+from amplifier_core.message_models import ChatResponse
+
+_ERROR_FIELDS = (
+    "provider",
+    "model",
+    "status_code",
+    "retryable",
+    "retry_after",
+    "delay_multiplier",
+    "tool_name",
+    "raw_arguments",
+)
+
+
+def plain(value: Any) -> Any:
+    """Anything a provider hands out as JSON's own types; what is none of them becomes text."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in cast("list[Any]", value)]
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and held:
+        fields = cast("dict[str, Any]", held)
+        return {key: plain(item) for key, item in fields.items() if not key.startswith("_")}
+    return str(value)
+
+
+def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
+    """A recorded answer as the provider gave it: a `ChatResponse`, or a mapping."""
+    return dict(recorded) if as_mapping else ChatResponse.model_validate(recorded)
+
+
+def plain_error(error: BaseException) -> dict[str, Any]:
+    """An error's class, message and what else the kernel's errors say."""
+    told = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
+    if not isinstance(error, LLMError):
+        told = {}
+    about = {key: value for key, value in told.items() if value is not None}
+    return {"type": type(error).__name__, "message": str(error), **about}
+
+
+def error_of(recorded: Mapping[str, Any]) -> Exception:
+    """An error of the same kind: the kernel's own, Python's own, or one of that name."""
+    name, message = str(recorded.get("type")), str(recorded.get("message", ""))
+    kind: Any = getattr(llm_errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, LLMError)) and "retryable" in recorded:
+        # A provider's own class under the kernel's.
+        kind = type(name, (LLMError,), {})
+    if isinstance(kind, type) and issubclass(kind, LLMError):
+        error = kind(message)
+        for field in _ERROR_FIELDS:
+            if field in recorded:
+                setattr(error, field, recorded[field])
+        return error
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = type(name, (Exception,), {})
+    try:
+        return kind(message)
+    except TypeError:  # such as UnicodeDecodeError, which takes more than a message
+        return Exception(f"{name}: {message}")

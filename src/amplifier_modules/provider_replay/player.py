@@ -1,0 +1,166 @@
+"""Stands in for a provider and answers as it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, cast
+
+from amplifier_core.llm_errors import AbortError, InvalidRequestError
+from amplifier_core.message_models import ToolCall
+from amplifier_core.models import ModelInfo, ProviderInfo
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.redaction import Redactor
+
+from .plain import error_of, response_of
+from .requests import Plain, plain_request
+from .tape import RecordedCall, Tape
+
+DEFAULT_PRIORITY = 100
+_IDS = frozenset(
+    ("turn_id", "span_id", "parent_span_id", "iteration", "session_id", "parent_id", "timestamp")
+)
+
+
+class RequestDiffers(InvalidRequestError):
+    """The recording does not hold this request; the message says what changed."""
+
+    is_failed_check = True
+    """The program did not do what it was recorded doing, for who decides on exit codes."""
+
+
+class Player:
+    """One provider of a recording (Provider Contract).
+
+    Args:
+        described: What the provider said of itself.
+        tape: The recording.
+        coordinator: Whose hooks hear what they heard.
+        redactor: What kept secrets out of the recording.
+        speed: How fast; 0 at once.
+        model: The model to ask for, if it is to be compared.
+        priority: Instead of the recorded one.
+    """
+
+    def __init__(
+        self,
+        described: Plain,
+        tape: Tape,
+        coordinator: Any,
+        redactor: Redactor,
+        *,
+        speed: float = 0,
+        model: str | None = None,
+        priority: int | None = None,
+    ) -> None:
+        self.name: str = described["name"]
+        self.model: str = model or described.get("model") or described.get("default_model") or ""
+        self.priority = (
+            described.get("priority", DEFAULT_PRIORITY) if priority is None else priority
+        )
+        self.supports_tools: bool = described.get("supports_tools", True)
+        self._info: Plain = described.get("info") or {"id": self.name, "display_name": self.name}
+        self._tape = tape
+        self._coordinator = coordinator
+        self._redactor = redactor
+        self._speed = speed
+        self._compared_model = model
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider said of itself; it needs no key now."""
+        return ProviderInfo.model_validate({**self._info, "credential_env_vars": []})
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The model that was asked, as far as it is known."""
+        defaults = self._info.get("defaults") or {}
+        model = self.model or defaults.get("model")
+        if not model:
+            return []
+        return [
+            ModelInfo(
+                id=model,
+                display_name=model,
+                context_window=defaults.get("context_window") or 0,
+                max_output_tokens=defaults.get("max_output_tokens") or 0,
+                capabilities=list(self._info.get("capabilities") or ()),
+            )
+        ]
+
+    def parse_tool_calls(self, response: Any) -> list[ToolCall]:
+        """The tools the model wanted to have called, in order."""
+        if isinstance(response, Mapping):
+            found: Any = cast("Mapping[str, Any]", response).get("tool_calls")
+        else:
+            found = response.tool_calls
+        calls = cast("list[Any]", found or [])
+        return [c if isinstance(c, ToolCall) else ToolCall.model_validate(c) for c in calls]
+
+    async def complete(self, request: Any, **kwargs: Any) -> Any:
+        """The recorded answer.
+
+        Raises:
+            RequestDiffers: This was not asked when the recording was made.
+            AbortError: The call had no end then.
+            Exception: The recorded error.
+        """
+        response: Any = None
+        async with aclosing(self._play(self._find(request, kwargs))) as chunks:
+            async for chunk in chunks:
+                response = chunk
+        return response
+
+    def _find(self, request: Any, kwargs: Mapping[str, Any]) -> RecordedCall:
+        asked = self._redactor.value(plain_request(request, kwargs))
+        if "model" not in asked and self._compared_model:
+            asked = {"model": self._compared_model, **asked}
+        found = self._tape.find(self.name, asked)
+        if isinstance(found, RecordedCall):
+            return found
+        raise RequestDiffers(
+            "\n".join(
+                [f"the request to {self.name} is not the one recorded in {self._tape.path}", *found]
+            ),
+            provider=self.name,
+            model=self.model,
+        )
+
+    async def _play(self, call: RecordedCall) -> AsyncGenerator[Any]:
+        """The chunks of a recorded call and its answer; its events are emitted meanwhile."""
+        elapsed = 0.0
+        for step in call.steps:
+            if self._speed and step.at > elapsed:
+                await asyncio.sleep((step.at - elapsed) / self._speed)
+                elapsed = step.at
+            if step.kind == "event":
+                await self._emit(step.line["event"], step.line["data"])
+            elif step.kind == "chunk":
+                yield step.line["chunk"]
+            elif step.kind == "response":
+                mapping = step.line.get("form") == "mapping"
+                yield response_of(step.line["response"], as_mapping=mapping)
+                return
+            elif step.kind == "error":
+                raise error_of(step.line["error"])
+        raise AbortError(
+            f"call {call.number} of {self._tape.path} has no answer: it was broken off when it was "
+            "recorded",
+            provider=self.name,
+            model=self.model,
+        )
+
+    async def _emit(self, event: str, data: Mapping[str, Any]) -> None:
+        hooks = getattr(self._coordinator, "hooks", None)
+        if hooks is not None:
+            about = {key: value for key, value in data.items() if key not in _IDS}
+            await hooks.emit(event, {**event_ids(), **about})
+
+
+class StreamingPlayer(Player):
+    """The same for a provider that streamed."""
+
+    async def stream_complete(self, request: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        """The recorded chunks, the last one the answer; errors as those of `complete`."""
+        async with aclosing(self._play(self._find(request, kwargs))) as chunks:
+            async for chunk in chunks:
+                yield chunk

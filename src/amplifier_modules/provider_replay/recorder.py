@@ -1,0 +1,137 @@
+"""Stands in front of a provider and writes down what passes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from .plain import plain
+from .recording import Call, Recording
+from .requests import Plain, plain_request
+
+
+class Recorder:
+    """A provider that is asked as before; what else it has is reached through it.
+
+    Args:
+        inner: The provider.
+        name: What it is mounted as.
+        recording: Where it is written down.
+    """
+
+    def __init__(self, inner: Any, name: str, recording: Recording) -> None:
+        self.__dict__.update(_inner=inner, _mounted_as=name, _recording=recording)
+        recording.describe(_described(inner, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_inner"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_inner"], name, value)
+
+    async def complete(self, request: Any, **kwargs: Any) -> Any:
+        """The provider's whole answer, written down; errors are those of the provider."""
+        call = self._begin("complete", request, kwargs)
+        try:
+            with call.current():
+                response = await self._inner.complete(request, **kwargs)
+        except Exception as error:
+            call.failed(error)
+            raise
+        except BaseException:
+            call.cut()
+            raise
+        call.answered(response, self._own_calls(response))
+        return response
+
+    def _begin(self, mode: str, request: Any, kwargs: dict[str, Any]) -> Call:
+        asked = plain_request(request, kwargs)
+        model = getattr(self._inner, "model", None) or getattr(self._inner, "default_model", None)
+        if isinstance(model, str) and model:
+            asked = {"model": model, **asked}
+        return self._recording.begin(self._mounted_as, mode, asked)
+
+    def _own_calls(self, response: Any) -> Any:
+        """The tool calls of an answer that only its provider can read out of it."""
+        said = response.get("tool_calls") if isinstance(response, dict) else None
+        if said or getattr(response, "tool_calls", None):
+            return None
+        # Foreign code: where it cannot, the loop will meet the same error.
+        with suppress(Exception):
+            calls = self._inner.parse_tool_calls(response)
+            return None if inspect.isawaitable(calls) else calls
+        return None
+
+
+class StreamingRecorder(Recorder):
+    """The same for a provider that streams."""
+
+    async def stream_complete(self, request: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        """The provider's chunks, each written down as it passes."""
+        call = self._begin("stream", request, kwargs)
+        stream: Any = None
+        last: Any = None
+        try:
+            with call.current():
+                stream = self._inner.stream_complete(request, **kwargs)
+                if inspect.isawaitable(stream):
+                    stream = await stream
+                stream = aiter(stream)
+            while True:
+                with call.current():
+                    try:
+                        chunk = await anext(stream)
+                    except StopAsyncIteration:
+                        break
+                if last is not None:
+                    call.chunk(last)
+                    last = None
+                if _may_be_last(chunk):
+                    last = chunk
+                else:
+                    call.chunk(chunk)
+                yield chunk
+        except Exception as error:
+            call.failed(error)
+            raise
+        finally:
+            with call.current():
+                close = getattr(stream, "aclose", None)
+                if close is not None:
+                    await close()
+            if last is None:
+                call.cut()
+            else:
+                call.answered(last, self._own_calls(last))
+
+
+def recorder_for(inner: Any, name: str, recording: Recording) -> Recorder:
+    """The recorder that offers what the provider does."""
+    streams = hasattr(type(inner), "stream_complete") or inspect.isasyncgenfunction(
+        getattr(inner, "stream_complete", None)
+    )
+    return (StreamingRecorder if streams else Recorder)(inner, name, recording)
+
+
+def _may_be_last(chunk: Any) -> bool:
+    if isinstance(chunk, dict):
+        return "content" in chunk and not str(chunk.get("type", "")).startswith("content_block")
+    return hasattr(chunk, "content")
+
+
+def _described(inner: Any, name: str) -> Plain:
+    found: Plain = {"name": name}
+    for key in ("model", "default_model", "priority", "supports_tools"):
+        value = getattr(inner, key, None)
+        if isinstance(value, (str, int, float, bool)):
+            found[key] = value
+    config = getattr(inner, "config", None)
+    if "priority" not in found and isinstance(config, dict) and "priority" in config:
+        found["priority"] = config["priority"]
+    found["streams"] = hasattr(type(inner), "stream_complete")
+    # Foreign code; that it cannot describe itself is no reason not to record it.
+    with suppress(Exception):
+        found["info"] = plain(inner.get_info())
+    return found

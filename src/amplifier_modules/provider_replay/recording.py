@@ -1,0 +1,273 @@
+"""The file of a recording while it is written: JSON lines, each complete in itself.
+
+    {"type": "header", "schema": 1, "created": "…", "folder": "/work"}
+    {"type": "provider", "name": "anthropic", "model": "…", "priority": 100, "streams": true, "info": {…}}
+    {"type": "request", "call": 1, "provider": "anthropic", "mode": "stream", "fingerprint": "…",
+     "request": {"model": "…", "tools": […], "messages": […]}}
+    {"type": "event", "call": 1, "at": 0.001, "event": "llm:request", "data": {…}}
+    {"type": "chunk", "call": 1, "at": 0.310, "chunk": {…}}
+    {"type": "response", "call": 1, "at": 0.502, "response": {…}}      or "error", or "cut"
+
+A conversation grows by its end, so a request is written as what it adds: `"as": 1, "first": 4`
+says that its first four messages are those of call 1, and `"tools_as": 1` that its tools are. What
+came of a call is written when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from amplifier_modules._shared.redaction import Redactor
+
+from .plain import plain, plain_error
+from .requests import Comparing, Plain, fingerprint
+
+SCHEMA = 1
+_COMPARED_CALLS = 8
+"""Earlier calls whose messages a request may begin with."""
+
+_open: dict[str, Recording] = {}
+
+
+class Recording:
+    """One file; sessions of one process that name it share it.
+
+    Args:
+        path: The file; it is new or empty.
+        folder: The working directory.
+        redactor: What keeps secrets out of it.
+
+    Raises:
+        ValueError: The file cannot be written, or holds something.
+    """
+
+    def __init__(self, path: str, folder: str, redactor: Redactor) -> None:
+        self.path = path
+        self._file = _created(path)
+        self._redactor = redactor
+        self._comparing = Comparing(folder)
+        self._begun = time.monotonic()
+        self._calls = 0
+        self._users = 0
+        # Until somebody is asked: a file that stays empty can be recorded to again.
+        self._preamble: list[Plain] = []
+        self._providers: list[Plain] = []
+        self._earlier: list[tuple[int, list[Any]]] = []
+        self._tools: tuple[int, Any] = (0, None)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        self.write({"type": "header", "schema": SCHEMA, "created": created, "folder": folder})
+
+    @classmethod
+    def shared(cls, path: str, folder: str, redactor: Redactor) -> Recording:
+        """The recording at `path`, which child sessions write to as well."""
+        key = os.path.realpath(path)
+        if key not in _open:
+            _open[key] = cls(path, folder, redactor)
+        _open[key]._users += 1
+        return _open[key]
+
+    def release(self) -> None:
+        """Close the file when nobody else writes to it."""
+        self._users -= 1
+        if self._users <= 0:
+            _open.pop(os.path.realpath(self.path), None)
+            with self._told():
+                self._file.close()
+
+    def describe(self, provider: Plain) -> None:
+        """Note what a provider says of itself, once."""
+        if provider not in self._providers:
+            self._providers.append(provider)
+            self.write({"type": "provider", **provider})
+
+    def begin(self, provider: str, mode: str, request: Plain) -> Call:
+        """Note a request."""
+        self._calls += 1
+        preamble, self._preamble = self._preamble, []
+        for line in preamble:
+            self._append(line)
+        call = Call(self, self._calls)
+        written = self._redactor.value(request)
+        said = {
+            "type": "request",
+            "call": call.number,
+            "provider": provider,
+            "mode": mode,
+            "since_start": round(time.monotonic() - self._begun, 3),
+            "fingerprint": fingerprint(self._comparing.comparable(written)),
+        }
+        self.write({**said, **self._shortened(call.number, written)}, redacted=True)
+        return call
+
+    def write(self, line: Plain, *, redacted: bool = False) -> None:
+        """Append a line; what comes before the first request is held back until then.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if not redacted:
+            line = self._redactor.value(line)
+        if self._calls:
+            self._append(line)
+        else:
+            self._preamble.append(line)
+
+    def _append(self, line: Plain) -> None:
+        if self._file.closed:
+            return
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        with self._told():
+            try:
+                self._file.write(text + "\n")
+            except UnicodeEncodeError:  # half a surrogate pair
+                self._file.write(json.dumps(line, default=str) + "\n")
+
+    def write_all(self, lines: list[Plain]) -> None:
+        """Append what came of a call. Raises `OSError` as `write`."""
+        self._hide_split_secrets(lines)
+        for line in lines:
+            self.write(line)
+        if not self._file.closed:
+            with self._told():
+                self._file.flush()
+
+    def _hide_split_secrets(self, lines: list[Plain]) -> None:
+        """A secret may come in pieces: where a block has one, its first delta gets all its text."""
+        deltas: dict[Any, list[Plain]] = {}
+        for line in lines:
+            chunk = line.get("chunk")
+            if isinstance(chunk, dict) and isinstance(chunk.get("delta"), str):
+                deltas.setdefault(chunk.get("index"), []).append(chunk)
+        for chunks in deltas.values():
+            text = "".join(chunk["delta"] for chunk in chunks)
+            hidden = self._redactor.text(text)
+            if hidden != text:
+                for chunk in chunks:
+                    chunk["delta"] = ""
+                chunks[0]["delta"] = hidden
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = f"the recording {self.path} cannot be written: {error.strerror}"
+            raise OSError(error.errno, what) from error
+
+    def _shortened(self, number: int, request: Plain) -> Plain:
+        messages = request["messages"]
+        shared, source = max(
+            ((_common(messages, earlier), call) for call, earlier in self._earlier),
+            default=(0, 0),
+        )
+        rest = {key: value for key, value in request.items() if key not in ("messages", "tools")}
+        said: Plain = {"as": source, "first": shared} if shared else {}
+        if "tools" in request:
+            known, tools = self._tools
+            if request["tools"] == tools:
+                said["tools_as"] = known
+            else:
+                self._tools = (number, request["tools"])
+                rest["tools"] = request["tools"]
+        self._earlier = [*self._earlier[1 - _COMPARED_CALLS :], (number, messages)]
+        return {**said, "request": {**rest, "messages": messages[shared:]}}
+
+
+class Call:
+    """One call that is being recorded.
+
+    Attributes:
+        number: Its number in the file, from 1.
+    """
+
+    def __init__(self, recording: Recording, number: int) -> None:
+        self.number = number
+        self._recording = recording
+        self._begun = time.monotonic()
+        self._lines: list[Plain] = []
+        self._ended = False
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """Events emitted meanwhile belong to this call."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def event(self, name: str, data: Mapping[str, Any]) -> None:
+        self._write("event", event=name, data=data)
+
+    def chunk(self, chunk: Any) -> None:
+        self._write("chunk", chunk=plain(chunk))
+
+    def answered(self, response: Any, calls: Any = None) -> None:
+        """Note the answer, and the tool calls in it that it does not itself name."""
+        form = {"form": "mapping"} if isinstance(response, Mapping) else {}
+        named = {"tool_calls": plain(calls)} if calls else {}
+        self._end("response", response={**plain(response), **named}, **form)
+
+    def failed(self, error: BaseException) -> None:
+        self._end("error", error=plain_error(error))
+
+    def cut(self) -> None:
+        """The caller did not want the rest."""
+        self._end("cut")
+
+    def _end(self, kind: str, **said: Any) -> None:
+        if not self._ended:
+            self._ended = True
+            self._write(kind, **said)
+            self._recording.write_all(self._lines)
+
+    def _write(self, kind: str, **said: Any) -> None:
+        at = round(time.monotonic() - self._begun, 4)
+        self._lines.append({"type": kind, "call": self.number, "at": at, **said})
+
+
+_current: ContextVar[Call | None] = ContextVar("amplifier_recorded_call", default=None)
+
+
+def current_call() -> Call | None:
+    """The call that the running provider is asked in."""
+    return _current.get()
+
+
+def _common(some: list[Any], others: list[Any]) -> int:
+    count = 0
+    for one, other in zip(some, others, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _created(path: str) -> TextIO:
+    """The file, for its owner alone. Never follows a link, never overwrites anything."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, optional, 0)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ValueError(f"the recording {path} cannot be written: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"the recording {path} cannot be written: it is no file")
+        if found.st_size:
+            raise ValueError(f"{path} is not empty; record to a new file, or remove it first")
+        os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "w", encoding="utf-8")

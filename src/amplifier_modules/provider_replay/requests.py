@@ -1,0 +1,154 @@
+"""Requests as a recording holds them, and when two of them count as the same.
+
+What differs from run to run although nothing has changed does not count: ids of tool calls, which
+are numbered by their first appearance; the working directory; dates, times, durations; UUIDs and
+other long hexadecimal ids; and what `hooks-status` adds. Whether an answer is streamed, time
+limits and metadata are no part of a request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from amplifier_modules._shared.history import normalise
+
+_OPTIONS = (
+    "temperature",
+    "top_p",
+    "max_output_tokens",
+    "tool_choice",
+    "stop",
+    "reasoning_effort",
+    "response_format",
+)
+_DATE = r"\d{4}-\d\d-\d\d"
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?"
+_ZONE = r"(?:\s?(?:Z|UTC|GMT|CES?T|[+-]\d\d:?\d\d))?"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)?"
+_WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,?\s+)?"
+_CHANGING = (
+    (r'<system-reminder source="hooks-status">.*?</system-reminder>', "{status}"),
+    (
+        rf"{_WEEKDAY}(?:\b{_DATE}|\b\d{{1,2}}\.?\s+{_MONTH}(?:\s+\d{{4}})?|\b{_MONTH}\s+\d{{1,2}}(?:,?\s+\d{{4}})?)"
+        rf"(?:[T ,]+{_CLOCK}{_ZONE})?(?![\w-])",
+        "{time}",
+    ),
+    (rf"(?<![\w:.]){_CLOCK}{_ZONE}(?![\w:])", "{time}"),
+    (r"(?<![\w.])\d+(?:\.\d+)?\s?(?:ms|µs|s|secs?|seconds)(?!\w)", "{duration}"),
+    (r'(?<="duration_ms":)\s*[\d.]+', "{duration}"),
+    (
+        r"(?<![0-9A-Za-z])\d{8}-\d{6}-[0-9a-f]{6}(?![0-9A-Za-z])"
+        r"|(?<![0-9A-Za-z])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Za-z])"
+        r"|(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])[0-9a-f]{16,64}(?![0-9A-Za-z])",
+        "{id}",
+    ),
+)
+
+Plain = dict[str, Any]
+
+
+def plain_request(request: Any, options: Mapping[str, Any]) -> Plain:
+    """A request and the keywords it came with, as plain data: `messages`, `tools` and options."""
+    asked = normalise(request)
+    plain: Plain = {"messages": [_dumped(m) for m in asked.messages]}
+    if asked.tools:
+        plain["tools"] = [_dumped(tool) for tool in asked.tools]
+    for name in ("model", *_OPTIONS):
+        value = options.get(name)
+        if value is None:
+            value = getattr(asked, name, None)
+        if value is not None:
+            plain[name] = _dumped(value) if isinstance(value, BaseModel) else value
+    return plain
+
+
+def fingerprint(comparable: Plain) -> str:
+    """Equal for requests that count as the same."""
+    text = json.dumps(comparable, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Comparing:
+    """Requests without what does not count.
+
+    Args:
+        folder: The working directory of the run they are from.
+        ignore: Further texts that do not count, as regular expressions.
+    """
+
+    def __init__(self, folder: str, ignore: Iterable[str] = ()) -> None:
+        folders = {folder, os.path.realpath(folder)} - {"/", ""}
+        self._rules = [(re.compile(pattern), "{ignored}") for pattern in ignore]
+        self._rules += [
+            (re.compile(re.escape(path) + r"(?![\w.-])"), "{cwd}")
+            for path in sorted(folders, key=len, reverse=True)
+        ]
+        self._rules += [(re.compile(pattern, re.DOTALL), name) for pattern, name in _CHANGING]
+        self._texts: dict[str, str] = {}
+
+    def comparable(self, request: Plain) -> Plain:
+        """`request`, a plain one, with what does not count replaced by its name."""
+        ids: dict[str, str] = {}
+        return {
+            **request,
+            "messages": [self._message(message, ids) for message in request["messages"]],
+        }
+
+    def _message(self, message: Plain, ids: dict[str, str]) -> Plain:
+        changed = {key: value for key, value in message.items() if key != "metadata"}
+        if "tool_call_id" in changed:
+            changed["tool_call_id"] = _numbered(changed["tool_call_id"], ids)
+        content = changed.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if isinstance(content, list):
+            blocks = cast("list[Any]", content)
+            changed["content"] = [self._block(block, ids) for block in blocks]
+        return changed
+
+    def _block(self, block: Any, ids: dict[str, str]) -> Any:
+        if not isinstance(block, Mapping):
+            return self._value(block)
+        changed = dict(cast("Mapping[str, Any]", block))
+        if changed.get("type") in ("thinking", "redacted_thinking", "reasoning", "image"):
+            return changed
+        for key, value in changed.items():
+            if key in ("id", "tool_call_id") and isinstance(value, str):
+                changed[key] = _numbered(value, ids)
+            elif key not in ("type", "name"):
+                changed[key] = self._value(value)
+        return changed
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, list):
+            return [self._value(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            held = cast("dict[str, Any]", value)
+            return {key: self._value(item) for key, item in held.items()}
+        return value
+
+    def _text(self, text: str) -> str:
+        known = self._texts.get(text)
+        if known is None:
+            known = text
+            for pattern, name in self._rules:
+                known = pattern.sub(name, known)
+            self._texts[text] = known
+        return known
+
+
+def _numbered(call_id: str, ids: dict[str, str]) -> str:
+    return ids.setdefault(call_id, f"call-{len(ids) + 1}")
+
+
+def _dumped(model: BaseModel) -> Plain:
+    return model.model_dump(mode="json", exclude_none=True)

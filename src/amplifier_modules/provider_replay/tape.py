@@ -1,0 +1,198 @@
+"""The file of a recording when it is read: the calls that were made, and which are still to come."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from .difference import difference
+from .recording import SCHEMA
+from .requests import Comparing, Plain
+
+_ENDS = ("response", "error", "cut")
+_STEPS = ("event", "chunk", *_ENDS)
+
+_open: dict[str, Tape] = {}
+
+
+class Step(NamedTuple):
+    """What came of a call, `at` seconds after it began: the line of the file."""
+
+    kind: str
+    at: float
+    line: Plain
+
+
+class RecordedCall:
+    """One call of a recording.
+
+    Attributes:
+        number: Its number in the file.
+        provider: Which provider was asked.
+        request: What it was asked, whole.
+        steps: What came of it.
+        served: Whether it has been replayed.
+    """
+
+    def __init__(self, number: int, provider: str, request: Plain) -> None:
+        self.number = number
+        self.provider = provider
+        self.request = request
+        self.steps: list[Step] = []
+        self.served = False
+
+
+class Tape:
+    """One recording; sessions of one process that name it share it.
+
+    A request is answered by the first call of its provider that asked the same and has not been
+    replayed yet, so that sessions that run beside each other may come in any order.
+
+    Args:
+        path: The file.
+        folder: The working directory now.
+        ignore: Texts that do not count, as regular expressions.
+
+    Raises:
+        ValueError: It cannot be read, or is no recording of this version.
+    """
+
+    def __init__(self, path: str, folder: str, ignore: Iterable[str] = ()) -> None:
+        self.path = path
+        self.providers: list[Plain] = []
+        self.calls: list[RecordedCall] = []
+        self._users = 0
+        self._differed = False
+        patterns = list(ignore)
+        self._now = Comparing(folder, patterns)
+        self._then = Comparing(self._read(), patterns)
+        self._comparable: dict[int, Plain] = {}
+
+    @classmethod
+    def shared(cls, path: str, folder: str, ignore: Iterable[str] = ()) -> Tape:
+        """The recording at `path`, which child sessions are answered from as well."""
+        key = os.path.realpath(path)
+        if key not in _open:
+            _open[key] = cls(path, folder, ignore)
+        _open[key]._users += 1
+        return _open[key]
+
+    def release(self) -> list[RecordedCall]:
+        """Give it back; the last one is told which calls nobody has asked for.
+
+        After a request that differed nobody can be expected to ask for the rest.
+        """
+        self._users -= 1
+        if self._users > 0:
+            return []
+        _open.pop(os.path.realpath(self.path), None)
+        return [] if self._differed else [call for call in self.calls if not call.served]
+
+    def find(self, provider: str, request: Plain) -> RecordedCall | list[str]:
+        """The call that answers `request`, or what it differs in from the nearest one, by lines.
+
+        `request` need not name its model, which then does not count.
+        """
+        asked = self._now.comparable(request)
+        waiting = [c for c in self.calls if c.provider == provider and not c.served]
+        for call in waiting:
+            if _with_model_of(asked, self._recorded(call)) == asked:
+                call.served = True
+                return call
+        self._differed = True
+        if not waiting:
+            made = sum(call.provider == provider for call in self.calls)
+            return [f"it has {made} calls of {provider} and all of them have been asked for"]
+        nearest = max(
+            waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
+        )
+        recorded = _with_model_of(asked, self._recorded(nearest))
+        return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
+
+    def _recorded(self, call: RecordedCall) -> Plain:
+        if call.number not in self._comparable:
+            self._comparable[call.number] = self._then.comparable(call.request)
+        return self._comparable[call.number]
+
+    def _read(self) -> str:
+        """Reads the file; returns the folder it was recorded in."""
+        calls: dict[int, RecordedCall] = {}
+        tools: dict[int, Any] = {}
+        folder: str | None = None
+        for number, line in _lines(self.path):
+            try:
+                kind = line["type"]
+                if kind == "header":
+                    if line["schema"] != SCHEMA:
+                        raise ValueError(
+                            f"{self.path} has the schema {line['schema']}; this version reads {SCHEMA}"
+                        )
+                    folder = str(line.get("folder", ""))
+                elif folder is None:
+                    break
+                elif kind == "provider":
+                    self.providers.append(line)
+                elif kind == "request":
+                    request = _whole_request(line, calls, tools)
+                    call = RecordedCall(line["call"], line["provider"], request)
+                    calls[call.number] = call
+                elif kind in _STEPS:
+                    calls[line["call"]].steps.append(Step(kind, float(line["at"]), line))
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{self.path}:{number} is no line of a recording") from error
+        if folder is None:
+            raise ValueError(f"{self.path} is no recording: it does not begin with a header")
+        self.calls = list(calls.values())
+        return folder
+
+
+def _lines(path: str) -> Iterator[tuple[int, Plain]]:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"the recording {path} cannot be read: {error.strerror}") from error
+    pieces = data.split(b"\n")
+    for number, piece in enumerate(pieces, 1):
+        if not piece.strip():
+            continue
+        try:
+            line: Any = json.loads(piece)
+        except ValueError as error:
+            if number == len(pieces):
+                return  # the program that recorded it was killed while it wrote this
+            raise ValueError(f"{path}:{number} is no JSON") from error
+        if not isinstance(line, dict):
+            raise ValueError(f"{path}:{number} is no line of a recording")
+        yield number, cast("Plain", line)
+
+
+def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[int, Any]) -> Plain:
+    request = dict(line["request"])
+    if "as" in line:
+        earlier = calls[line["as"]].request["messages"][: line["first"]]
+        request["messages"] = [*earlier, *request["messages"]]
+    if "tools_as" in line:
+        request["tools"] = tools[line["tools_as"]]
+    elif "tools" in request:
+        tools[line["call"]] = request["tools"]
+    return request
+
+
+def _with_model_of(asked: Plain, recorded: Plain) -> Plain:
+    """`recorded`, without its model where `asked` names none."""
+    if "model" in asked or "model" not in recorded:
+        return recorded
+    return {key: value for key, value in recorded.items() if key != "model"}
+
+
+def _shared(asked: Plain, recorded: Plain) -> int:
+    """How many messages two requests begin with alike."""
+    count = 0
+    for one, other in zip(asked["messages"], recorded["messages"], strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

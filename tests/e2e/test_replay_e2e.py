@@ -1,0 +1,165 @@
+"""`run --record` and `run --replay`: the same run again without a server and without a key."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.app.plans import mock_plan
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
+
+KEY = "sk-ant-" + "k3y" * 12
+READ_TWICE = [
+    Reply(
+        text="I look.",
+        tool_calls=[
+            ToolCall("read_file", {"path": "a.txt"}),
+            ToolCall("read_file", {"path": "b.txt"}),
+        ],
+    ),
+    Reply(text="Both say hello."),
+]
+
+
+def plan_of(folder: Path, vendor: str, loop: str, **config: Any) -> Path:
+    """A plan that needs a key to be set, and keeps its events."""
+    plan = {
+        "name": "test",
+        "session": {"orchestrator": loop, "context": "context-simple"},
+        "providers": [
+            {
+                "module": f"provider-{vendor}",
+                "config": {
+                    "api_key": f"${{{vendor.upper()}_API_KEY}}",
+                    "base_url": f"${{{vendor.upper()}_BASE_URL}}",
+                    "model": "claude-haiku-4-5",
+                    "list_prices": True,
+                    "max_retries": 0,
+                    **config,
+                },
+            }
+        ],
+        "tools": [{"module": "tool-filesystem"}],
+        "hooks": [{"module": "hooks-logging"}, {"module": "hooks-status"}],
+    }
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan), encoding="utf-8")
+    return path
+
+
+def environment(server: ScriptedLLM, vendor: str) -> dict[str, str]:
+    return {f"{vendor.upper()}_BASE_URL": server.base_url, f"{vendor.upper()}_API_KEY": KEY}
+
+
+def events_of(run: Finished) -> list[str]:
+    """Names of the events of the run's session, in order."""
+    session = json.loads(run.stdout)["session_id"]
+    log = next(run.home.rglob(f"{session}/events.jsonl"))
+    return [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def told(run: Finished) -> dict[str, Any]:
+    """The run's JSON without what is its own."""
+    result = json.loads(run.stdout)
+    for tool in result["tools"]:
+        tool.pop("duration_s", None), tool.pop("duration", None)
+    return {k: v for k, v in result.items() if k not in ("session_id", "duration", "duration_s")}
+
+
+@pytest.mark.parametrize("loop", ["loop-streaming", "loop-basic"])
+@pytest.mark.parametrize("vendor", ["anthropic", "openai"])
+def test_a_run_is_the_same_again_without_server_or_key(
+    tmp_path: Path, vendor: str, loop: str
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    (tmp_path / "b.txt").write_text("hello\n")
+    plan, file = plan_of(tmp_path, vendor, loop), tmp_path / "rec.jsonl"
+    arguments = ["run", "--plan", plan, "--output", "json", "what do they say?"]
+    with ScriptedLLM.running(READ_TWICE) as server:
+        env = environment(server, vendor)
+        first = run_amplifier(*arguments, "--record", file, cwd=tmp_path, env=env)
+    assert first.code == 0, first.stderr
+    assert json.loads(first.stdout)["response"] == "Both say hello."
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert KEY not in file.read_text(encoding="utf-8")
+    again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
+    assert again.code == 0, again.stderr
+    assert told(again) == told(first)
+    assert events_of(again) == events_of(first)
+    # the plan that is saved does not record again
+    saved = next(first.home.rglob(f"{json.loads(first.stdout)['session_id']}/plan.yaml"))
+    assert "provider-replay" not in saved.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(Status(401, "bad key"), 4), (Status(529, "overloaded"), 75), (Status(400, "no"), 5)],
+)
+def test_a_failed_run_ends_with_the_same_code(tmp_path: Path, failure: Any, code: int) -> None:
+    plan, file = plan_of(tmp_path, "anthropic", "loop-streaming"), tmp_path / "rec.jsonl"
+    arguments = ["run", "--plan", plan, "--output", "json", "go"]
+    with ScriptedLLM.running([failure]) as server:
+        env = environment(server, "anthropic")
+        first = run_amplifier(*arguments, "--record", file, cwd=tmp_path, env=env)
+    again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
+    assert (first.code, again.code) == (code, code), again.stderr
+    assert json.loads(again.stdout)["error"] == json.loads(first.stdout)["error"]
+    assert events_of(again) == events_of(first)
+
+
+def test_a_run_that_asks_something_else_fails_as_a_check_and_shows_the_difference(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    reply = {"text": "I look.", "tool_calls": [{"name": "read_file", "input": {"path": "a.txt"}}]}
+    plan = mock_plan(tmp_path, [reply, "done"], tools=[{"module": "tool-filesystem"}])
+    file = tmp_path / "rec.jsonl"
+    first = run_amplifier("run", "-f", plan, "--record", file, "go", cwd=tmp_path)
+    assert (first.code, first.stdout) == (0, "done\n"), first.stderr
+    (tmp_path / "a.txt").write_text("changed\n")
+    again = run_amplifier("run", "-f", plan, "--replay", file, "go", cwd=tmp_path)
+    assert (again.code, again.stdout) == (9, "")
+    assert "- hello" in again.stderr
+    assert "+ changed" in again.stderr
+    assert "messages[2] (tool)" in again.stderr
+
+
+def test_files_that_cannot_be_used_are_told_before_anything_runs(tmp_path: Path) -> None:
+    plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
+    file.write_text("mine\n")
+    for arguments, told in (
+        (["--record", file], "not empty"),
+        (["--record", tmp_path / "no" / "rec"], "there is no folder"),
+        (["--replay", tmp_path / "missing"], "there is no file"),
+        (["--record", file, "--replay", file], "exclude each other"),
+    ):
+        run = run_amplifier("run", "-f", plan, *arguments, "go", cwd=tmp_path)
+        assert (run.code, run.stdout) == (2, ""), run.stderr
+        assert told in run.stderr
+    assert file.read_text() == "mine\n"
+    run = run_amplifier("run", "-f", plan, "--replay", file, "go", cwd=tmp_path)
+    assert run.code == 3
+    assert "rec.jsonl:1" in run.stderr
+
+
+def test_a_dry_run_records_nothing_and_reads_a_recording(tmp_path: Path) -> None:
+    plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
+    dry = run_amplifier("run", "-f", plan, "--record", file, "--dry-run", "go", cwd=tmp_path)
+    assert (dry.code, file.exists()) == (0, False), dry.stderr
+    run_amplifier("run", "-f", plan, "--record", file, "go", cwd=tmp_path)
+    dry = run_amplifier("run", "-f", plan, "--replay", file, "--dry-run", "go", cwd=tmp_path)
+    assert dry.code == 0, dry.stderr
+
+
+def test_a_locked_plan_is_recorded_and_replayed_as_it_is(tmp_path: Path) -> None:
+    plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
+    assert run_amplifier("plan", "lock", "-f", plan, cwd=tmp_path).code == 0
+    for option in ("--record", "--replay"):
+        run = run_amplifier("run", "-f", plan, "--locked", option, file, "go", cwd=tmp_path)
+        assert (run.code, run.stdout) == (0, "done\n"), run.stderr

@@ -1,0 +1,74 @@
+"""Recording providers on a coordinator, and replaying them on another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.testing import MockCoordinator
+from amplifier_modules import provider_mock, provider_replay
+
+EVENTS = ("llm:request", "llm:response", "provider:retry")
+
+
+def ask(*texts: str, **fields: Any) -> dict[str, Any]:
+    """A request of messages by user and assistant in turn."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts or ("hi",))]
+    return {"messages": said, **fields}
+
+
+def coordinator_in(folder: Path) -> MockCoordinator:
+    coordinator = MockCoordinator()
+    coordinator.register_capability("session.working_dir", str(folder))
+    return coordinator
+
+
+def heard_on(coordinator: MockCoordinator) -> list[tuple[str, dict[str, Any]]]:
+    events: list[tuple[str, dict[str, Any]]] = []
+    for name in EVENTS:
+        coordinator.hooks.register(name, lambda event, data: events.append((event, dict(data))))
+    return events
+
+
+@asynccontextmanager
+async def recording(
+    folder: Path, *replies: Any, file: str = "rec.jsonl", mock: Any = None, provider: Any = None
+) -> AsyncGenerator[MockCoordinator]:
+    """A coordinator whose provider plays `replies`, or is `provider`, and is recorded."""
+    coordinator = coordinator_in(folder)
+    if provider is None:
+        await provider_mock.mount(coordinator, {"replies": list(replies), **(mock or {})})
+    else:
+        await coordinator.mount("providers", provider, name=provider.name)
+    cleanup = await provider_replay.mount(coordinator, {"record": file})
+    assert cleanup is not None
+    try:
+        yield coordinator
+    finally:
+        await cleanup()
+
+
+@asynccontextmanager
+async def replaying(
+    folder: Path, file: str = "rec.jsonl", **config: Any
+) -> AsyncGenerator[MockCoordinator]:
+    """A coordinator with the providers of a recording."""
+    coordinator = coordinator_in(folder)
+    cleanup = await provider_replay.mount(coordinator, {"replay": file, **config})
+    assert cleanup is not None
+    try:
+        yield coordinator
+    finally:
+        await cleanup()
+
+
+async def chunks_of(provider: Any, request: Any, **kwargs: Any) -> list[Any]:
+    return [chunk async for chunk in provider.stream_complete(request, **kwargs)]
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
