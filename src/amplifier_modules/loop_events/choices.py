@@ -141,26 +141,25 @@ class ChoosingRunner(Runner):
         tool = await super()._tool_for(call, data)
         if isinstance(tool, ToolResult):
             return tool
-        # Policies go by the name of the tool that runs, whatever the model knows it as.
-        name = _mounted_name(call.name, tool)
-        data |= {"tool_name": name, "called_as": call.name}
-        about = {**data, "available_tools": list(self.tools)}
+        offered = list(self.tools)
+        about = {**data, "available_tools": offered}
         denied, final = await self._channel.ask(TOOL_SELECTING, about, hold=True)
         if denied is not None:
             return await self._refuse(data, "Denied", f"denied: {denied}")
-        selected = final.get("tool", name)
-        if selected != name:
+        selected = final.get("tool") or final.get("tool_name") or call.name
+        if selected != call.name:
             tool = self.tools.get(selected)
-            if tool is None:
-                known = ", ".join(self.tools) or "none"
-                message = f"a handler chose the tool '{selected}', which is not offered: {known}"
-                return await self._refuse(data, "UnknownTool", message)
-            selected = data["tool_name"] = _mounted_name(selected, tool)
-        by_handler = selected != name
+        if tool is None:
+            message = f"a handler chose the tool '{selected}', which is not offered: {offered}"
+            return await self._refuse(data, "UnknownTool", message)
+        # Policies go by the name of the tool that runs, whatever the model knows it as.
+        mounted = tool.mounted if isinstance(tool, RewrittenTool) else selected
+        data |= {"tool_name": mounted, "called_as": call.name}
+        by_handler = selected != call.name
         told = {
-            "tool": selected,
+            "tool": mounted,
             "source": "scheduler" if by_handler else "llm",
-            "original_tool": name if by_handler else None,
+            "original_tool": call.name if by_handler else None,
         }
         await self._channel.ask(TOOL_SELECTED, {**data, **told}, hold=True)
         return tool
@@ -182,10 +181,6 @@ def _check_tool(name: Any, tools: Mapping[str, Any], who: str) -> None:
     if name not in tools:
         mounted = ", ".join(tools) or "none"
         raise ConfigurationError(f"{who} names the tool '{name}', which is not mounted: {mounted}")
-
-
-def _mounted_name(name: str, tool: Any) -> str:
-    return tool.mounted if isinstance(tool, RewrittenTool) else name
 
 
 def _same(before: Any, again: RewrittenTool) -> bool:

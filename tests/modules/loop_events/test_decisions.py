@@ -169,10 +169,11 @@ async def test_a_scheduler_vetoes_a_call(rig: Events) -> None:
     assert rig.of("tool:selected") == []
 
 
-async def test_a_scheduler_has_another_tool_answer(rig: Events) -> None:
+@pytest.mark.parametrize("key", ["tool_name", "tool"])
+async def test_a_scheduler_has_another_tool_answer(rig: Events, key: str) -> None:
     await rig.says(asks("a", "slow"), asks("b", "quick"), "done")
     slow, quick = rig.add_tool(echo_tool("slow")), rig.add_tool(echo_tool("quick"))
-    rig.change("tool:selecting", lambda _: {"tool": "quick"})
+    rig.change("tool:selecting", lambda _: {key: "quick"})
 
     assert await rig.run("go") == "done"
 
@@ -191,7 +192,7 @@ async def test_a_scheduler_has_another_tool_answer(rig: Events) -> None:
 async def test_a_tool_that_is_not_offered_cannot_be_selected(rig: Events) -> None:
     await rig.says(asks("a"), "I see.")
     tool = rig.add_tool(echo_tool())
-    rig.change("tool:selecting", lambda _: {"tool": "nothing"})
+    rig.change("tool:selecting", lambda _: {"tool_name": "nothing"})
     await rig.run("go")
     assert tool.inputs == []
     assert "chose the tool 'nothing', which is not offered" in rig.context.results()["call_a"]
