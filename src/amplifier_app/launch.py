@@ -14,7 +14,7 @@ from amplifier_app.approvals import Approvals
 from amplifier_app.ending import Invocation
 from amplifier_app.errors import UsageError
 from amplifier_app.logs import show_logs
-from amplifier_app.outcome import OK, Ending, Outcome
+from amplifier_app.outcome import Ending, Outcome
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import Renderer
 from amplifier_app.render.result import RunReport
@@ -22,7 +22,7 @@ from amplifier_app.repl.commands import command_in
 from amplifier_app.request import Chosen, Request, choose, sources_of, terminal_to_ask_on
 from amplifier_app.signals import Interrupts
 from amplifier_app.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
-from amplifier_app.turn import TurnResult
+from amplifier_app.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
@@ -247,37 +247,9 @@ async def one_shot(
     if expired:
         message = f"the time limit of {timeout:g} s is reached"
         return Outcome(Ending.BUDGET, message, _resume_hint(session))
-    return outcome_of_turn(session.turn, approvals, _resume_hint(session))
+    denied = approvals.denied[0] if approvals.denied else None
+    return outcome_of_turn(session.turn, denied, session.id if session.is_saved else None)
 
 
 def _resume_hint(session: OpenSession) -> str | None:
     return f"Go on with: amplifier run --resume {session.id}" if session.is_saved else None
-
-
-def outcome_of_turn(turn: TurnResult, approvals: Approvals, hint: str | None) -> Outcome:
-    """How a turn that raised nothing counts."""
-    if turn.status == "cancelled":
-        return Outcome(Ending.INTERRUPTED, "the turn was stopped", hint)
-    if turn.status == "error":
-        return Outcome(Ending.ERROR, "the orchestrator reports an error", hint)
-    if turn.status == "incomplete":
-        return _incomplete(turn, hint)
-    if approvals.denied:
-        question = approvals.denied[0]
-        hint = "Allow it with --approve allow, or run on a terminal to be asked."
-        return Outcome(Ending.DENIED, f"approval was denied: {question}", hint)
-    return OK
-
-
-def _incomplete(turn: TurnResult, hint: str | None) -> Outcome:
-    if turn.reason == "denied":
-        return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", hint)
-    if turn.reason == "content_filter":
-        return Outcome(Ending.PROVIDER, "the provider's content filter cut the answer off", hint)
-    if turn.reason == "length":
-        message = "the answer is cut off at the model's output limit"
-    else:
-        message = f"stopped after {turn.turns} model calls without a final answer"
-        more = "Allow more with --max-turns."
-        hint = f"{more} {hint}" if hint else more
-    return Outcome(Ending.BUDGET, message, hint)

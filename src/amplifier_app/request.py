@@ -25,6 +25,9 @@ class Request(NamedTuple):
     Attributes:
         prompt: The prompt argument; None if there is none.
         whole_stdin: Whether stdin is to be read to its end, however long that takes.
+        max_turns: Model calls the prompt may take.
+        max_tokens: Tokens the session may take, over all its prompts.
+        max_cost: US dollars the session may take.
         timeout: Seconds the prompt may take.
         locked: Whether modules have to be what the plan's lock says.
         lock: The file of that lock; None is the plan's own.
@@ -47,6 +50,8 @@ class Request(NamedTuple):
     quiet: bool = False
     plain: bool = False
     max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
     timeout: float | None = None
     approve: Policy | None = None
     locked: bool = False
@@ -160,6 +165,9 @@ def _plan(
     sets = request.sets
     if request.max_turns is not None:
         sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
+    for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
+        if amount is not None:
+            sets = (*sets, f"session.budget.{limit}={amount}")
     plan = request.plan
     saved = _as_saved(request, resume)
     if saved:

@@ -81,7 +81,11 @@ def _field(usage: Any, name: str) -> Any:
 
 ToolOutcome = Literal["running", "ok", "error", "denied", "interrupted"]
 
-_OUTCOMES: dict[str, ToolOutcome] = {"Denied": "denied", "Interrupted": "interrupted"}
+_OUTCOMES: dict[str, ToolOutcome] = {
+    "Denied": "denied",
+    "Interrupted": "interrupted",
+    "BudgetReached": "interrupted",
+}
 """Types of the errors in `tool:error` that stand for something else than a failure."""
 
 
@@ -122,6 +126,20 @@ class SubSession(NamedTuple):
     duration: float
 
 
+class LimitReached(NamedTuple):
+    """The limit of the session's budget that ended a turn.
+
+    Attributes:
+        name: Its key under `session.budget`.
+        allowed: How much it allows.
+        spent: How much was used; None if nobody knows.
+    """
+
+    name: str
+    allowed: int | float
+    spent: int | float | None
+
+
 class TurnResult(NamedTuple):
     """What came out of one prompt.
 
@@ -129,6 +147,7 @@ class TurnResult(NamedTuple):
         response: What the orchestrator returned; empty if there is nothing.
         status: How the turn ended.
         reason: Why it is incomplete, in the orchestrator's word; None if it did not say.
+        limit: The limit of the session's budget that ended it, if one did.
         usage: Tokens of its model calls and of those of its sub-agents.
         turns: Number of model calls of its own.
         cost: US dollars for all of them; None if a price is not known.
@@ -145,6 +164,7 @@ class TurnResult(NamedTuple):
     tools: tuple[ToolUse, ...]
     reason: str | None = None
     sub_sessions: tuple[SubSession, ...] = ()
+    limit: LimitReached | None = None
 
     @property
     def has_answer(self) -> bool:
@@ -170,6 +190,7 @@ class TurnRecorder:
         """Forget the last turn."""
         self._status: Status = "success"
         self._reason: str | None = None
+        self._limit: LimitReached | None = None
         self._requests = 0
         self._turn_count = 0
         self._reported_by_loop = Usage()
@@ -224,6 +245,7 @@ class TurnRecorder:
             tools=tuple(self._tools),
             reason=self._reason,
             sub_sessions=tuple(self._sub_sessions),
+            limit=self._limit,
         )
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
@@ -286,8 +308,16 @@ class TurnRecorder:
             self._status = status
         reason = peek(data, "reason")
         self._reason = reason if isinstance(reason, str) else None
+        self._limit = _limit_in(peek(data, "budget"))
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
+
+
+def _limit_in(reached: Any) -> LimitReached | None:
+    name, allowed, spent = (_field(reached, key) for key in ("limit", "allowed", "spent"))
+    if not isinstance(name, str) or not isinstance(allowed, (int, float)):
+        return None
+    return LimitReached(name, allowed, spent if isinstance(spent, (int, float)) else None)
 
 
 def succeeded(result: Any) -> bool:

@@ -65,6 +65,19 @@ def run(
         int | None,
         typer.Option("--max-turns", min=1, metavar="N", help="Model calls a prompt may take."),
     ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens-total",
+            min=1,
+            metavar="N",
+            help="Tokens the session may take, over all its prompts and sub-agents.",
+        ),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="DOLLARS", help="US dollars the session may take."),
+    ] = None,
     timeout: Annotated[
         str | None,
         typer.Option("--timeout", metavar="TIME", help="Stop after this long: 90, 90s, 5m, 1h."),
@@ -133,6 +146,8 @@ def run(
         raise UsageError("--session, --resume and --continue exclude each other")
     if no_save and ids:
         raise UsageError("--no-save cannot go with --session, --resume or --continue")
+    if max_cost is not None and not 0 < max_cost < float("inf"):
+        raise UsageError(f"--max-cost {max_cost:g} is no amount of dollars above 0")
     if trust and no_project:
         raise UsageError("--trust and --no-project exclude each other")
     if record is not None and replay is not None:
@@ -155,6 +170,8 @@ def run(
         quiet=quiet,
         plain=plain,
         max_turns=max_turns,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
         timeout=None if timeout is None else parse_duration(timeout),
         approve=approve,
         locked=locked or lock is not None,

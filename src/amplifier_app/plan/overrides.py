@@ -129,6 +129,18 @@ def find_provider(entries: Sequence[Node], name: str) -> str:
     raise PlanError([Problem(f"the plan has no provider {name!r}", Location("--provider"), hint)])
 
 
+def mount_name(entries: Sequence[Node], name: str) -> str:
+    """What the provider that a person means by `name` is mounted under.
+
+    Raises:
+        PlanError: No entry of the plan is called so.
+    """
+    key = find_provider(entries, name)
+    entry = next(entry for entry in entries if entry_key(entry) == key)
+    assert isinstance(entry, MapNode)
+    return _mount_name(entry)
+
+
 def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
     """The provider that is asked first.
 

@@ -81,6 +81,7 @@ def resolve(
         tree = normalise(changed, "--set", problems)
         check_complete(tree, problems)
         problems.raise_if_any()
+    tree = _with_fallbacks(tree, problems)
     tree, dropped = _with_providers(tree, chosen, environ)
     tree, notes = _with_agents(tree, environ)
     warnings = _excluded_in_vain(tree)
@@ -108,6 +109,29 @@ def _with_providers(
     if chosen.model:
         kept = overrides.with_model(tree, kept, key, chosen.model)
     return _with_entries(tree, kept), dropped
+
+
+def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
+    """The plan with its fallbacks by the names that providers are mounted under."""
+    session = tree.items.get("session")
+    named = session.items.get("fallbacks") if isinstance(session, MapNode) else None
+    if not isinstance(named, ListNode):
+        return tree
+    entries = entries_of(tree, "providers")
+    names: list[Node] = []
+    for node in named.items:
+        text = text_of(node)
+        if text is None or "${" in text:
+            names.append(node)
+            continue
+        try:
+            name = overrides.mount_name(entries, text)
+        except overrides.PlanError as error:
+            [problem] = error.problems
+            problems.add(f"fallbacks: {problem.message}", node.at, problem.hint)
+            continue
+        names.append(Scalar(name, node.at))
+    return with_value(tree, ("session", "fallbacks"), ListNode(names, named.at))
 
 
 def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:

@@ -160,6 +160,7 @@ def _contents() -> Schema:
         "session": {"$ref": "#/$defs/session"},
         "orchestrator": {"$ref": "#/$defs/orchestrator"},
         "context": {"$ref": "#/$defs/context"},
+        "fallbacks": _texts("Short for `session.fallbacks`."),
         **{section: {"$ref": f"#/$defs/{section}"} for section in ENTRY_SECTIONS},
     }
 
@@ -183,6 +184,11 @@ def _session() -> Schema:
             "context": {"$ref": "#/$defs/context"},
             "orchestrator_source": {"$ref": "#/$defs/source"},
             "context_source": {"$ref": "#/$defs/source"},
+            "budget": _budget(),
+            "fallbacks": _texts(
+                "Providers to ask, in this order, while the one that is asked first cannot be "
+                "reached or is overloaded."
+            ),
             "injection_budget_per_turn": {
                 **limit,
                 "description": "Tokens hooks may add to the conversation in a turn.",
@@ -194,6 +200,25 @@ def _session() -> Schema:
             "metadata": {"description": "Data for modules and programs; not looked at."},
             "raw": {"description": "Whether events carry requests and answers unabridged."},
             "debug": {"description": "Whether modules tell more than usual."},
+        },
+    )
+
+
+def _budget() -> Schema:
+    whole: Schema = {"type": ["integer", "string", "null"], "exclusiveMinimum": 0}
+    fraction: Schema = {"type": ["number", "string", "null"], "exclusiveMinimum": 0}
+    limits = {
+        "max_turns": (whole, "Model calls."),
+        "max_tool_calls": (whole, "Tool calls."),
+        "max_tokens": (whole, "Tokens of all model calls, what goes in and what comes out."),
+        "max_cost": (fraction, "US dollars; a model whose price is not known ends the session."),
+        "max_seconds": (fraction, "Seconds that turns take."),
+    }
+    return _object(
+        "What the session may use, sub-agents included, over all its turns; exit code 7 at a limit.",
+        {
+            name: {**rule, "pattern": REFERENCE, "description": text}
+            for name, (rule, text) in limits.items()
         },
     )
 

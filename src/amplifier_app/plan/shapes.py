@@ -9,7 +9,14 @@ from typing import NamedTuple
 ENTRY_SECTIONS = ("providers", "tools", "hooks")
 PARTS = ("orchestrator", "context")
 
-_OVERLAY_SECTIONS = ("exclude", "instruction", "session", *PARTS, *ENTRY_SECTIONS)
+_OVERLAY_SECTIONS = (
+    "exclude",
+    "instruction",
+    "session",
+    "fallbacks",
+    *PARTS,
+    *ENTRY_SECTIONS,
+)
 _MODULE_SECTIONS = (*_OVERLAY_SECTIONS, "agents")
 
 

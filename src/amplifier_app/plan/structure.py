@@ -23,6 +23,8 @@ _SESSION_KEYS = (
     *PARTS,
     "orchestrator_source",
     "context_source",
+    "budget",
+    "fallbacks",
     "injection_budget_per_turn",
     "injection_size_limit",
     "metadata",
@@ -30,6 +32,8 @@ _SESSION_KEYS = (
     "debug",
 )
 _PUBLISHED = ("ui", "task", "logging", "includes", "spawn", "model_role", "provider_preferences")
+_BUDGET_KEYS = ("max_turns", "max_tool_calls", "max_tokens", "max_cost", "max_seconds")
+_FRACTIONS = ("max_cost", "max_seconds")
 _WHEN_KEYS = ("env", "no_other")
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -98,6 +102,7 @@ class _Normaliser:
             "session": self._session,
             "orchestrator": self._part,
             "context": self._part,
+            "fallbacks": self._texts,
             "providers": self._entries,
             "tools": self._entries,
             "hooks": self._entries,
@@ -120,7 +125,20 @@ class _Normaliser:
         return with_items(root, self._join_parts(items))
 
     def _join_parts(self, items: dict[str, Node]) -> dict[str, Node]:
-        """Take the top-level `orchestrator:` and `context:` into the session."""
+        """Take the top-level `orchestrator:`, `context:` and `fallbacks:` into the session."""
+        fallbacks = items.pop("fallbacks", None)
+        if fallbacks is not None:
+            session = items.get("session")
+            if not isinstance(session, MapNode):
+                session = MapNode({}, fallbacks.at)
+            if "fallbacks" in session.items:
+                at = session.key_at("fallbacks")
+                message = "'fallbacks' is also given under 'session'"
+                self._problems.add(
+                    message, fallbacks.at, f"keep one: the other is on line {at.line}"
+                )
+            joined = {**session.items, "fallbacks": fallbacks}
+            items["session"] = with_items(session, joined)
         for part in PARTS:
             outer = items.pop(part, None)
             if not isinstance(outer, MapNode):
@@ -160,6 +178,10 @@ class _Normaliser:
             elif key.endswith("_source"):
                 if not _is_null(value):
                     self._text(value, f"session.{key}")
+            elif key == "budget":
+                items[key] = self._budget(value)
+            elif key == "fallbacks":
+                items[key] = value if _is_null(value) else self._texts(value, "session.fallbacks")
             elif key.startswith("injection_"):
                 items[key] = self._limit(value, f"session.{key}")
             elif key not in PARTS:
@@ -185,6 +207,27 @@ class _Normaliser:
         if not isinstance(node, MapNode):
             return self._wrong(node, where, "a module id or a mapping with 'module'")
         return self._module(node, where, _PART_KEYS)
+
+    def _budget(self, node: Node) -> Node:
+        if _is_null(node):
+            # Takes an inherited budget away.
+            return node
+        if not isinstance(node, MapNode):
+            return self._wrong(node, "session.budget", "a mapping such as '{max_cost: 5}'")
+        for key, value in node.items.items():
+            if key in _BUDGET_KEYS:
+                self._amount(value, f"session.budget.{key}", whole=key not in _FRACTIONS)
+            else:
+                self._unknown(key, node, _BUDGET_KEYS, "'session.budget'")
+        return node
+
+    def _amount(self, node: Node, where: str, *, whole: bool) -> None:
+        value = node.value if isinstance(node, Scalar) else False
+        if value is None or (isinstance(value, str) and "${" in value):
+            return
+        kinds = int if whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
+            self._wrong(node, where, f"a {'whole ' if whole else ''}number above 0")
 
     def _limit(self, node: Node, where: str) -> Node:
         if isinstance(node, Scalar):

@@ -48,6 +48,8 @@ def _reported(report: RunReport) -> dict[str, Any]:
     turn = report.turn or NO_TURN
     return {
         "response": turn.response,
+        "reason": turn.reason,
+        "limit": None if turn.limit is None else turn.limit._asdict(),
         "session_id": report.session_id,
         "turns": turn.turns,
         "usage": turn.usage,

@@ -16,6 +16,7 @@ from amplifier_app.repl.commands import COMMANDS, Leave, command_in, run_command
 from amplifier_app.repl.editor import LineEditor, no_echo, project_history
 from amplifier_app.signals import Interrupts
 from amplifier_app.stdio import Output
+from amplifier_app.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
@@ -88,8 +89,9 @@ def _tell_ending(session: OpenSession, renderer: Renderer) -> None:
     if turn.status == "cancelled":
         renderer.notice("stopped", "warning", "chat")
     elif turn.status == "incomplete":
-        why = turn.reason or turn.response or "no reason given"
-        renderer.notice(f"the turn is not complete: {why}", "warning", "chat")
+        outcome = outcome_of_turn(turn, None, session.id if session.is_saved else None)
+        hint = f"\n  {outcome.hint}" if outcome.hint else ""
+        renderer.notice(f"{outcome.message}{hint}", "warning", "chat")
 
 
 def status_line(session: OpenSession) -> str:

@@ -96,6 +96,15 @@ class Keeper:
             remarks.append(("info", text))
         return remarks
 
+    def note_spent(self, spent: Mapping[str, Any]) -> None:
+        """Keep what the session has used of its budget.
+
+        Raises:
+            SessionError: The disk refused.
+        """
+        if self.touched:
+            self.saved.update(spent=dict(spent))
+
     def note_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
         """Count a turn in the session's metadata; a first one gives it its title.
 

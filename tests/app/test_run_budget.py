@@ -1,0 +1,225 @@
+"""Budgets as the user of the program meets them: exit code 7, what it says, and going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.app import schemas
+from tests.app.plans import mock_plan
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall, Usage
+
+USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
+
+
+def working_plan(folder: Path, rounds: int = 20, **more: Any) -> Path:
+    """A plan whose model goes on and on, each time differently."""
+    asks = [
+        {
+            "tool_calls": [{"name": "write_file", "input": {"path": "n.txt", "content": f"{n}"}}],
+            "usage": USAGE,
+        }
+        for n in range(rounds)
+    ]
+    return mock_plan(folder, asks, tools=[{"module": "tool-filesystem"}], **more)
+
+
+def result_of(done: Finished) -> dict[str, Any]:
+    result = json.loads(done.stdout)
+    jsonschema.validate(result, schemas.RESULT)
+    return result
+
+
+def with_budget(plan: Path, **limits: Any) -> Path:
+    document = yaml.safe_load(plan.read_text())
+    document["session"]["budget"] = limits
+    plan.write_text(yaml.safe_dump(document))
+    return plan
+
+
+KEY = {"ANTHROPIC_API_KEY": "test-key"}
+
+
+def server_plan(folder: Path, server: ScriptedLLM, **limits: Any) -> Path:
+    """A plan whose model is the server's; to be run with `KEY`."""
+    config = {"base_url": server.base_url, "model": "claude-sonnet-4-5"}
+    plan = {
+        "session": {
+            "orchestrator": "loop-streaming",
+            "context": "context-simple",
+            "budget": limits,
+        },
+        "providers": [{"module": "provider-anthropic", "config": config}],
+        "tools": ["tool-filesystem"],
+    }
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "turns", "told", "raised_by"),
+    [
+        (
+            ["--max-tokens-total", "250"],
+            {"name": "max_tokens", "allowed": 250, "spent": 300},
+            3,
+            "300 of 250 tokens (session.budget.max_tokens)",
+            "--max-tokens-total N",
+        ),
+        (
+            ["--max-cost", "0.05"],
+            {"name": "max_cost", "allowed": 0.05, "spent": 0.06},
+            3,
+            "0.06 of 0.05 US dollars (session.budget.max_cost)",
+            "--max-cost DOLLARS",
+        ),
+        (
+            ["--set", "session.budget.max_turns=2"],
+            {"name": "max_turns", "allowed": 2, "spent": 2},
+            2,
+            "2 of 2 model calls (session.budget.max_turns)",
+            "--set session.budget.max_turns=N",
+        ),
+        (
+            ["--set", "session.budget.max_tool_calls=4"],
+            {"name": "max_tool_calls", "allowed": 4, "spent": 4},
+            5,
+            "4 of 4 tool calls (session.budget.max_tool_calls)",
+            "--set session.budget.max_tool_calls=N",
+        ),
+    ],
+)
+def test_a_limit_ends_the_run_with_7_and_says_which_and_how_to_raise_it(
+    tmp_path: Path, options: list[str], limit: dict[str, Any], turns: int, told: str, raised_by: str
+) -> None:
+    plan = working_plan(tmp_path)
+    arguments = ["run", "-f", str(plan), "go", "--session", "s", *options]
+    done = run_amplifier(*arguments, "--output", "json", cwd=tmp_path)
+    result = result_of(done)
+    assert (done.code, result["outcome"], result["reason"]) == (7, "budget", "budget")
+    assert result["limit"] == limit
+    assert result["turns"] == turns
+    assert told in done.stderr
+    assert f"amplifier run --resume s {raised_by}" in done.stderr
+
+    again = run_amplifier("run", "--resume", "s", "go on", "--output", "json", cwd=tmp_path)
+    result = result_of(again)
+    assert (again.code, result["turns"], result["limit"]) == (7, 0, limit)
+    assert told in again.stderr
+
+
+def test_nothing_is_on_stdout_where_there_is_no_answer(tmp_path: Path) -> None:
+    plan = with_budget(working_plan(tmp_path), max_turns=2)
+    done = run_amplifier("run", "-f", plan, "go", cwd=tmp_path)
+    assert (done.code, done.stdout) == (7, "")
+
+
+def test_no_request_is_made_once_the_budget_is_used_up_and_a_raised_cap_goes_on(
+    tmp_path: Path,
+) -> None:
+    usage = Usage(input_tokens=70, output_tokens=30)
+    call = ToolCall("write_file", {"path": "n.txt", "content": "x"}, id="call_1")
+    replies = [Reply(tool_calls=[call], usage=usage), Reply("first", usage=usage), "second"]
+    with ScriptedLLM.running(replies) as server:
+        plan = server_plan(tmp_path, server, max_tokens=100)
+
+        done = run_amplifier("run", "-f", plan, "--session", "s", "go", cwd=tmp_path, env=KEY)
+        assert (done.code, len(server.completions)) == (7, 1)
+        for _ in range(2):
+            refused = run_amplifier("run", "--resume", "s", "go on", cwd=tmp_path, env=KEY)
+            assert (refused.code, refused.stdout, len(server.completions)) == (7, "", 1)
+
+        more = ["--max-tokens-total", "150"]
+        raised = run_amplifier("run", "--resume", "s", "go on", *more, cwd=tmp_path, env=KEY)
+        assert (raised.code, raised.stdout) == (0, "first\n")
+        assert len(server.completions) == 2
+        assert server.rejections == []
+        used_up = run_amplifier("run", "--resume", "s", "go on", *more, cwd=tmp_path, env=KEY)
+        assert (used_up.code, len(server.completions)) == (7, 2)
+        assert "200 of 150 tokens" in used_up.stderr
+
+
+def test_a_price_nobody_knows_is_said_and_not_taken_for_nothing(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["one", "two"])
+    first = run_amplifier("run", "-f", plan, "hi", "--session", "s", "--max-cost", "1")
+    assert (first.code, first.stdout) == (0, "one\n")
+    done = run_amplifier("run", "--resume", "s", "hi", "--max-cost", "1")
+    assert (done.code, done.stdout) == (7, "")
+    assert "session.budget.max_cost cannot be kept: the price of its model is not known" in (
+        done.stderr
+    )
+    assert "--set session.budget.max_cost=null" in done.stderr
+    out = ["--set", "session.budget.max_cost=null"]
+    assert run_amplifier("run", "--resume", "s", "hi", *out).code == 0
+
+
+def test_what_was_used_is_known_after_kill_9(tmp_path: Path) -> None:
+    call = ToolCall("list_directory", {"path": "."})
+    replies = [
+        Reply(tool_calls=[call]),
+        Reply(tool_calls=[ToolCall("list_directory", {"path": "./"})]),
+        Reply("never", fault=Stall(after=1)),
+    ]
+    with ScriptedLLM.running(replies) as server:
+        plan = server_plan(tmp_path, server, max_turns=9)
+        run = ["run", "-f", str(plan), "--session", "s", "go"]
+        with start_amplifier(*run, cwd=tmp_path, env=KEY) as process:
+            server.wait_for_requests(3)
+            process.kill()
+        limit = ["--set", "session.budget.max_turns=2"]
+        done = run_amplifier("run", "--resume", "s", "go on", *limit, cwd=tmp_path, env=KEY)
+        assert done.code == 7
+        assert "2 of 2 model calls" in done.stderr
+        assert len(server.completions) == 3
+
+
+def test_time_ends_a_run_that_hangs(tmp_path: Path) -> None:
+    plan = with_budget(mock_plan(tmp_path, [{"text": "late", "delay": 60}]), max_seconds=0.3)
+    done = run_amplifier("run", "-f", plan, "hi", "--output", "json", timeout=30)
+    result = result_of(done)
+    assert (done.code, result["limit"]["name"]) == (7, "max_seconds")
+    assert "of 0.3 seconds (session.budget.max_seconds)" in done.stderr
+
+
+def test_going_round_in_circles_ends_with_7_too(tmp_path: Path) -> None:
+    call = {"tool_calls": [{"name": "list_directory", "input": {"path": "."}}]}
+    tools = [{"module": "tool-filesystem"}]
+    plan = mock_plan(tmp_path, [call], mock={"on_end": "repeat"}, tools=tools)
+    done = run_amplifier("run", "-f", plan, "hi", "--output", "json", cwd=tmp_path)
+    result = result_of(done)
+    assert (done.code, result["reason"], result["limit"]) == (7, "no_progress", None)
+    assert "'list_directory' had the same result 4 times in a row" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ("{max_token: 5}", "unknown key 'max_token' in 'session.budget'"),
+        ("{max_turns: 0}", "'session.budget.max_turns' is a number"),
+        ("{max_turns: 1.5}", "it has to be a whole number above 0"),
+        ("{max_cost: free}", "it has to be a number above 0"),
+        ("{max_tokens: true}", "'session.budget.max_tokens' is a truth value"),
+        ("5", "'session.budget' is a number"),
+    ],
+)
+def test_a_budget_that_is_wrong_is_told_with_its_line(
+    tmp_path: Path, budget: str, told: str
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(f"extends: mock\nsession:\n  budget: {budget}\n")
+    done = run_amplifier("run", "-f", plan, "hi")
+    assert done.code == 78
+    assert f"{plan}:3" in done.stderr
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "inf", "nan"])
+def test_an_amount_that_is_none_is_a_usage_error(amount: str) -> None:
+    assert run_amplifier("run", "hi", "--max-cost", amount).code == 2
