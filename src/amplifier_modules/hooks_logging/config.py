@@ -5,18 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules.hooks_logging.levels import Level
 
 MODULE_ID = "hooks-logging"
 CAPABILITY = "hooks-logging.log"
-
-STREAMED = (
-    "content_block:delta",
-    "thinking:delta",
-    "provider:stream",
-    "llm:stream_*",
-    "tool:output",
-)
-"""Events that come by the thousand and repeat what others tell; left out by default."""
 
 
 class EventFilter(ModuleConfig):
@@ -24,11 +16,11 @@ class EventFilter(ModuleConfig):
 
     Attributes:
         include: An event must match one of these.
-        exclude: And none of these; a list given here replaces the default.
+        exclude: And none of these.
     """
 
     include: list[str] = Field(default_factory=lambda: ["*"])
-    exclude: list[str] = Field(default_factory=lambda: list(STREAMED))
+    exclude: list[str] = Field(default_factory=list[str])
 
 
 class LoggingConfig(ModuleConfig):
@@ -37,7 +29,12 @@ class LoggingConfig(ModuleConfig):
     Attributes:
         path: File to append to, instead of `events.jsonl` in the session's folder. A relative
             path starts at the session's working directory.
-        events: Which events to write.
+        level: How much an event must matter to be written: `error`, `warning`, `info`, or `debug`,
+            which adds every piece of a streamed answer.
+        events: Which of those events to write.
+        max_bytes: Size from which on the file is put aside as `NAME.1` and a new one begun; None
+            lets it grow.
+        backups: Files put aside that are kept.
         max_value_chars: Longer strings are cut to this length, with a note.
         include_messages: Write the messages of each request, not just how many there are. They
             are in the transcript anyhow, and each request repeats all earlier ones.
@@ -46,7 +43,10 @@ class LoggingConfig(ModuleConfig):
     """
 
     path: str | None = None
+    level: Level = "info"
     events: EventFilter = Field(default_factory=lambda: EventFilter.model_construct())
+    max_bytes: int | None = Field(default=None, ge=1024)
+    backups: int = Field(default=3, ge=1, le=1000)
     max_value_chars: int = Field(default=10_000, ge=100)
     include_messages: bool = False
     priority: int = 100

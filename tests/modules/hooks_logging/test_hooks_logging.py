@@ -68,7 +68,7 @@ class TestLines:
         await session.emit("orchestrator:complete", status="success")
 
         first, second = session.lines()
-        assert list(first) == ["ts", "event", "session_id", "data"]
+        assert list(first) == ["ts", "level", "event", "session_id", "data"]
         assert first["event"] == "tool:pre"
         assert first["session_id"] == "s-1"
         assert first["data"] == {"tool_name": "bash", "tool_input": {"command": "ls"}}
@@ -341,10 +341,10 @@ class TestFile:
         await session.mount()
         await session.emit(n=1)
         log = session.coordinator.get_capability("hooks-logging.log")
-        own, log._file = log._file, os.open("/dev/full", os.O_WRONLY)
+        own, log._file._file = log._file._file, os.open("/dev/full", os.O_WRONLY)
         await session.emit(n=2)
-        os.close(log._file)
-        log._file = own
+        os.close(log._file._file)
+        log._file._file = own
         await session.emit(n=3)
         assert "No space left" in caplog.text
         assert [line["data"]["n"] for line in session.lines()] == [1, 3]

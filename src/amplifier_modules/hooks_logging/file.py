@@ -1,0 +1,152 @@
+"""The file that lines are appended to, and its predecessors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+LOCK_SECONDS = 1.0
+
+
+class LogFile:
+    """Appends whole lines to a file, readable by its owner only and never through a link.
+
+    With a limit the file is put aside before the line that would make it larger: it becomes
+    `NAME.1`, what that was becomes `NAME.2` and so on. A line is never parted between two files,
+    and none is lost: who writes holds a lock, or, if nobody gives that up, does not rotate. A
+    reader goes on reading what it has open, and finds the rest under the next name.
+
+    Args:
+        path: The file.
+        max_bytes: The limit; None for none.
+        backups: Earlier files that are kept.
+    """
+
+    def __init__(self, path: Path, max_bytes: int | None, backups: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._backups = backups
+        self._file: int | None = None
+        self._torn = False
+        self._lock: Any = None
+        self._warned = False
+
+    def append(self, line: bytes) -> None:
+        """Write a line with its end.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._max_bytes is None:
+            self._write(line)
+            return
+        with self._alone() as alone:
+            self._follow()
+            if alone and self._is_full(len(line)):
+                self._rotate()
+            self._write(line)
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, line: bytes) -> None:
+        file = self._opened()
+        # A line that an earlier write left unfinished must not swallow this one.
+        rest = memoryview(b"\n" + line if self._torn else line)
+        while rest:
+            written = os.write(file, rest)
+            self._torn = written < len(rest)
+            rest = rest[written:]
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = _open(self.path)
+            self._torn = _ends_inside_a_line(self._file)
+        return self._file
+
+    @contextlib.contextmanager
+    def _alone(self) -> Any:
+        """Keep other processes from writing and rotating; gives False if that cannot be had."""
+        from filelock import FileLock, Timeout
+
+        if self._lock is None:
+            self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=FILE_MODE)
+        try:
+            held = self._lock.acquire()
+        except (Timeout, OSError, NotImplementedError) as error:
+            self._warn(f"is not rotated, its lock cannot be had: {error}")
+            yield False
+            return
+        with held:
+            yield True
+
+    def _follow(self) -> None:
+        """Open the file anew if somebody else has put the one that is open aside."""
+        if self._file is None:
+            return
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            self.close()
+            return
+        if not os.path.samestat(there, os.fstat(self._file)):
+            self.close()
+
+    def _is_full(self, more: int) -> bool:
+        size = os.fstat(self._opened()).st_size
+        return size > 0 and size + more > (self._max_bytes or 0)
+
+    def _rotate(self) -> None:
+        # Systems that do not rename what is open are the reason for closing it.
+        self.close()
+        try:
+            for number in range(self._backups - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
+            os.replace(self.path, f"{self.path}.1")
+        except OSError as error:
+            self._warn(f"cannot be rotated and grows on: {error.strerror or error}")
+
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("The log %s %s", self.path, what)
+
+
+def _ends_inside_a_line(file: int) -> bool:
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
+
+
+def _open(path: Path) -> int:
+    """Open for appending, without following a link and without waiting for a reader of a pipe.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, optional, 0)
+    file = os.open(path, flags, FILE_MODE)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        if hasattr(os, "fchmod"):
+            os.fchmod(file, FILE_MODE)
+    except OSError:
+        os.close(file)
+        raise
+    return file

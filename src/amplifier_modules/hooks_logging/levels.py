@@ -1,0 +1,36 @@
+"""How much an event matters, by its name."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Literal
+
+Level = Literal["debug", "info", "warning", "error"]
+
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+
+_PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
+    # They come by the thousand and repeat what others tell.
+    ("debug", ("content_block:delta", "thinking:delta", "provider:stream", "llm:stream_*")),
+    ("error", ("*:error", "*:failed", "*_failed")),
+    (
+        "warning",
+        (
+            *("approval:denied", "policy:violation", "cancel:*", "budget:*"),
+            *("provider:retry", "provider:throttle", "provider:tool_sequence_repaired"),
+        ),
+    ),
+)
+
+
+def level_of(event: str) -> Level:
+    """The level of the event of this name."""
+    for level, patterns in _PATTERNS:
+        if any(fnmatchcase(event, pattern) for pattern in patterns):
+            return level
+    return "info"
+
+
+def reaches(event: str, least: Level) -> bool:
+    """Whether the event of this name matters at least so much."""
+    return LEVELS.index(level_of(event)) >= LEVELS.index(least)
