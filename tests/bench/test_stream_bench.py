@@ -7,6 +7,7 @@ and 10 ms for a turn with a tool, the tool's processes included.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,23 @@ def test_deltas_into_a_pipe(benchmark: Any, tmp_path: Path, profile: str) -> Non
     benchmark.extra_info["deltas"] = deltas
 
 
-@pytest.mark.parametrize(
-    ("tool", "values"), [("read_file", {"path": "notes.txt"}), ("bash", {"command": "true"})]
-)
-def test_tool_turns(benchmark: Any, tmp_path: Path, tool: str, values: dict[str, str]) -> None:
+def reading(turn: int) -> ToolCall:
+    return ToolCall("read_file", {"path": "notes.txt", "offset": turn % 20 + 1})
+
+
+def running(turn: int) -> ToolCall:
+    return ToolCall("bash", {"command": f"true {turn}"})
+
+
+# The same call again and again would be stopped as getting nowhere.
+@pytest.mark.parametrize("call", [reading, running])
+def test_tool_turns(benchmark: Any, tmp_path: Path, call: Callable[[int], ToolCall]) -> None:
     turns = 2 if benchmark.disabled else TURNS
     (tmp_path / "notes.txt").write_text("a line of notes\n" * 20)
     costs: list[float] = []
 
     def run(calls: int) -> float:
-        replies = [Reply(tool_calls=[ToolCall(tool, values)]) for _ in range(calls)]
+        replies = [Reply(tool_calls=[call(turn)]) for turn in range(calls)]
         with ScriptedLLM.running([*replies, "done"]) as server:
             cost = Bench(server.base_url, tmp_path).amplifier("--max-turns", "1000", "go")
             assert len(server.completions) == calls + 1
