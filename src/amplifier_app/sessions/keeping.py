@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted
+from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted, not_in
 from amplifier_app.sessions.store import SavedSession, SessionStore
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
@@ -62,10 +62,14 @@ class Keeper:
     def __init__(self, saved: SavedSession, *, resumed: bool) -> None:
         self.saved = saved
         self.touched = resumed
+        self._owed: list[dict[str, Any]] = []
         self._resumed = resumed
 
     async def restore(self, coordinator: Any) -> list[Remark]:
         """Give the context what was said, and stand in front of it from now on.
+
+        A context with a file of its own may know better, and then what it holds counts. The
+        transcript follows with the next thing that is said.
 
         Returns:
             What a person should know of that.
@@ -74,13 +78,18 @@ class Keeper:
         messages = self.saved.messages()
         if messages:
             await context.set_messages(messages)
+        held = await context.get_messages()
+        self._owed = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)
-        for answer in answers_to_interrupted(messages):
+        for answer in answers_to_interrupted(held):
             await recording.add_message(answer)
         return self._remarks()
 
     def _record(self, record: dict[str, Any]) -> None:
+        while self._owed:
+            self.saved.append(self._owed[0])
+            self._owed.pop(0)
         self.saved.append(record)
         self.touched = True
 

@@ -44,9 +44,13 @@ class RecordingContext:
         return await self._context.get_messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
-        """Replace the conversation; the transcript keeps what was before."""
+        """Replace the conversation; the transcript keeps what was before.
+
+        A context with a file of its own may refuse to; then the transcript says what it holds.
+        """
         await self._context.set_messages(messages)
-        self._save(replacement(messages))
+        held = await self._context.get_messages()
+        self._save(replacement(held if not_in(messages, held) else messages))
 
     async def clear(self) -> None:
         """Start the conversation anew; the transcript keeps what was before."""
@@ -55,6 +59,31 @@ class RecordingContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+
+def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with which a transcript of `saved` has all that a context holds.
+
+    None where the context holds nothing else: it may have left out messages, or added to some.
+    """
+    following = iter(saved)
+    known = 0
+    for message in held:
+        if not any(_is_same(message, other) for other in following):
+            break
+        known += 1
+    if known == len(held):
+        return []
+    if known == len(saved):
+        return held[known:]
+    return [replacement(held)]
+
+
+def _is_same(held: Any, saved: dict[str, Any]) -> bool:
+    """Whether a context's message is the saved one, perhaps with something added."""
+    if held is saved or not isinstance(held, dict):
+        return held is saved
+    return all(key in held and held[key] == value for key, value in saved.items())
 
 
 def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
+from amplifier_modules._shared.context.mounting import mount_context
 
+from .config import MODULE_ID
 from .manager import SimpleContextManager
 
 if TYPE_CHECKING:
@@ -38,13 +39,5 @@ async def mount(
     Raises:
         ValueError: A setting is unknown or out of range.
     """
-    context = SimpleContextManager(config, hooks=coordinator.hooks)
-    await coordinator.mount("context", context)
-    coordinator.register_contributor(
-        "observability.events",
-        "context-simple",
-        lambda: [CONTEXT_PRE_COMPACT, CONTEXT_POST_COMPACT],
-    )
-    return coordinator.hooks.register(
-        PROVIDER_RESPONSE, context.on_provider_response, name="context-simple"
-    )
+    context = SimpleContextManager(config, hooks=coordinator.hooks, coordinator=coordinator)
+    return await mount_context(coordinator, context, MODULE_ID)

@@ -18,6 +18,7 @@ class SimpleContextManager(CompactingContext):
     Args:
         config: Settings; see `SimpleContextConfig`.
         hooks: Where compaction events go; None for nowhere.
+        coordinator: The session's coordinator; may be None.
         **settings: Single settings, which win over those in `config`.
 
     Raises:
@@ -29,7 +30,9 @@ class SimpleContextManager(CompactingContext):
         config: Mapping[str, Any] | None = None,
         *,
         hooks: Hooks | None = None,
+        coordinator: Any = None,
         **settings: Any,
     ) -> None:
         given = {**(config or {}), **settings}
-        super().__init__(parse_config(SimpleContextConfig, given, MODULE_ID), hooks=hooks)
+        parsed = parse_config(SimpleContextConfig, given, MODULE_ID)
+        super().__init__(parsed, hooks=hooks, coordinator=coordinator)

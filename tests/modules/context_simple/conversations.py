@@ -6,6 +6,56 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from amplifier_core.llm_errors import ProviderUnavailableError
+from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, Usage
+from amplifier_core.models import ProviderInfo
+from amplifier_modules._shared.tokens import estimate_message
+
+STRATEGIES = ("truncate", "summarize", "importance")
+
+
+class Summariser:
+    """A provider that answers with texts, or fails where there is None; the last one stands.
+
+    Attributes:
+        requests: What it was asked.
+    """
+
+    name = "summariser"
+
+    def __init__(self, *answers: str | None, window: int = 0) -> None:
+        self.requests: list[ChatRequest] = []
+        self._answers = list(answers) or ["what happened"]
+        self._window = window
+
+    def get_info(self) -> ProviderInfo:
+        window = {"context_window": self._window, "max_output_tokens": 500} if self._window else {}
+        return ProviderInfo(id="s", display_name="S", defaults=window)
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        self.requests.append(request)
+        text = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if text is None:
+            raise ProviderUnavailableError("the service is down", provider=self.name)
+        usage = Usage(input_tokens=70, output_tokens=7, total_tokens=77)
+        return ChatResponse(content=[TextBlock(text=text)], usage=usage)
+
+
+def size(messages: list[Any]) -> int:
+    return sum(estimate_message(message) for message in messages)
+
+
+def filler(turns: int, start: int = 0) -> list[dict[str, Any]]:
+    """Turns of 208 estimated tokens."""
+    messages: list[dict[str, Any]] = []
+    for number in range(start, start + turns):
+        messages += [user(f"{number:04}" + "p" * 396), assistant(f"{number:04}" + "a" * 396)]
+    return messages
+
+
+def is_summary(message: dict[str, Any]) -> bool:
+    return (message.get("metadata") or {}).get("kind") == "summary"
+
 
 def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}

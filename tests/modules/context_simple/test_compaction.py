@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from amplifier_core.message_models import Message, TextBlock
-from amplifier_modules._shared.history import call_ids, result_ids, to_chat_request
-from amplifier_modules._shared.tokens import estimate_message
+from amplifier_modules._shared.history import call_ids, result_ids
 from amplifier_modules.context_simple.manager import SimpleContextManager
-from tests.modules.history_rules import violations
 
 from .conversations import (
     answers,
@@ -20,7 +16,8 @@ from .conversations import (
     asks,
     asks_in_blocks,
     assistant,
-    conversations,
+    filler,
+    size,
     user,
 )
 
@@ -32,21 +29,9 @@ async def view_of(messages: list[Any], budget: int, **config: Any) -> list[dict[
     return await context.get_messages_for_request(token_budget=budget)
 
 
-def size(messages: list[Any]) -> int:
-    return sum(estimate_message(message) for message in messages)
-
-
 def unpaired(messages: list[dict[str, Any]]) -> set[str]:
     calls = {i for message in messages for i in call_ids(message)}
     return {i for message in messages for i in result_ids(message)} ^ calls
-
-
-def filler(turns: int, start: int = 0) -> list[dict[str, Any]]:
-    """Turns of 208 estimated tokens."""
-    messages: list[dict[str, Any]] = []
-    for number in range(start, start + turns):
-        messages += [user(f"{number:04}" + "p" * 396), assistant(f"{number:04}" + "a" * 396)]
-    return messages
 
 
 async def test_the_sample_conversation_of_the_contract_keeps_its_pair_whole():
@@ -298,38 +283,3 @@ async def test_a_larger_budget_brings_the_history_back():
     larger = await context.get_messages_for_request(token_budget=4_000)
     assert len(small) < len(larger)
     assert await context.get_messages_for_request(token_budget=100_000) == filler(40)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(conversations(), st.lists(st.integers(0, 4_000), min_size=1, max_size=4), st.booleans())
-async def test_views_are_ordered_whole_and_valid_under_any_budget(messages, budgets, by_messages):
-    config: dict[str, Any] = {"keep_recent": 3} if by_messages else {"keep_recent_turns": 2}
-    context = SimpleContextManager({"compaction_threshold": 0.9, **config})
-    position = {id(message): index for index, message in enumerate(messages)}
-    calls = {i for message in messages for i in call_ids(message)}
-    answered = {i for message in messages for i in result_ids(message)}
-    step = max(1, len(messages) // len(budgets))
-    for number, budget in enumerate(budgets):
-        last = number == len(budgets) - 1
-        chunk = messages[number * step :] if last else messages[number * step : (number + 1) * step]
-        for message in chunk:
-            await context.add_message(message)
-        view = await context.get_messages_for_request(token_budget=budget)
-        stored = await context.get_messages()
-        kept = [position[id(message)] for message in view if id(message) in position]
-        assert kept == sorted(set(kept))
-        assert {i for m in view for i in result_ids(m)} <= {i for m in view for i in call_ids(m)}
-        systems = [m for m in stored if m["role"] == "system"]
-        assert [m for m in view if m["role"] == "system"] == systems
-        if stored:
-            assert view
-        assert list(violations(to_chat_request(view).messages)) == []
-    kept_calls = {i for message in view for i in call_ids(message)}
-    assert {i for m in view for i in result_ids(m)} == kept_calls & calls & answered
-    assert len(await context.get_messages()) == len(messages)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(conversations(), st.integers(1_500, 6_000))
-async def test_views_fit_every_budget_that_holds_the_calls_themselves(messages, budget):
-    assert size(await view_of(messages, budget)) <= budget

@@ -14,6 +14,7 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import ContextManager
 from amplifier_core.message_models import Usage
 from amplifier_core.models import HookResult, ProviderInfo
+from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
 from .conversations import answers, asks, assistant, user
@@ -281,10 +282,12 @@ class Heard:
         return HookResult()
 
 
-async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys():
+@pytest.mark.parametrize("strategy", ["truncate", "importance"])
+async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys(strategy):
     hooks = HookRegistry()
     heard = Heard(hooks)
-    context = SimpleContextManager(hooks=hooks, max_tokens=1_000, keep_recent_turns=2)
+    settings = {"max_tokens": 1_000, "keep_recent_turns": 2, "strategy": strategy}
+    context = SimpleContextManager(settings, hooks=hooks)
     await context.set_messages([user("x" * 400) for _ in range(20)])
     view = await context.get_messages_for_request()
     (pre_event, pre), (post_event, post) = heard.events
@@ -296,7 +299,7 @@ async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys
         "before_messages": 20,
         "message_count": 20,
         "token_count": 20 * 104,
-        "strategy": "truncate",
+        "strategy": strategy,
     }
     assert post == {
         "after_tokens": len(view) * 104,
@@ -305,8 +308,21 @@ async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys
         "removed_messages": 20 - len(view),
         "message_count": len(view),
         "token_count": len(view) * 104,
-        "strategy": "truncate",
+        "strategy": strategy,
     }
+
+
+async def test_compaction_events_say_which_turn_they_belong_to():
+    hooks = HookRegistry()
+    heard = Heard(hooks)
+    context = SimpleContextManager(hooks=hooks, max_tokens=1_000)
+    await context.set_messages([user("x" * 400) for _ in range(20)])
+    span = Span.turn("s1")
+    entered = span.enter()
+    await context.get_messages_for_request()
+    Span.leave(entered)
+    assert len(heard.events) == 2
+    assert all(data.items() >= span.fields.items() for _, data in heard.events)
 
 
 async def test_a_view_that_still_fits_is_not_announced_again():

@@ -1,13 +1,14 @@
 """Views of a conversation that fit a request (Context Contract, Internal Compaction).
 
-A strategy makes a `View` of a `Ledger`; it never changes the ledger. `truncate` keeps, in this
-order and as far as they fit: system messages; the recent turns; the first message of the user;
-older tool groups, newest first; the rest, newest first. The view is in conversation order.
+A view is made of a `Ledger` and never changes it. What is kept, in this order and as far as it
+fits: system messages; the recent turns; the first message of the user; then what is older, in the
+order a strategy wants. A tool call and its results are kept or left out together. The view is in
+the order of the conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from amplifier_modules._shared.tokens import estimate_message
@@ -60,24 +61,43 @@ class Limits(NamedTuple):
 class View:
     """A compacted conversation that follows its ledger as that grows.
 
+    Args:
+        ledger: The conversation.
+        limits: What it was made for.
+        choice: What is kept of it; chosen while `ledger.lock` was held, as it still is.
+        strategy: Name of the strategy that made it.
+        summary: A message that stands for what is left out.
+        problem: Why the strategy asked for could not make it, if so.
+
     Attributes:
         messages: Stored messages, or shortened copies, in conversation order.
         tokens: Their estimate.
-        limits: What it was made for.
         asked_for: It was made by `compact()` and stands even if everything would fit.
     """
 
     def __init__(
-        self, ledger: Ledger, limits: Limits, units: Iterable[Unit], copies: dict[int, Any]
+        self,
+        ledger: Ledger,
+        limits: Limits,
+        choice: Choice,
+        *,
+        strategy: str,
+        summary: dict[str, Any] | None = None,
+        problem: str | None = None,
     ) -> None:
-        kept = [unit for unit in units if unit.members]
+        kept = [unit for unit in choice.units.values() if unit.members]
         indices = sorted(index for unit in kept for index in unit.members)
-        stored, estimates = ledger.messages, ledger.estimates
+        stored, estimates, copies = ledger.messages, ledger.estimates, choice.copies
         self.messages = [copies.get(i) or stored[i] for i in indices]
         self.tokens = sum(
             estimate_message(copies[i]) if i in copies else estimates[i] for i in indices
         )
+        if summary is not None:
+            self.messages.insert(_opening(ledger, indices), summary)
+            self.tokens += estimate_message(summary)
         self.limits = limits
+        self.strategy = strategy
+        self.problem = problem
         self.asked_for = False
         self._kept = {unit.number for unit in kept}
         self._known_units = len(ledger.units)
@@ -102,29 +122,39 @@ class View:
         self._known_messages = len(ledger.messages)
 
 
-Strategy = Callable[[Ledger, Limits, Any], Awaitable[View]]
-"""Makes a view of a ledger within limits; the third argument is the request's provider or None."""
+def choose(ledger: Ledger, limits: Limits, *older: Iterable[Unit]) -> Choice:
+    """What to keep; the caller holds `ledger.lock`.
+
+    Args:
+        ledger: The conversation.
+        limits: What the view has to keep to.
+        *older: Units to fill the target with, best first; one such order after the other.
+    """
+    choice = Choice(ledger, limits.room)
+    _take_systems(choice, ledger, limits)
+    if not _take_all_recent(choice, ledger, limits):
+        _take_essential(choice, ledger)
+        _take_newest_recent(choice, ledger, limits)
+    if ledger.prompts:
+        choice.take(ledger.prompts[0], (limits.room + limits.target) // 2)
+    for units in older:
+        choice.fill(units, limits.target)
+    return choice
 
 
-async def truncate(ledger: Ledger, limits: Limits, provider: Any = None) -> View:
-    """Leave out what is old; see the module's text for the order."""
+def newest_first(ledger: Ledger) -> tuple[Iterable[Unit], Iterable[Unit]]:
+    """The order that loses what is oldest: tool groups, then the rest."""
+    return reversed(ledger.groups), reversed(ledger.others)
+
+
+def truncated(ledger: Ledger, limits: Limits, problem: str | None = None) -> View:
+    """A view that leaves out what is oldest."""
     with ledger.lock:
-        choice = _Choice(ledger, limits.room)
-        _take_systems(choice, ledger, limits)
-        if not _take_all_recent(choice, ledger, limits):
-            _take_essential(choice, ledger)
-            _take_newest_recent(choice, ledger, limits)
-        if ledger.prompts:
-            choice.take(ledger.prompts[0], (limits.room + limits.target) // 2)
-        choice.fill(reversed(ledger.groups), limits.target)
-        choice.fill(reversed(ledger.others), limits.target)
-        return View(ledger, limits, choice.units.values(), choice.copies)
+        choice = choose(ledger, limits, *newest_first(ledger))
+        return View(ledger, limits, choice, strategy="truncate", problem=problem)
 
 
-STRATEGIES: dict[str, Strategy] = {"truncate": truncate}
-
-
-class _Choice:
+class Choice:
     """Units chosen so far, with shortened copies of messages by index."""
 
     def __init__(self, ledger: Ledger, room: int) -> None:
@@ -192,7 +222,7 @@ class _Choice:
         return total
 
 
-def _take_systems(choice: _Choice, ledger: Ledger, limits: Limits) -> None:
+def _take_systems(choice: Choice, ledger: Ledger, limits: Limits) -> None:
     """System messages are always kept, unless hooks have piled them up to half the room."""
     for unit in ledger.systems:
         if not unit.injected:
@@ -202,7 +232,7 @@ def _take_systems(choice: _Choice, ledger: Ledger, limits: Limits) -> None:
             return
 
 
-def _take_all_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> bool:
+def _take_all_recent(choice: Choice, ledger: Ledger, limits: Limits) -> bool:
     """Add the recent turns if all of them fit; looks at no more than what fits."""
     recent: list[Unit] = []
     tokens = choice.tokens
@@ -216,7 +246,7 @@ def _take_all_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> bool:
     return True
 
 
-def _take_essential(choice: _Choice, ledger: Ledger) -> None:
+def _take_essential(choice: Choice, ledger: Ledger) -> None:
     """Add the newest unit and the prompt it serves, shortened if they do not fit whole."""
     newest = ledger.newest()
     prompt = ledger.prompts[-1] if ledger.prompts else None
@@ -229,7 +259,7 @@ def _take_essential(choice: _Choice, ledger: Ledger) -> None:
         choice.add_shortened(units, max(room, LEAST))
 
 
-def _take_newest_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> None:
+def _take_newest_recent(choice: Choice, ledger: Ledger, limits: Limits) -> None:
     """Add recent units, newest first, up to the target; one that alone is huge is shortened."""
     huge = limits.target // 2
     for unit in ledger.latest(limits.keep_turns, limits.keep_messages):
@@ -239,3 +269,12 @@ def _take_newest_recent(choice: _Choice, ledger: Ledger, limits: Limits) -> None
         if unit.tokens <= huge or left < huge // 2:
             return
         choice.add_shortened([unit], huge // 2)
+
+
+def _opening(ledger: Ledger, indices: list[int]) -> int:
+    """How many of the kept messages stand before what is left out: instructions, first prompt."""
+    first = ledger.prompts[0].members if ledger.prompts else []
+    for position, index in enumerate(indices):
+        if index not in first and ledger.unit_of(index).kind != "system":
+            return position
+    return len(indices)

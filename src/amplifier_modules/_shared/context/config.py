@@ -18,7 +18,13 @@ class ContextConfig(ModuleConfig):
         keep_recent_turns: Turns that are kept before anything older. A turn begins with a message
             of the user.
         keep_recent: Messages to keep instead of whole turns.
-        strategy: How a view is made.
+        strategy: What happens to older messages that do not fit: `truncate` leaves out the oldest,
+            `importance` those of least importance, `summarize` has the model sum up what is left
+            out.
+        summary_tokens: Length of a summary, for `summarize`.
+        summary_timeout: Seconds a summary may take; then the oldest messages are left out
+            without one.
+        summary_model: Model that writes summaries instead of the one the provider asks by default.
         auto_compact: False returns the whole history until `compact()` is called.
     """
 
@@ -33,5 +39,8 @@ class ContextConfig(ModuleConfig):
     )
     keep_recent_turns: int = Field(default=4, ge=1)
     keep_recent: int | None = Field(default=None, ge=1)
-    strategy: Literal["truncate"] = "truncate"
+    strategy: Literal["truncate", "summarize", "importance"] = "truncate"
+    summary_tokens: int = Field(default=1_000, ge=100)
+    summary_timeout: float = Field(default=60.0, gt=0)
+    summary_model: str | None = Field(default=None, min_length=1)
     auto_compact: bool = True

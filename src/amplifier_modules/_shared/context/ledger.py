@@ -43,15 +43,24 @@ class Ledger:
 
     Adding costs what the message costs, however many there are. Safe for use from several threads:
     `lock` guards every change and is taken by whoever reads more than one attribute.
+
+    Attributes:
+        messages: All of them, in order.
+        estimates: Their estimated tokens, `tokens` together.
+        units: What they belong to, in the order of the units' first messages; a unit is never
+            moved. `systems`, `groups`, `others` and `prompts` (the user's own) are kinds of them.
+        generation: How often everything was replaced.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.generation = 0
         self.reset(())
 
     def reset(self, messages: Iterable[dict[str, Any]]) -> None:
         """Replace everything by `messages`."""
         with self.lock:
+            self.generation += 1
             self.messages: list[dict[str, Any]] = []
             self.estimates: list[int] = []
             self.tokens = 0

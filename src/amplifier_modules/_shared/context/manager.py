@@ -8,16 +8,16 @@ from typing import Any
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.interfaces import Hooks
+from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.tokens import Calibration, reported_input
 
-from .compaction import STRATEGIES, CompactionResult, Limits, View
+from .budget import window_of
+from .compaction import CompactionResult, Limits, View, truncated
 from .config import ContextConfig
 from .ledger import Ledger, check
+from .strategies import STRATEGIES, Surroundings
 
 logger = logging.getLogger(__name__)
-
-SAFETY_MARGIN = 1000
-"""Tokens left free beside a provider's answer (Context Contract, get_messages_for_request)."""
 
 _FILL = 0.6
 """Share of the room that older messages may fill when a view is made."""
@@ -35,17 +35,24 @@ class CompactingContext:
     Args:
         config: Settings.
         hooks: Where compaction events go; None for nowhere.
+        coordinator: The session's; without one `summarize` asks only providers it is given, and
+            what hooks answer to that is not carried out but for a refusal.
     """
 
-    def __init__(self, config: ContextConfig, *, hooks: Hooks | None = None) -> None:
+    def __init__(
+        self, config: ContextConfig, *, hooks: Hooks | None = None, coordinator: Any = None
+    ) -> None:
         self.config = config
         self._hooks = hooks
         self._ledger = Ledger()
         self._calibration = Calibration()
+        around = Surroundings(config, self, hooks, coordinator)
+        self._strategy = STRATEGIES[config.strategy](around)
         self._view: View | None = None
-        self._budget = self.config.max_tokens
+        self._provider: Any = None
+        self._budget = config.max_tokens
         self._pending: int | None = None
-        self._announcing = False
+        self._compacting = False
 
     # --- the contract -----------------------------------------------------------------------
 
@@ -75,6 +82,7 @@ class CompactingContext:
             A new list of stored messages, in order; a message too big for the budget is replaced
             by a shortened copy.
         """
+        self._provider = provider if provider is not None else self._provider
         self._budget = self._budget_of(token_budget, provider)
         with self._ledger.lock:
             current = self._current()
@@ -102,10 +110,7 @@ class CompactingContext:
         replacement = list(messages)
         for message in replacement:
             check(message)
-        with self._ledger.lock:
-            self._ledger.reset(replacement)
-            self._view = None
-            self._pending = None
+        self._replace(replacement)
 
     async def clear(self) -> None:
         """Forget all messages (Context Contract, clear)."""
@@ -122,7 +127,7 @@ class CompactingContext:
         Returns:
             What the view leaves of the stored history, which itself stays as it is.
         """
-        return await self._compact(None, asked_for=True)
+        return await self._compact(self._provider, asked_for=True)
 
     async def get_token_count(self) -> int:
         """Tokens the whole stored history would take in a request, approximately."""
@@ -130,7 +135,15 @@ class CompactingContext:
 
     async def on_provider_response(self, event: str, data: dict[str, Any]) -> None:
         """Handler of `provider:response`: learn how many tokens the last request took."""
-        self._learn(data.get("usage"))
+        if not data.get("purpose"):  # else it answers no request made of this conversation
+            self._learn(data.get("usage"))
+
+    def _replace(self, messages: Iterable[dict[str, Any]]) -> None:
+        with self._ledger.lock:
+            self._ledger.reset(messages)
+            self._strategy.forget()
+            self._view = None
+            self._pending = None
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -156,25 +169,54 @@ class CompactingContext:
         return list(messages)
 
     async def _compact(self, provider: Any, *, asked_for: bool = False) -> CompactionResult:
-        strategy = self.config.strategy
-        ledger, tokens = self._ledger, self._calibration.tokens
-        before_tokens, before_messages = tokens(ledger.tokens), len(ledger.messages)
-        # A handler that itself asks for messages gets a view, not another pair of events.
-        announce = not self._announcing
-        if announce:
+        limits = self._limits(halve=asked_for)
+        before_tokens = self._calibration.tokens(self._ledger.tokens)
+        before_messages = len(self._ledger.messages)
+        if self._compacting:
+            # Who asks while a view is being made gets another one, not another round of all this.
+            return self._use(truncated(self._ledger, limits), before_tokens, before_messages)
+        self._compacting = True
+        try:
             await self._announce(
                 CONTEXT_PRE_COMPACT,
                 before_tokens=before_tokens,
                 before_messages=before_messages,
                 message_count=before_messages,
                 token_count=before_tokens,
-                strategy=strategy,
+                strategy=self.config.strategy,
             )
-        view = await STRATEGIES[strategy](ledger, self._limits(halve=asked_for), provider)
-        view.asked_for = asked_for
+            view = await self._made(limits, provider)
+            view.asked_for = asked_for
+            result = self._use(view, before_tokens, before_messages)
+            await self._announce(
+                CONTEXT_POST_COMPACT,
+                after_tokens=result.after_tokens,
+                after_messages=result.after_messages,
+                removed_tokens=result.removed_tokens,
+                removed_messages=result.removed_messages,
+                message_count=result.after_messages,
+                token_count=result.after_tokens,
+                strategy=result.strategy,
+                **({} if view.problem is None else {"problem": view.problem}),
+            )
+        finally:
+            self._compacting = False
+        return result
+
+    async def _made(self, limits: Limits, provider: Any) -> View:
+        generation = self._ledger.generation
+        view = await self._strategy.view(self._ledger, limits, provider)
+        if generation == self._ledger.generation:
+            return view
+        # The history was replaced meanwhile: nothing of the old one may go into a request.
+        self._strategy.forget()
+        return truncated(self._ledger, limits)
+
+    def _use(self, view: View, before_tokens: int, before_messages: int) -> CompactionResult:
         self._view = view
+        tokens = self._calibration.tokens
         result = CompactionResult(
-            strategy=strategy,
+            strategy=view.strategy,
             before_tokens=before_tokens,
             before_messages=before_messages,
             after_tokens=tokens(view.tokens),
@@ -187,27 +229,11 @@ class CompactingContext:
                 result.after_tokens,
                 tokens(view.limits.room),
             )
-        if announce:
-            await self._announce(
-                CONTEXT_POST_COMPACT,
-                after_tokens=result.after_tokens,
-                after_messages=result.after_messages,
-                removed_tokens=result.removed_tokens,
-                removed_messages=result.removed_messages,
-                message_count=result.after_messages,
-                token_count=result.after_tokens,
-                strategy=strategy,
-            )
         return result
 
     async def _announce(self, event: str, **data: Any) -> None:
-        if self._hooks is None:
-            return
-        self._announcing = True
-        try:
-            await self._hooks.emit(event, data)
-        finally:
-            self._announcing = False
+        if self._hooks is not None:
+            await self._hooks.emit(event, {**data, **event_ids()})
 
     def _limits(self, *, halve: bool) -> Limits:
         room = self._room()
@@ -226,23 +252,8 @@ class CompactingContext:
     def _budget_of(self, token_budget: int | None, provider: Any) -> int:
         if token_budget is not None:
             return token_budget
-        if provider is None:
-            return self.config.max_tokens
-        try:
-            defaults = provider.get_info().defaults or {}
-            window, output = defaults.get("context_window"), defaults.get("max_output_tokens")
-        except Exception:  # foreign code; a budget of our own is better than no request
-            logger.warning(
-                "Provider %s does not tell its context window; using max_tokens=%d",
-                getattr(provider, "name", provider),
-                self.config.max_tokens,
-                exc_info=True,
-            )
-            return self.config.max_tokens
-        if not window or not output:
-            return self.config.max_tokens
-        budget = int(window) - int(output) - SAFETY_MARGIN
-        return budget if budget > 0 else int(window) // 2
+        window = window_of(provider)
+        return self.config.max_tokens if window is None else window.budget
 
     def _learn(self, usage: object) -> None:
         """Correct estimates by the usage of the request whose messages were handed out last."""

@@ -1,0 +1,194 @@
+"""Views that leave out what matters least.
+
+The score of a unit is its place in the conversation, counted in units, plus head starts for what
+it is: something with a head start of 100 is kept as long as a plain exchange 100 units newer.
+That makes the order of two units the same at every later time, so each is scored once.
+
+    the user's own words                                  +150
+    a call that failed                                     +75
+    a call that changes something                          +75
+      whose file is named again later                      +50
+    an answer without calls                                +25
+    a call that only looked at a file that was looked at
+      or changed again later                              -100
+    what a hook put in                                    -100
+    each doubling of its size beyond 512 tokens            -10
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import insort
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from typing import Any, cast
+
+from amplifier_modules._shared.history.access import CALL_TYPES, RESULT_ROLES, kind_of, mappings
+
+from .compaction import Limits, View, choose
+from .ledger import Ledger, Unit
+
+INSTRUCTION = 150
+FAILED = 75
+CHANGES = 75
+NAMED_AGAIN = 50
+ANSWER = 25
+SUPERSEDED = -100
+INJECTED = -100
+DOUBLING = -10
+LARGE = 512
+
+_CHANGING = re.compile(r"write|edit|patch|create|replace|delete|remove|rename|move|insert", re.I)
+_FILE_ARGUMENT = re.compile(r'"(?:file_?)?(?:path|name)"\s*:\s*"((?:[^"\\]|\\.){1,500})"')
+_FILE_KEYS = ("path", "file_path", "filename", "file_name", "file")
+_FILE_WORD = re.compile(r"[\w./\\-]*\w\.\w{1,8}\b")
+_LOOKED_AT_OF_PROMPT = 4_000
+"""Characters of a prompt that are searched for names of files."""
+
+
+class Importance:
+    """Fills a view with what scores highest; see the module's text for the score."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
+        with ledger.lock:
+            self._follow(ledger)
+            choice = choose(ledger, limits, self._best_first(ledger))
+            return View(ledger, limits, choice, strategy="importance")
+
+    def forget(self) -> None:
+        self._known = 0
+        self._facts: dict[int, _Facts] = {}
+        self._by_head_start: dict[int, list[int]] = {}
+        self._last_use: dict[str, int] = {}
+
+    def _best_first(self, ledger: Ledger) -> Iterator[Unit]:
+        """All units but system messages and orphans, by score; looks only at what is taken."""
+        orders = (_newest_first(*item) for item in self._by_head_start.items())
+        for _, number, head_start in merge(*orders, reverse=True):
+            # A unit whose head start has changed still stands where it was before.
+            if self._facts[number].head_start == head_start:
+                yield ledger.units[number]
+
+    def _follow(self, ledger: Ledger) -> None:
+        """Score what was stored since the last view; costs what is new."""
+        changed: dict[int, Unit] = {}
+        for index in range(self._known, len(ledger.messages)):
+            unit = ledger.unit_of(index)
+            if unit.kind in ("system", "orphan"):
+                continue
+            facts = self._facts.get(unit.number)
+            if facts is None:
+                facts = self._facts[unit.number] = _Facts()
+            changed[unit.number] = unit
+            files = facts.read(ledger.messages[index], unit)
+            for number in self._noticed(files, unit, facts):
+                changed[number] = ledger.units[number]
+        self._known = len(ledger.messages)
+        for number, unit in changed.items():
+            self._place(number, self._facts[number].scored(unit))
+
+    def _noticed(self, files: list[str], unit: Unit, facts: _Facts) -> Iterator[int]:
+        """Earlier units that count otherwise now that `unit` names their files."""
+        for file in files:
+            number = self._last_use.get(file)
+            if number is not None and number != unit.number:
+                earlier = self._facts[number]
+                if earlier.changes:
+                    earlier.named_again = True
+                elif unit.kind == "group":
+                    earlier.superseded = True
+                yield number
+            if unit.kind == "group":
+                self._last_use[file] = unit.number
+
+    def _place(self, number: int, head_start: int) -> None:
+        facts = self._facts[number]
+        if facts.head_start == head_start:
+            return
+        facts.head_start = head_start
+        numbers = self._by_head_start.setdefault(head_start, [])
+        if not numbers or numbers[-1] < number:
+            numbers.append(number)
+        else:
+            insort(numbers, number)
+
+
+def _newest_first(head_start: int, numbers: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Score, number and head start of units with the same head start, best first."""
+    for number in reversed(numbers):
+        yield number + head_start, number, head_start
+
+
+class _Facts:
+    """What is known of a unit."""
+
+    __slots__ = ("changes", "failed", "head_start", "named_again", "superseded")
+
+    def __init__(self) -> None:
+        self.changes = False
+        self.failed = False
+        self.named_again = False
+        self.superseded = False
+        self.head_start: int | None = None
+
+    def read(self, message: Mapping[str, Any], unit: Unit) -> list[str]:
+        """Take in one of the unit's messages; returns the files it names."""
+        role, content = message["role"], message.get("content")
+        if role == "assistant":
+            return self._read_calls(message) if unit.kind == "group" else []
+        if role in RESULT_ROLES or unit.kind == "group":
+            self.failed = self.failed or _is_failure(message)
+            return []
+        if isinstance(content, str) and not unit.injected:
+            return _FILE_WORD.findall(content[:_LOOKED_AT_OF_PROMPT])
+        return []
+
+    def _read_calls(self, message: Mapping[str, Any]) -> list[str]:
+        files: list[str] = []
+        blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
+        for call in blocks or mappings(message.get("tool_calls")):
+            inner = call.get("function")
+            inner = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else call
+            if _CHANGING.search(str(inner.get("name") or inner.get("tool") or "")):
+                self.changes = True
+            given = inner.get("input") if "input" in inner else inner.get("arguments")
+            files += _files_of(given)
+        return files
+
+    def scored(self, unit: Unit) -> int:
+        """The unit's head start."""
+        if unit.injected:
+            score = INJECTED
+        elif unit.kind == "user":
+            score = INSTRUCTION
+        elif unit.kind == "assistant":
+            score = ANSWER
+        else:
+            score = (
+                FAILED * self.failed
+                + CHANGES * self.changes
+                + NAMED_AGAIN * self.named_again
+                + SUPERSEDED * self.superseded
+            )
+        return score + DOUBLING * (unit.tokens // LARGE).bit_length()
+
+
+def _files_of(arguments: object) -> list[str]:
+    if isinstance(arguments, str):
+        return _FILE_ARGUMENT.findall(arguments)
+    if isinstance(arguments, Mapping):
+        given = cast("Mapping[str, Any]", arguments)
+        return [value for key in _FILE_KEYS if isinstance(value := given.get(key), str) and value]
+    return []
+
+
+def _is_failure(message: Mapping[str, Any]) -> bool:
+    if message.get("is_error"):
+        return True
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.startswith(("Error", "error:"))
+    return any(block.get("is_error") for block in mappings(content))

@@ -1,0 +1,20 @@
+"""Settings of context-persistent."""
+
+from pydantic import Field
+
+from amplifier_modules._shared.context.config import ContextConfig
+
+MODULE_ID = "context-persistent"
+
+
+class PersistentContextConfig(ContextConfig):
+    """What a mount plan may set for `context-persistent`.
+
+    Attributes:
+        path: File of the conversation, instead of `context.jsonl` in the session's folder; relative
+            to the session's working directory. `{session_id}` in it stands for the session's id;
+            without that, every session with this path goes on with the same conversation, one
+            session at a time.
+    """
+
+    path: str | None = Field(default=None, min_length=1)

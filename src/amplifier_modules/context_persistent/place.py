@@ -1,0 +1,38 @@
+"""Which file a session's conversation is kept in."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from .config import MODULE_ID, PersistentContextConfig
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "context.jsonl"
+
+_SESSION_ID = "{session_id}"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def conversation_file(config: PersistentContextConfig, coordinator: Any) -> Path | None:
+    """The configured file, else one in the session's folder, else None: there is none."""
+    if config.path is not None and (
+        _SESSION_ID in config.path or getattr(coordinator, "parent_id", None) is None
+    ):
+        session_id = _NOT_IN_NAMES.sub("_", str(coordinator.session_id))
+        path = Path(config.path.replace(_SESSION_ID, session_id)).expanduser()
+        working_dir = coordinator.get_capability("session.working_dir")
+        return Path(working_dir or Path.cwd()) / path
+    # A child's conversation is its own: it must not go on with its parent's.
+    folder = coordinator.get_capability("session.dir")
+    if folder is not None:
+        return Path(folder) / FILE_NAME
+    logger.info(
+        "%s: this session is not saved and has no 'path' of its own; its conversation is kept in "
+        "memory only",
+        MODULE_ID,
+    )
+    return None
