@@ -12,6 +12,8 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig
+from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
 from .conversations import (
@@ -295,6 +297,43 @@ async def test_a_hook_may_change_what_is_asked_and_what_comes_back():
     view = await context.get_messages_for_request(provider=provider)
     assert provider.requests[0].messages[0].content == "only this"
     assert "masked" in summaries(view)[0]
+
+
+# --- the session's budget --------------------------------------------------------------------------
+
+
+async def with_budget(**limits: Any) -> tuple[SimpleContextManager, Budget]:
+    coordinator = ModuleCoordinator()
+    budget = Budget(BudgetConfig.model_validate(limits))
+    coordinator.register_capability("session.budget", budget)
+    context = summarizing(hooks=coordinator.hooks, coordinator=coordinator)
+    await context.set_messages(filler(40))
+    return context, budget
+
+
+async def test_a_summary_counts_in_the_budget_of_the_session():
+    context, budget = await with_budget(max_tokens=1_000)
+    await context.get_messages_for_request(provider=Summariser())
+    assert (budget.spent.turns, budget.spent.tokens) == (1, 77)
+    context, budget = await with_budget()
+    await context.get_messages_for_request(provider=Summariser(None))
+    assert (budget.spent.turns, budget.spent.tokens) == (0, 0)
+
+
+async def test_without_budget_left_there_is_no_summary(caplog):
+    context, budget = await with_budget(max_turns=1)
+    with budget.clock():
+        await budget.admit()
+        provider = Summariser()
+        await context.get_messages_for_request(provider=provider)
+    assert provider.requests == []
+    assert "Budget reached: 1 of 1 model calls" in caplog.text
+
+
+async def test_the_end_of_the_sessions_time_ends_the_call():
+    context, budget = await with_budget(max_seconds=0.1)
+    with budget.clock(), pytest.raises(Interrupted):
+        await context.get_messages_for_request(provider=Slow())
 
 
 # --- meanwhile -------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ from typing import Any, cast
 from amplifier_modules._shared.history import to_chat_request
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
 from amplifier_modules._shared.history.values import as_json_text
+from amplifier_modules._shared.loop.brake import Brake
+from amplifier_modules._shared.loop.budget import CAPABILITY, Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import blocks_of, text_of
+from amplifier_modules._shared.loop.replies import blocks_of, text_of, usage_of
 from amplifier_modules._shared.loop.requests import choose_provider, model_of
 from amplifier_modules._shared.loop.spans import Span, event_ids
 from amplifier_modules._shared.tokens import estimate_text
@@ -80,21 +82,38 @@ class SummaryCall:
             SummaryFailed: There is none.
         """
         provider = provider or self._first_provider()
+        budget = self._budget()
+        ticket = _admitted(budget)
+        try:
+            return await self._asked(provider, self._messages(before, units, room), budget, ticket)
+        finally:
+            ticket.settle()
+
+    async def _asked(
+        self, provider: Any, messages: list[dict[str, Any]], budget: Budget, ticket: Ticket
+    ) -> str:
         model = model_of(provider, self._config.summary_model)
         name = str(getattr(provider, "name", "") or type(provider).__name__)
-        about: dict[str, Any] = {"provider": name, "model": model, "purpose": PURPOSE}
         ids = event_ids()
         span = Span(ids).child() if ids else Span({})
-        messages = self._messages(before, units, room)
-        data = {**about, "messages": messages, "tools": [], **span.fields}
-        denied, final = await self._channel.ask("provider:request", data)
+        about = {"provider": name, "model": model, "purpose": PURPOSE, **span.fields}
+        request = {**about, "messages": messages, "tools": []}
+        denied, final = await self._channel.ask("provider:request", request)
         self._channel.take_ephemeral()  # meant for the conversation's own request, told anew there
         if denied is not None:
             raise SummaryFailed(f"a hook refused to have the model asked: {denied}")
         changed: Any = final.get("messages")
-        request = self._request(provider, changed if isinstance(changed, list) else messages)
-        step = self._answered(provider, request, {**about, **span.fields}, span)
-        return await interruptible(step, getattr(self._coordinator, "cancellation", None))
+        messages = changed if isinstance(changed, list) else messages
+        step = self._answered(provider, self._request(provider, messages), about, span)
+        brake = Brake(getattr(self._coordinator, "cancellation", None), budget)
+        response = await interruptible(step, brake)
+        ticket.settle(usage_of(response))
+        return await self._text(response, about)
+
+    def _budget(self) -> Budget:
+        """The session's budget; one without limits where its orchestrator keeps none."""
+        known = self._coordinator and self._coordinator.get_capability(CAPABILITY)
+        return known if isinstance(known, Budget) else Budget()
 
     def _first_provider(self) -> Any:
         mounted: Any = self._coordinator.get("providers") if self._coordinator is not None else None
@@ -127,13 +146,13 @@ class SummaryCall:
 
     async def _answered(
         self, provider: Any, request: Any, about: dict[str, Any], span: Span
-    ) -> str:
+    ) -> Any:
+        """The provider's response; `provider:error` and a `SummaryFailed` if there is none."""
         entered = span.enter() if span.fields else None
         try:
             async with asyncio.timeout(self._config.summary_timeout):
                 response = provider.complete(request)
-                response = await response if inspect.isawaitable(response) else response
-            text = text_of(blocks_of(response)).strip()
+                return await response if inspect.isawaitable(response) else response
         except BaseException as error:  # foreign code; told like any failed call, then judged
             described = {"type": type(error).__name__, "message": str(error), "retryable": False}
             await self._channel.ask("provider:error", {**about, "error": described})
@@ -145,6 +164,9 @@ class SummaryCall:
         finally:
             if entered is not None:
                 Span.leave(entered)
+
+    async def _text(self, response: Any, about: dict[str, Any]) -> str:
+        """The text of a response, as the hooks let it be."""
         answer = {
             "response": response,
             "usage": read(response, "usage") or {},
@@ -153,9 +175,7 @@ class SummaryCall:
         denied, final = await self._channel.ask("provider:response", {**about, **answer})
         if denied is not None:
             raise SummaryFailed(f"a hook refused the answer: {denied}")
-        changed: Any = final.get("response", response)
-        if changed is not response:
-            text = text_of(blocks_of(changed)).strip()
+        text = text_of(blocks_of(final.get("response", response))).strip()
         if not text:
             raise SummaryFailed("the model answered without text")
         return text
@@ -166,6 +186,16 @@ class _Unheard:
 
     async def emit(self, event: str, data: Any) -> Any:
         return None
+
+
+def _admitted(budget: Budget) -> Ticket:
+    try:
+        ticket = budget.admit_now()
+    except BudgetReached as error:
+        raise SummaryFailed(str(error)) from error
+    if ticket is None:  # not waited for: the request this is for is among those under way
+        raise SummaryFailed("the session's budget may not allow another model call")
+    return ticket
 
 
 def _written(units: Sequence[Sequence[Any]], room: int) -> list[str]:
