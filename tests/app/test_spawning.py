@@ -1,0 +1,365 @@
+"""`session.spawn` and `session.resume`: what a sub-session has, shares, keeps and gives back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.approvals import Approvals
+from amplifier_app.errors import ConfigError, SessionError
+from amplifier_app.lineage import MOST_DEPTH
+from amplifier_app.plan import load
+from amplifier_app.render.base import Renderer, SubSessionFacts
+from amplifier_app.runtime import OpenSession, open_session
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.spawning import SubAgentFailed, UnknownSubSession
+from amplifier_app.turn import SubSession
+from tests.app.plans import mock_plan, module_folder
+
+
+def answering(*replies: Any) -> dict[str, Any]:
+    """An agent whose model says these things."""
+    provider = {"module": "provider-mock", "config": {"replies": list(replies)}}
+    return {"instruction": "You work.", "providers": [provider]}
+
+
+class Shown(Renderer):
+    """What is told of sub-sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, Any]] = []
+        self.notices: list[str] = []
+
+    def sub_session_started(self, facts: SubSessionFacts) -> None:
+        self.events.append(("started", facts))
+
+    def sub_session_doing(self, session_id: str, what: str) -> None:
+        self.events.append(("doing", what))
+
+    def sub_session_ended(self, ended: SubSession) -> None:
+        self.events.append(("ended", ended))
+
+    def notice(self, message: str, level: str, source: str) -> None:
+        self.notices.append(message)
+
+
+@asynccontextmanager
+async def parent(
+    folder: Path, agents: dict[str, Any], *, save: bool = True, **more: Any
+) -> AsyncGenerator[OpenSession]:
+    options = {key: more.pop(key) for key in ("renderer", "approval_system") if key in more}
+    plan = load(plan=mock_plan(folder, ["led"], agents=agents, **more))
+    async with open_session(plan, session_id="s1", save=save, **options) as session:
+        await session.run("begin")
+        yield session
+
+
+def capability(session: OpenSession, name: str) -> Any:
+    return session.session.coordinator.get_capability(name)
+
+
+async def spawn(session: OpenSession, agent: str = "it", task: str = "work", **more: Any) -> Any:
+    return await capability(session, "session.spawn")(agent_name=agent, instruction=task, **more)
+
+
+async def resume(session: OpenSession, session_id: str, task: str) -> Any:
+    return await capability(session, "session.resume")(sub_session_id=session_id, instruction=task)
+
+
+def roles(session_id: str) -> list[str]:
+    return [message["role"] for message in SessionStore().read(session_id)[1]]
+
+
+async def test_a_sub_session_answers_and_is_saved_below_its_parent(tmp_path: Path) -> None:
+    shown = Shown()
+    async with parent(tmp_path, {"it": answering("done")}, renderer=shown) as session:
+        result = await spawn(session, sub_session_id="s1-sub_it")
+        assert (result["output"], result["session_id"]) == ("done", "s1-sub_it")
+        assert (result["status"], result["turn_count"], result["agent"]) == ("success", 1, "it")
+        assert result["usage"]["total_tokens"] > 0
+        assert roles("s1") == ["user", "assistant"]
+    metadata, messages = SessionStore().read("s1-sub_it")
+    assert [message["content"] for message in messages[:2]] == ["You work.", "work"]
+    noted = {key: metadata[key] for key in ("parent", "agent", "depth", "title", "project")}
+    assert noted == {
+        "parent": "s1",
+        "agent": "it",
+        "depth": 1,
+        "title": "work",
+        "project": os.getcwd(),
+    }
+    started, ended = shown.events[0][1], shown.events[-1][1]
+    assert (started.session_id, started.parent_id, started.instruction) == (
+        "s1-sub_it",
+        "s1",
+        "work",
+    )
+    assert (ended.status, ended.turns, ended.agent) == ("success", 1, "it")
+
+
+async def test_what_it_uses_counts_in_the_turn_of_its_parent(tmp_path: Path) -> None:
+    spawner = module_folder(tmp_path, SPAWNER, "amplifier_module_spawner")
+    calls = [{"name": "delegate", "input": {"agent": name}} for name in ("one", "two")]
+    plan = load(
+        plan=mock_plan(
+            tmp_path,
+            [{"tool_calls": calls}, "all done", "nothing"],
+            tools=[{"module": "spawner", "source": str(spawner)}],
+            agents={"one": answering("first"), "two": answering("second")},
+        )
+    )
+    async with open_session(plan, session_id="s1") as session:
+        turn = await session.run("go")
+        assert (turn.response, turn.turns) == ("all done", 2)
+        assert {(sub.agent, sub.parent_id, sub.turns) for sub in turn.sub_sessions} == {
+            ("one", "s1", 1),
+            ("two", "s1", 1),
+        }
+        own = sum(usage_of(session.recorder.own_usage.tokens))
+        below = sum(sum(usage_of(sub.usage)) for sub in turn.sub_sessions)
+        assert sum(usage_of(turn.usage)) == own + below
+        assert session.usage.calls == 4
+        assert (await session.run("and now?")).sub_sessions == ()
+    assert usage_of(SessionStore().metadata("s1")["usage"])[0] >= usage_of(turn.usage)[0]
+
+
+def usage_of(tokens: dict[str, int]) -> list[int]:
+    return [tokens["input_tokens"], tokens["output_tokens"]]
+
+
+SPAWNER = """
+__amplifier_module_type__ = "tool"
+
+
+class Delegate:
+    name = "delegate"
+    description = "spawns"
+    input_schema = {"type": "object"}
+
+    def __init__(self, coordinator):
+        self.coordinator = coordinator
+
+    async def execute(self, input):
+        from amplifier_core.models import ToolResult
+
+        spawn = self.coordinator.get_capability("session.spawn")
+        result = await spawn(agent_name=input["agent"], instruction="work")
+        return ToolResult(output=result["output"])
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Delegate(coordinator), name="delegate")
+"""
+
+
+async def test_it_goes_on_where_it_was_and_as_narrow_as_it_was(tmp_path: Path) -> None:
+    agents = {"it": answering("one", "two")}
+    async with parent(tmp_path, agents, tools=["tool-todo", "tool-search"]) as session:
+        narrow = {"exclude_tools": ["tool-search"]}
+        first = await spawn(session, tool_inheritance=narrow)
+        again = await resume(session, first["session_id"], "more")
+        assert again["session_id"] == first["session_id"]
+    messages = SessionStore().read(first["session_id"])[1]
+    contents = [m["content"] for m in messages if m["role"] in ("system", "user")]
+    assert contents == ["You work.", "work", "more"]
+    plan = (SessionStore().root / first["session_id"] / "plan.yaml").read_text()
+    assert "tool-todo" in plan
+    events = (SessionStore().root / first["session_id"]).glob("*")
+    assert "transcript.jsonl" in {path.name for path in events}
+    plan_of_more = tools_offered(tmp_path, first["session_id"])
+    assert plan_of_more == ["tool-todo"]
+
+
+def tools_offered(folder: Path, session_id: str) -> list[str]:
+    plan = load(plan=SessionStore().root / session_id / "plan.yaml")
+    return [entry["module"] for entry in plan.mount_plan()["tools"]]
+
+
+async def test_only_its_own_sub_sessions_can_be_resumed(tmp_path: Path) -> None:
+    SessionStore().create("private", project="/p").close()
+    SessionStore().create("s2-sub", project="/p", parent="s2", agent="it").close()
+    async with parent(tmp_path, {"it": answering("done")}) as session:
+        for name in ("private", "s2-sub", "s1", "gone", "../s1", ""):
+            with pytest.raises(UnknownSubSession, match="no sub-session") as raised:
+                await resume(session, name, "tell me")
+            assert isinstance(raised.value, FileNotFoundError)
+
+
+async def test_nothing_is_saved_of_a_session_that_is_not(tmp_path: Path) -> None:
+    async with parent(tmp_path, {"it": answering("done")}, save=False) as session:
+        result = await spawn(session)
+        assert result["output"] == "done"
+        with pytest.raises(UnknownSubSession, match="not saved"):
+            await resume(session, result["session_id"], "more")
+    assert SessionStore().summaries() == []
+
+
+async def test_it_shares_keys_and_redaction_and_says_where_it_comes_from(
+    tmp_path: Path,
+) -> None:
+    probe = module_folder(tmp_path, PROBE, "amplifier_module_probe")
+    agent = {**answering("done"), "hooks": [{"module": "probe", "source": str(probe)}]}
+    async with parent(tmp_path, {"it": agent}) as session:
+        coordinator = session.session.coordinator
+
+        def redact(event: str, data: dict[str, Any]) -> dict[str, Any]:
+            return data
+
+        coordinator.register_capability("redaction.event", redact)
+        await spawn(session, self_delegation_depth=3)
+        found = __import__("amplifier_module_probe").FOUND
+        assert found["redaction.event"] is redact
+        assert found["secrets.variables"] is capability(session, "secrets.variables")
+        assert (found["session.depth"], found["parent_id"]) == (1, "s1")
+        assert found["session.dir"].endswith(found["session_id"])
+        assert found["fork"]["parent"] == "s1"
+        assert found["fork"]["session_id"] == found["session_id"] != "s1"
+
+
+PROBE = """
+FOUND = {}
+NAMES = ("redaction.event", "secrets.variables", "session.depth", "session.dir")
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    FOUND.update({name: coordinator.get_capability(name) for name in NAMES})
+    FOUND.update(parent_id=coordinator.parent_id, session_id=coordinator.session_id)
+
+    async def on_fork(event, data):
+        from amplifier_core.models import HookResult
+
+        FOUND["fork"] = dict(data)
+        return HookResult()
+
+    coordinator.hooks.register("session:fork", on_fork)
+"""
+
+
+async def test_agents_of_a_caller_are_not_taken_for_agents_of_the_plan(tmp_path: Path) -> None:
+    evil = module_folder(tmp_path, "raise SystemExit('loaded')", "amplifier_module_evil")
+    configs = {
+        "it": {"tools": [{"module": "evil", "source": str(evil)}]},
+        "other": {"tools": [{"module": "evil", "source": str(evil)}]},
+    }
+    async with parent(tmp_path, {"it": answering("done")}) as session:
+        assert (await spawn(session, agent_configs=configs))["output"] == "done"
+        with pytest.raises(ConfigError, match=r"no agent 'other'.*the plan has: it"):
+            await spawn(session, "other", agent_configs=configs)
+
+
+async def test_an_error_of_its_model_is_an_error_of_the_task_alone(tmp_path: Path) -> None:
+    fault = {"error": {"type": "AuthenticationError", "message": "no key"}}
+    agents = {"bad": answering(fault), "good": answering("fine")}
+    async with parent(tmp_path, agents) as session:
+        with pytest.raises(SubAgentFailed, match="no key") as raised:
+            await spawn(session, "bad")
+        assert raised.value.kind == "AuthenticationError"
+        assert (await spawn(session, "good"))["output"] == "fine"
+        assert [sub.status for sub in session.recorder.result("").sub_sessions] == [
+            "error",
+            "success",
+        ]
+        # What failed can be gone on with.
+        assert roles(raised.value.session_id) == ["system", "user"]
+
+
+async def test_a_module_that_cannot_be_mounted_is_an_error_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    agent = {**answering("x"), "tools": [{"module": "tool-todo", "config": {"max": 3}}]}
+    async with parent(tmp_path, {"it": agent}) as session:
+        with pytest.raises(ConfigError, match="max"):
+            await spawn(session)
+    assert [one.id for one in SessionStore().summaries()] == ["s1"]
+
+
+async def test_tasks_are_not_given_deeper_than_the_app_allows(tmp_path: Path) -> None:
+    SessionStore().create("deep", project="/p", parent="s0", agent="it", depth=MOST_DEPTH).close()
+    plan = load(plan=mock_plan(tmp_path, ["x"], agents={"it": answering("done")}))
+    async with open_session(plan, resume="deep") as session:
+        assert session.session.parent_id == "s0"
+        with pytest.raises(ConfigError, match="any deeper"):
+            await spawn(session)
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
+    immediate: bool, tmp_path: Path
+) -> None:
+    agents = {"it": answering({"text": "slow", "delay": 2 if immediate else 0.3}, "back")}
+    shown = Shown()
+    async with parent(tmp_path, agents, renderer=shown) as session:
+        task = asyncio.create_task(spawn(session))
+        await asked(shown)
+        session.stop(immediate)
+        result = await asyncio.wait_for(task, 20)
+        # The step in flight was the last: it may finish.
+        assert result["status"] == ("cancelled" if immediate else "success")
+        with pytest.raises(SessionError, match="stopped"):
+            await spawn(session)
+        session.session.coordinator.cancellation.reset()
+        assert (await resume(session, result["session_id"], "again"))["output"] in ("slow", "back")
+
+
+async def asked(shown: Shown) -> None:
+    """Wait until the model of a sub-agent has been asked."""
+    for _ in range(3000):
+        if ("doing", "") in shown.events:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(shown.events)
+
+
+async def test_approvals_are_asked_by_name_and_what_was_always_allowed_is_shared(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+
+    async def ask(prompt: str, options: list[str], timeout: float) -> str | None:
+        asked.append(prompt)
+        return "Allow always" if len(asked) == 1 else "Deny"
+
+    approvals = Approvals("ask", ask)
+    options = ["Allow once", "Allow always", "Deny"]
+    await approvals.request_approval("run ls?", options, 9, "deny")
+    agent = approvals.for_agent("it")
+    assert await agent.request_approval("run ls?", options, 9, "deny") == "Allow always"
+    assert await agent.for_agent("sub").request_approval("run rm?", options, 9, "deny") == "Deny"
+    assert asked == ["run ls?", "it/sub: run rm?"]
+    assert approvals.denied == ["run rm?"]
+
+
+async def test_the_first_wish_for_a_model_that_can_be_had_is_fulfilled(tmp_path: Path) -> None:
+    async with parent(tmp_path, {"it": {"instruction": "x"}}) as session:
+        wishes = [
+            {"provider": "nobody", "model": "m"},
+            {"provider": "mock", "model": "no-such-*"},
+            {"provider": "provider-mock", "model": "mock-m*"},
+        ]
+        result = await spawn(session, provider_preferences=wishes)
+        assert SessionStore().metadata(result["session_id"])["model"] == "mock-model"
+        chosen = await spawn(session, provider_preferences=[{"provider": "mock", "model": "tiny"}])
+        assert SessionStore().metadata(chosen["session_id"])["model"] == "tiny"
+
+
+async def test_it_can_start_with_what_was_said_before(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}]
+    async with parent(tmp_path, {"it": answering("done")}) as session:
+        result = await spawn(session, parent_messages=said, unknown_to_us=1)
+    assert roles(result["session_id"]) == ["system", "user", "assistant", "user", "assistant"]
+
+
+async def test_ids_that_cannot_be_are_replaced(tmp_path: Path) -> None:
+    async with parent(tmp_path, {"it": answering("done")}) as session:
+        for wanted in ("../../etc", "x" * 300, "s1", None):
+            result = await spawn(session, sub_session_id=wanted)
+            assert result["session_id"].startswith("s1-")
+            assert SessionStore().exists(result["session_id"])

@@ -1,0 +1,246 @@
+"""The tool in any app: what it asks of `session.spawn`, and what the model is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.testing import MockCoordinator
+from amplifier_modules.tool_task import mount
+
+AGENTS = {"reader": {"description": "Reads\n  with care"}, "writer": {}}
+
+
+class App:
+    """An app that runs agents, as far as the tool can see.
+
+    Attributes:
+        asked: The keyword arguments of each call.
+        events: The tool's events, in order.
+        at_once: Most tasks that ran at the same time.
+    """
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.at_once = self._running = 0
+
+    async def run(self, **arguments: Any) -> Mapping[str, Any]:
+        self.asked.append(arguments)
+        self._running += 1
+        self.at_once = max(self.at_once, self._running)
+        try:
+            await asyncio.sleep(0.01)
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            if self.answer == "hang":
+                await asyncio.sleep(60)
+            return {
+                "output": "done",
+                "session_id": arguments["sub_session_id"],
+                **(self.answer or {}),
+            }
+        finally:
+            self._running -= 1
+
+    async def note(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.events.append((event, dict(data)))
+        return HookResult()
+
+
+async def mounted(
+    app: App | None, depth: int | None = None, **config: Any
+) -> tuple[MockCoordinator, Any]:
+    coordinator = MockCoordinator()
+    coordinator.config["agents"] = AGENTS
+    if depth is not None:
+        coordinator.register_capability("session.depth", depth)
+    if app is not None:
+        coordinator.register_capability("session.spawn", app.run)
+        coordinator.register_capability("session.resume", app.run)
+        for event in ("task:start", "task:end"):
+            coordinator.hooks.register(event, app.note)
+    await mount(coordinator, config)
+    return coordinator, coordinator.get("tools", "task")
+
+
+def told(result: ToolResult) -> str:
+    assert not result.success
+    assert result.error is not None
+    return result.error["message"]
+
+
+async def test_a_task_is_given_under_the_names_published_apps_know() -> None:
+    app = App({"usage": {"input_tokens": 3}, "cost_usd": "0.5", "status": "success"})
+    coordinator, tool = await mounted(app, exclude_tools=["tool-bash"], inherit_hooks=["hooks-x"])
+    result = await tool.execute({"agent": "reader", "instruction": " read "})
+    (asked,) = app.asked
+    session_id = asked.pop("sub_session_id")
+    assert session_id.startswith("test-session-")
+    assert session_id.endswith("_reader")
+    assert asked == {
+        "agent_name": "reader",
+        "instruction": "read",
+        "parent_session": coordinator.session,
+        "agent_configs": AGENTS,
+        "tool_inheritance": {"exclude_tools": ["tool-bash"]},
+        "hook_inheritance": {"inherit_hooks": ["hooks-x"]},
+    }
+    assert result.output == {
+        "response": "done",
+        "session_id": session_id,
+        "usage": {"input_tokens": 3, "cost_usd": "0.5"},
+    }
+
+
+async def test_a_task_goes_on_where_it_was() -> None:
+    app = App()
+    _, tool = await mounted(app)
+    result = await tool.execute({"session_id": "s1-x", "instruction": "more"})
+    assert app.asked == [{"sub_session_id": "s1-x", "instruction": "more"}]
+    assert result.output["session_id"] == "s1-x"
+
+
+async def test_the_model_is_told_which_agents_there_are() -> None:
+    coordinator, tool = await mounted(App())
+    assert "- reader: Reads with care\n- writer" in tool.description
+    _, narrow = await mounted(App(), agents=["writer"])
+    assert "reader" not in narrow.description
+    coordinator.config["agents"] = {}
+    assert "no agents" in tool.description
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"agent": "reeder", "instruction": "x"}, "no agent 'reeder'; the agents are: reader, wri"),
+        ({"instruction": "x"}, "name an agent; the agents are: reader, writer"),
+        ({"agent": "reader"}, "'instruction' is required"),
+        ({"agent": "reader", "instruction": "  "}, "the instruction is empty"),
+        ({"agent": "reader", "instruction": "x", "prompt": "x"}, "unknown parameter 'prompt'"),
+        ({"agent": 3, "instruction": "x"}, "must be of type string"),
+        ("reader: x", "must be an object"),
+    ],
+)
+async def test_what_cannot_be_carried_out_is_told(given: Any, message: str) -> None:
+    app = App()
+    _, tool = await mounted(app)
+    assert message in told(await tool.execute(given))
+    assert app.asked == app.events == []
+
+
+async def test_a_program_that_cannot_run_agents_is_told() -> None:
+    _, tool = await mounted(None)
+    message = told(await tool.execute({"agent": "reader", "instruction": "x"}))
+    assert message == "this program cannot run agents: it offers no 'session.spawn'"
+    assert "session.resume" in told(await tool.execute({"session_id": "s", "instruction": "x"}))
+
+
+class Failed(Exception):
+    kind = "RateLimitError"
+    session_id = "s1-sub"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (Failed("slow down"), "RateLimitError", "agent 'reader' failed: slow down; go on with se"),
+        (ValueError(), "ValueError", "agent 'reader' failed: ValueError"),
+        (TimeoutError("no answer"), "TimeoutError", "agent 'reader' failed: no answer"),
+        ({"status": "cancelled"}, "Interrupted", "stopped before it was done; go on with"),
+        (
+            {"status": "incomplete", "reason": "budget", "output": "Budget reached"},
+            "Incomplete",
+            "without an answer (budget): Budget reached; go on with session_id",
+        ),
+        ({"status": "error", "output": ""}, "AgentError", "the agent's turn failed"),
+    ],
+)
+async def test_a_task_that_fails_is_a_result(answer: Any, kind: str, message: str) -> None:
+    app = App(answer)
+    _, tool = await mounted(app)
+    result = await tool.execute({"agent": "reader", "instruction": "x"})
+    assert message in told(result)
+    assert result.error is not None
+    assert result.error["type"] == kind
+    (start, _), (end, data) = app.events
+    assert (start, end, data["success"]) == ("task:start", "task:end", False)
+    assert data["error"] == result.error
+
+
+async def test_an_answer_that_is_cut_off_is_one() -> None:
+    app = App({"status": "incomplete", "reason": "length"})
+    _, tool = await mounted(app)
+    result = await tool.execute({"agent": "reader", "instruction": "x"})
+    assert (result.success, result.output["note"]) == (True, "the answer is cut off (length)")
+
+
+async def test_a_task_may_take_so_long_and_no_longer() -> None:
+    app = App("hang")
+    _, tool = await mounted(app, timeout=0.1)
+    result = await tool.execute({"agent": "reader", "instruction": "x"})
+    assert told(result).startswith("the task was not done in 0.1 s; go on with session_id")
+    assert app.events[-1][1]["status"] == "error"
+
+
+async def test_a_task_that_is_cancelled_has_an_end_too() -> None:
+    app = App("hang")
+    _, tool = await mounted(app)
+    task = asyncio.create_task(tool.execute({"agent": "reader", "instruction": "x"}))
+    await asyncio.wait([task], timeout=0.05)
+    assert app.asked
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [event for event, _ in app.events] == ["task:start", "task:end"]
+    assert app.events[-1][1]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(2, 2), (9, 5)])
+async def test_so_many_tasks_run_at_the_same_time(limit: int, at_once: int) -> None:
+    app = App()
+    _, tool = await mounted(app, max_parallel=limit)
+    calls = [tool.execute({"agent": "reader", "instruction": str(n)}) for n in range(5)]
+    results = await asyncio.gather(*calls)
+    assert all(result.success for result in results)
+    assert len({result.output["session_id"] for result in results}) == 5
+    assert app.at_once == at_once
+
+
+async def test_events_tell_what_was_asked_and_used() -> None:
+    app = App({"usage": {"output_tokens": 2}})
+    coordinator, tool = await mounted(app)
+    await tool.execute({"agent": "reader", "instruction": "read"})
+    (_, start), (_, end) = app.events
+    assert (start["agent"], start["instruction"], start["resumed"]) == ("reader", "read", False)
+    assert start["sub_session_id"] == end["sub_session_id"] == app.asked[0]["sub_session_id"]
+    assert (end["success"], end["status"], end["usage"]) == (True, "success", {"output_tokens": 2})
+    assert end["duration_ms"] > 0
+    declared = await coordinator.collect_contributions("observability.events")
+    assert ["task:start", "task:end"] in declared
+
+
+@pytest.mark.parametrize(("depth", "most", "there"), [(0, 1, True), (1, 1, False), (1, 2, True)])
+async def test_a_session_that_is_deep_enough_does_not_have_the_tool(
+    depth: int, most: int, there: bool
+) -> None:
+    _, tool = await mounted(App(), depth, max_recursion_depth=most)
+    assert (tool is not None) is there
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"max_parralel": 2}, r"tool-task.*did you mean 'max_parallel'"),
+        ({"max_depth": 9}, "max_depth"),
+        ({"agents": ["reader", "nobody"]}, "names nobody, which the plan does not have"),
+    ],
+)
+async def test_a_wrong_config_is_told_at_mount(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        await mounted(App(), **config)
