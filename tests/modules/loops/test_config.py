@@ -100,4 +100,9 @@ async def test_loop_streaming_announces_its_own_events() -> None:
     coordinator = MockCoordinator()
     await loop_streaming.mount(coordinator, {})
     (events,) = await coordinator.collect_contributions("observability.events")
-    assert events == ["steer:injected", "provider:stream"]
+    assert events == [
+        "steer:injected",
+        "provider:fallback",
+        "context:overflow",
+        "provider:stream",
+    ]

@@ -60,6 +60,8 @@ class Channel:
         self._name = name
         self._ephemeral: list[Injection] = []
         self._held: list[tuple[Any, str]] = []
+        self.told = False
+        """Whether anything of the answer under way has been handed out; set back by who asks."""
 
     async def ask(self, event: str, data: dict[str, Any], *, hold: bool = False) -> Verdict:
         """Emit an event the hooks may deny or change.
@@ -99,6 +101,7 @@ class Channel:
         Raises:
             TurnDenied: A hook wants the answer stopped.
         """
+        self.told = True
         result = await self._emit(event, data)
         if getattr(result, "action", "continue") in ("deny", "ask_user", "inject_context"):
             denied = await self._carry_out(result, event)

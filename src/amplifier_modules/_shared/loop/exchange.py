@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.budget import Budget
 from amplifier_modules._shared.loop.calls import Call, calls_of
-from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.channel import Channel, Injection
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.ending import described
+from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.interrupt import interruptible
+from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
 from amplifier_modules._shared.loop.reading import read
 from amplifier_modules._shared.loop.replies import blocks_of, metadata_of, usage_of
 from amplifier_modules._shared.loop.requests import (
@@ -28,11 +31,31 @@ Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 
 
 class Reply(NamedTuple):
-    """A provider's answer taken apart."""
+    """A provider's answer taken apart; its span is that of the call that brought it."""
 
     response: Any
     blocks: list[dict[str, Any]]
     calls: list[Call]
+    span: Span
+
+
+class Target(NamedTuple):
+    """Whom to ask.
+
+    Attributes:
+        name: Name of the provider.
+        provider: The provider.
+        wanted: The model to ask for; None for the provider's own.
+    """
+
+    name: str
+    provider: Any
+    wanted: str | None
+
+    @property
+    def model(self) -> str | None:
+        """The model that will answer, as far as it is known."""
+        return model_of(self.provider, self.wanted)
 
 
 class Exchanges:
@@ -48,6 +71,8 @@ class Exchanges:
         channel: The turn's hooks.
         token: What can stop the turn; see `Brake`.
         budget: What the session may use.
+        fallbacks: Who is asked while a provider is not available.
+        room: How much of the conversation fits; outlives the turn.
     """
 
     def __init__(
@@ -62,6 +87,8 @@ class Exchanges:
         channel: Channel,
         token: Any,
         budget: Budget,
+        fallbacks: Fallbacks,
+        room: Room,
     ) -> None:
         self._ask = ask
         self._budget = budget
@@ -72,6 +99,8 @@ class Exchanges:
         self._tools = tools
         self._channel = channel
         self._token = token
+        self._fallbacks = fallbacks
+        self._room = room
 
     async def make(self, span: Span) -> Reply:
         """Ask for the next answer, and count what it takes.
@@ -86,15 +115,62 @@ class Exchanges:
         if ticket is None:
             ticket = await interruptible(self._budget.admit(), self._token)
         try:
-            name, wanted = await self._choose(span)
-            provider = self._providers[name]
-            request, model = await self._request(name, provider, wanted, span)
-            call = self._call(name, provider, model, request, span)
-            reply = await interruptible(call, self._token)
+            reply = await self._answered(span)
             ticket.settle(usage_of(reply.response))
             return reply
         finally:
             ticket.settle()
+
+    async def _answered(self, span: Span) -> Reply:
+        """The answer of the provider that is chosen or, while it is not available, of another."""
+        meant, wanted = await self._choose(span)
+        name = self._fallbacks.instead_of(meant)
+        said = self._channel.take_ephemeral()
+        while True:
+            # The model that is wanted is one of the provider that was meant.
+            target = Target(name, self._providers[name], wanted if name == meant else None)
+            try:
+                return await self._fitting(target, said, span)
+            except LLMError as error:
+                # What was shown cannot be taken back, and must not be shown twice.
+                over = self._channel.told or self._token.is_cancelled
+                following = None if over else self._fallbacks.after(name, error)
+                if following is None:
+                    raise
+                about = {"provider": name, "fallback": following, "error": described(error)}
+            await self._channel.step(PROVIDER_FALLBACK, {**about, **span.fields})
+            name, span = following, span.again()
+
+    async def _fitting(self, target: Target, said: list[Injection], span: Span) -> Reply:
+        """The answer of one provider; a request that is too long for it is made shorter once."""
+        budget = self._room.budget(target.name, target.model)
+        view = await view_of(self._context, target.provider, budget)
+        try:
+            return await self._asked(target, view, said, span)
+        except ContextLengthError as error:
+            if self._channel.told or self._token.is_cancelled:
+                raise
+            smaller = await self._room.make_smaller(
+                self._context, target.name, target.provider, target.model, view
+            )
+            about = {
+                "provider": target.name,
+                "model": target.model,
+                "error": described(error),
+                "before_tokens": size_of(view),
+                "after_tokens": None if smaller is None else size_of(smaller),
+            }
+            await self._channel.step(CONTEXT_OVERFLOW, {**about, **span.fields})
+            if smaller is None:
+                raise
+        return await self._asked(target, smaller, said, span.again())
+
+    async def _asked(
+        self, target: Target, view: list[Any], said: list[Injection], span: Span
+    ) -> Reply:
+        request, model = await self._request(target, view, said, span)
+        call = self._call(target.name, target.provider, model, request, span)
+        return await interruptible(call, self._token)
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
         """The name of the provider to ask, and the model if not its own default."""
@@ -106,14 +182,13 @@ class Exchanges:
         return self._tools
 
     async def _request(
-        self, name: str, provider: Any, wanted: str | None, span: Span
+        self, target: Target, view: list[Any], said: list[Injection], span: Span
     ) -> tuple[Any, str | None]:
         """What to ask the provider, as the hooks left it, and the model it will use."""
-        messages = with_injections(
-            await view_of(self._context, provider), self._channel.take_ephemeral()
-        )
+        name, provider, wanted = target.name, target.provider, target.wanted
+        messages = with_injections(view, said)
         tools = offered_tools(provider, await self._offered(name, span))
-        model = model_of(provider, wanted)
+        model = target.model
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
         final = await self._channel.step("provider:request", {**data, **span.fields})
@@ -138,6 +213,7 @@ class Exchanges:
     ) -> Reply:
         """Ask the provider; every `provider:request` is followed by a response or an error."""
         span.enter()
+        self._channel.told = False
         about = {"provider": name, "model": model, **span.fields}
         try:
             response = await self._ask(provider, request, self._channel, span)
@@ -158,6 +234,6 @@ class Exchanges:
         )
         changed = final.get("response", response)
         if changed is response or not (isinstance(changed, Mapping) or hasattr(changed, "content")):
-            return Reply(response, blocks, calls)
+            return Reply(response, blocks, calls, span)
         blocks = blocks_of(changed)
-        return Reply(changed, blocks, await calls_of(provider, changed, blocks))
+        return Reply(changed, blocks, await calls_of(provider, changed, blocks), span)

@@ -13,7 +13,9 @@ from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.ending import Ending
+from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import uninterrupted
+from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
@@ -31,7 +33,7 @@ class LoopOrchestrator(ABC):
     """
 
     name: ClassVar[str]
-    events: ClassVar[tuple[str, ...]] = STEER_EVENTS
+    events: ClassVar[tuple[str, ...]] = (*STEER_EVENTS, PROVIDER_FALLBACK, CONTEXT_OVERFLOW)
     turn_type: ClassVar[type[Turn]] = Turn
 
     def __init__(self, config: LoopConfig | None = None) -> None:
@@ -39,6 +41,7 @@ class LoopOrchestrator(ABC):
         self._checker = InputChecker()
         self._readings = Readings()
         self.steer = Steering()
+        self._room = Room()
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
@@ -103,6 +106,7 @@ class LoopOrchestrator(ABC):
             checker=self._checker,
             readings=self._readings,
             steering=self.steer,
+            room=self._room,
             context=context,
             providers=providers,
             tools=tools,

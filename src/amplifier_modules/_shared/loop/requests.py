@@ -77,11 +77,12 @@ def offered_tools(provider: Any, tools: Mapping[str, Any]) -> list[ToolSpec]:
     ]
 
 
-async def view_of(context: Any, provider: Any) -> list[Any]:
-    """The messages to send, as the context sees fit for this provider."""
+async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
+    """The messages to send, as the context sees fit for this provider, or for so many tokens."""
     for_request = getattr(context, "get_messages_for_request", None)
     if callable(for_request):
-        messages: Any = for_request(provider=provider)
+        budget = {} if token_budget is None else {"token_budget": token_budget}
+        messages: Any = for_request(provider=provider, **budget)
     else:
         messages = context.get_messages()
     if inspect.isawaitable(messages):

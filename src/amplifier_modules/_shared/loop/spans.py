@@ -53,6 +53,10 @@ class Span:
             fields["iteration"] = iteration
         return Span(fields)
 
+    def again(self) -> Span:
+        """Another try at the same operation."""
+        return Span({**self.fields, "span_id": token_hex(8)})
+
     def enter(self) -> Token[Span | None]:
         """Make this the current span of the running task, until `leave` or its end."""
         return _current.set(self)

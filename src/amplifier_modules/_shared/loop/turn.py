@@ -28,7 +28,9 @@ from amplifier_modules._shared.loop.ending import (
     described,
 )
 from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
+from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
 from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.overflow import Room
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
 from amplifier_modules._shared.loop.reading import read
 from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of, usage_of
@@ -50,6 +52,7 @@ class Turn:
         checker: Checks tool inputs; outlives the turn.
         readings: What messages were read as; outlives the turn.
         steering: What is said to the turn while it runs.
+        room: How much of the conversation fits; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
@@ -69,6 +72,7 @@ class Turn:
         checker: InputChecker,
         readings: Readings,
         steering: Steering,
+        room: Room,
         context: Any,
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
@@ -102,6 +106,8 @@ class Turn:
             channel=self._channel,
             token=self._brake,
             budget=self._budget,
+            fallbacks=Fallbacks(fallbacks_of(coordinator), providers),
+            room=room,
         )
         session_id = getattr(coordinator, "session_id", None)
         self.span = Span.turn(session_id if isinstance(session_id, str) else None)
@@ -203,7 +209,7 @@ class Turn:
         reply = await self._counted(self._exchanges.make(span))
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
-        if calls and (ending := await self._run_calls(calls, span)) is not None:
+        if calls and (ending := await self._run_calls(calls, reply.span)) is not None:
             return ending
         return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
 
