@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,15 @@ from amplifier_app import paths
 from amplifier_app.sources.dependencies import DependencyCache, distributions, required_by
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
-from amplifier_app.validation.isolation import MEMORY_BYTES, try_out
+from amplifier_app.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_app.validation.report import Check, Report
 from amplifier_app.validation.subject import Subject
 
 DEFAULT_SECONDS = 60.0
+
+_KEY = "api_key"
+_MADE_UP_KEY = "made-up-by-module-validate"
+"""What providers take as key, for want of one: how they are built can be seen without a service."""
 
 _SUITE = ("pytest>=8.3", "pytest-asyncio>=0.25")
 """What the behaviour suites run in; a program that is only used has no need of it."""
@@ -57,6 +61,14 @@ def validate_module(
         "config": dict(config or {}),
     }
     tried = try_out(request, seconds=seconds, memory=memory)
+    if _declined(tried) and _KEY not in request["config"]:
+        keyed = request | {"config": {**request["config"], _KEY: _MADE_UP_KEY}}
+        with_key = try_out(keyed, seconds=seconds, memory=memory)
+        if not _failed(with_key.checks):
+            request, tried = keyed, with_key
+            message = f"it mounts nothing without a key: checked with a made-up {_KEY}"
+            advice = f"have a real one in --config {_KEY}=… or the environment"
+            checks.append(Check("credentials", False, message, "info", advice))
     kind = tried.kind or kind
     checks += tried.checks
     output = tried.output
@@ -71,8 +83,15 @@ def validate_module(
     return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
 
 
-def _failed(checks: list[Check]) -> bool:
+def _failed(checks: Iterable[Check]) -> bool:
     return any(not check.passed and check.severity == "error" for check in checks)
+
+
+def _declined(tried: Tried) -> bool:
+    """Whether it is a provider that mounts nothing, as one does that has no key."""
+    return tried.kind == "provider" and any(
+        not check.passed and "mounted no provider" in check.message for check in tried.checks
+    )
 
 
 # -- structure and entry point -----------------------------------------------------------

@@ -45,6 +45,21 @@ def test_the_config_reaches_mount(tmp_path: Path) -> None:
     assert validated(folder, config={"a": {"b": 1}}, behavioral=True).passed
 
 
+def test_a_provider_without_a_key_is_checked_with_a_made_up_one(tmp_path: Path) -> None:
+    declines = "    if not (config or {}).get('api_key'):\n        return\n    await coordinator"
+    schema = '{"api_key": {"type": "string"}}'
+    code = spoiled("provider", ("    await coordinator", declines)).replace(
+        '"properties": {}', f'"properties": {schema}'
+    )
+    folder = write_module(tmp_path / "thing", code)
+    report = validated(folder, behavioral=True)
+    assert report.passed, report.failed
+    assert [check.name for check in report.checks if not check.passed] == ["credentials"]
+    assert "made-up api_key" in named(report)["credentials"].message
+    report = validated(folder, config={"api_key": "given"}, behavioral=True)
+    assert [check for check in report.checks if not check.passed] == []
+
+
 def test_nothing_of_it_happens_in_our_process(tmp_path: Path) -> None:
     code = f"import os\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n{TOOL}"
     assert validated(write_module(tmp_path / "thing", code)).passed
