@@ -126,6 +126,9 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
         return Outcome(Ending.AUTHENTICATION, text)
     if isinstance(error, llm.ConfigurationError):
         return Outcome(Ending.CONFIGURATION, text)
+    if isinstance(error, llm.ContextLengthError):
+        hint = "Ask a model with a larger context window (--model), or begin a new session."
+        return Outcome(Ending.PROVIDER, text, hint)
     if isinstance(error, llm.LLMError) and error.retryable:
         return Outcome(Ending.UNAVAILABLE, text, retry_after=error.retry_after)
     return Outcome(Ending.PROVIDER, text)

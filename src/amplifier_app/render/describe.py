@@ -116,6 +116,24 @@ def retry_text(data: dict[str, Any]) -> str:
     return f"{provider}: {cause}; trying again{wait}{count}"
 
 
+def fallback_text(data: dict[str, Any]) -> str:
+    """One line about another provider that is asked instead."""
+    name, instead = (
+        one_line(str(peek(data, key) or "another provider"), 60) for key in ("provider", "fallback")
+    )
+    return f"{name} is not available: {error_text(data)}; asking {instead} instead"
+
+
+def overflow_text(data: dict[str, Any]) -> str:
+    """One line about a request that was too long."""
+    before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
+    model = one_line(str(peek(data, "model") or peek(data, "provider") or "the model"), 60)
+    if isinstance(before, int) and isinstance(after, int):
+        sizes = f"about {tokens(before)} → {tokens(after)} tokens"
+        return f"the conversation is too long for {model}; trying once with less of it ({sizes})"
+    return f"the conversation is too long for {model} and cannot be made shorter"
+
+
 def notification_text(data: dict[str, Any]) -> str:
     """The message of a `user:notification` event."""
     return str(peek(data, "message") or peek(data, "text") or "")

@@ -37,6 +37,7 @@ class EventStream(StderrNotices):
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
             "provider:retry": self._on_provider_retry,
+            "provider:fallback": self._on_fallback,
             "context:post_compact": self._on_compacted,
         }
 
@@ -113,9 +114,16 @@ class EventStream(StderrNotices):
         )
 
     def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
-        self._on_retry(event, data)
+        super().handlers()[event](event, data)
         fields = ("provider", "model", "attempt", "max_retries", "delay", "error_type")
         self._event("retry", **{name: peek(data, name) for name in fields})
+
+    def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
+        super().handlers()[event](event, data)
+        told = {name: peek(data, name) for name in ("provider", "fallback")}
+        error = peek(data, "error")
+        kind = error.get("type") if isinstance(error, dict) else None
+        self._event("fallback", **told, error_type=kind)
 
     def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
         fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")

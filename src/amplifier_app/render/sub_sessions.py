@@ -8,7 +8,8 @@ from typing import Any
 from amplifier_app.lineage import Lineage
 from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Renderer, SubSessionFacts
-from amplifier_app.turn import EventHandler, SubSession, peek
+from amplifier_app.render.notices import notice_handlers
+from amplifier_app.turn import EventHandler, SubSession
 
 
 class SubSessionRenderer(Renderer):
@@ -44,10 +45,9 @@ class SubSessionRenderer(Renderer):
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
+            **notice_handlers(self),
             "provider:request": self._on_request,
             "tool:pre": self._on_tool,
-            "provider:retry": self._on_retry,
-            "user:notification": self._on_notification,
         }
 
     def notice(self, message: str, level: Level, source: str) -> None:
@@ -73,12 +73,3 @@ class SubSessionRenderer(Renderer):
     def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
         self._above.sub_session_doing(self._id, what)
-
-    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
-        self.notice(describe.retry_text(data), "warning", "provider")
-
-    def _on_notification(self, event: str, data: dict[str, Any]) -> None:
-        level = peek(data, "level")
-        text = describe.notification_text(data)
-        if text:
-            self.notice(text, level if level in ("warning", "error") else "info", "module")

@@ -24,6 +24,7 @@ from amplifier_app.render.activity import Activity
 from amplifier_app.render.base import Level, Renderer, SessionFacts, SubSessionFacts
 from amplifier_app.render.console import TerminalConsole
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
+from amplifier_app.render.notices import notice_handlers
 from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.stdio import Output
 from amplifier_app.turn import EventHandler, SubSession, TurnResult, peek, succeeded
@@ -85,9 +86,7 @@ class TerminalRenderer(Renderer):
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
             "task:start": self._on_task_start,
-            "provider:retry": self._on_retry,
-            "user:notification": self._on_notification,
-            "context:post_compact": self._on_compaction,
+            **notice_handlers(self),
         }
 
     def session_opened(self, facts: SessionFacts) -> None:
@@ -272,20 +271,6 @@ class TerminalRenderer(Renderer):
     def sub_session_ended(self, ended: SubSession) -> None:
         self._activity.agent_ended(ended.session_id)
         self._schedule()
-
-    # Notices from events
-
-    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
-        self.notice(describe.retry_text(data), "warning", "provider")
-
-    def _on_notification(self, event: str, data: dict[str, Any]) -> None:
-        level = peek(data, "level")
-        text = describe.notification_text(data)
-        if text:
-            self.notice(text, level if level in ("warning", "error") else "info", "module")
-
-    def _on_compaction(self, event: str, data: dict[str, Any]) -> None:
-        self.notice(describe.compaction_text(data), "info", "context")
 
     # The live region
 

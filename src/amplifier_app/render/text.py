@@ -6,6 +6,7 @@ from typing import Any
 
 from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Renderer
+from amplifier_app.render.notices import notice_handlers
 from amplifier_app.render.sanitize import StreamSanitizer, for_pipe, for_terminal
 from amplifier_app.stdio import Output, to_stderr
 from amplifier_app.turn import EventHandler, TurnResult, peek
@@ -19,29 +20,13 @@ class StderrNotices(Renderer):
         self._quiet = quiet
 
     def handlers(self) -> dict[str, EventHandler]:
-        return {
-            "provider:retry": self._on_retry,
-            "user:notification": self._on_notification,
-            "context:post_compact": self._on_compaction,
-        }
+        return notice_handlers(self)
 
     def notice(self, message: str, level: Level, source: str) -> None:
         if level == "info" and self._quiet:
             return
         prefix = "" if level == "info" else f"{level}: "
         to_stderr(f"amplifier: {prefix}{for_terminal(message)}")
-
-    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
-        self.notice(describe.retry_text(data), "warning", "provider")
-
-    def _on_notification(self, event: str, data: dict[str, Any]) -> None:
-        level = peek(data, "level")
-        text = describe.notification_text(data)
-        if text:
-            self.notice(text, level if level in ("warning", "error") else "info", "module")
-
-    def _on_compaction(self, event: str, data: dict[str, Any]) -> None:
-        self.notice(describe.compaction_text(data), "info", "context")
 
 
 class PlainRenderer(StderrNotices):

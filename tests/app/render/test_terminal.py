@@ -198,6 +198,8 @@ async def test_controls_in_every_place_are_removed() -> None:
     await it.emit("tool:error", error={"message": evil}, **{**call, "tool_call_id": "2"})
     await it.emit("user:notification", message=evil)
     await it.emit("provider:retry", provider=evil, error_message=evil, delay=1.0)
+    await it.emit("provider:fallback", provider=evil, fallback=evil, error={"message": evil})
+    await it.emit("context:overflow", model=evil, before_tokens=9, after_tokens=5)
     await it.say(*evil, index=1)
     it.end(evil)
     lines = it.close()
