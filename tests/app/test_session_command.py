@@ -95,3 +95,35 @@ def test_what_is_not_one_session_exits_with_6(home: Path, name: str) -> None:
     done = session(home, "show", name)
     assert (done.code, done.stdout) == (6, "")
     assert done.stderr.startswith("amplifier: ")
+
+
+def test_sub_sessions_stand_below_the_session_that_spawned_them(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    store = SessionStore(home / "sessions")
+
+    def create(session_id: str, **metadata: object) -> None:
+        store.create(session_id, project="/p", **metadata).close()
+
+    create("a-one", parent="a", agent="reader", title="Look")
+    create("a", title="Lead")
+    create("b")
+    create("a-one-two", parent="a-one", agent="helper")
+    create("lost", parent="gone", agent="reader", title="Alone")
+    lines = session(home, "list").stdout.splitlines()[1:]
+    assert [line.split("  ")[0] for line in lines] == [
+        "└ lost",
+        "b",
+        "a",
+        "└ a-one",
+        "└ a-one-two",
+    ]
+    assert lines[3].endswith("reader: Look")
+    listed = json.loads(session(home, "list", "--output", "json").stdout)
+    assert [(one["id"], one["parent"], one["agent"]) for one in listed[2:4]] == [
+        ("a", None, None),
+        ("a-one", "a", "reader"),
+    ]
+    assert "sub-session: a-one (reader)" in session(home, "show", "a").stdout
+    assert json.loads(session(home, "show", "a", "--output", "json").stdout)["sub_sessions"] == [
+        "a-one"
+    ]

@@ -335,3 +335,20 @@ def test_listing_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert SessionStore(tmp_path / "none").summaries() == []
     with pytest.raises(SessionError, match="no session to continue"):
         SessionStore(tmp_path / "none").latest()
+
+
+def test_sub_sessions_do_not_stand_in_the_way_of_their_parent(store: SessionStore) -> None:
+    store.create("20260105-aaa", project="/p").close()
+    below = {"parent": "20260105-aaa", "agent": "it", "depth": 1}
+    store.create("20260105-aaa-0f_it", project="/p", **below).close()
+    store.create("20260105-aaa-1f_it", project="/p", **below).close()
+    assert store.find("20260105").name == "20260105-aaa"
+    assert store.find("20260105-aaa-1").name == "20260105-aaa-1f_it"
+    assert store.latest("/p") == "20260105-aaa"
+    assert [one.id for one in store.spawned_by("20260105-aaa")] == [
+        "20260105-aaa-0f_it",
+        "20260105-aaa-1f_it",
+    ]
+    store.create("20260105-bbb", project="/p").close()
+    with pytest.raises(SessionError, match="could be any of 4"):
+        store.find("20260105")

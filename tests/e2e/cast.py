@@ -1,0 +1,122 @@
+"""A scripted server on which every agent has lines of its own, and plans to go with it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.llm_server import Item, Reply, Request, ScriptedLLM, ToolCall
+
+KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
+"""What the program has to have in its environment."""
+
+LEAD = "lead"
+"""Who is asked by the person: the plan itself."""
+
+
+def cast(lines: Mapping[str, Sequence[Item]]) -> Callable[[Request], Awaitable[Any]]:
+    """One script for a conversation of each agent.
+
+    Whose conversation it is stands in the instruction (`called`), and how far it is in the number
+    of answers so far; a resumed conversation goes on with its lines.
+    """
+
+    async def answer(request: Request) -> Any:
+        instruction = json.dumps(request.body.get("system"))
+        name = next(name for name in lines if called(name) in instruction)
+        said = sum(message["role"] == "assistant" for message in request.body["messages"])
+        line = lines[name][said]
+        made: Any = line(request) if callable(line) else line
+        return await made if inspect.isawaitable(made) else made
+
+    return answer
+
+
+def meeting(parties: int) -> Callable[[Item], Item]:
+    """Makes lines that are said once so many have been asked for them at the same time."""
+    barrier = asyncio.Barrier(parties)
+
+    def line(said: Item) -> Item:
+        async def wait(_: Request) -> Any:
+            async with asyncio.timeout(30):
+                await barrier.wait()
+            return said
+
+        return wait
+
+    return line
+
+
+@contextmanager
+def playing(lines: Mapping[str, Sequence[Item]]) -> Iterator[ScriptedLLM]:
+    """The server, ready to be asked by everybody in the cast."""
+    with ScriptedLLM.running([cast(lines)] * 200) as server:
+        yield server
+
+
+def called(name: str) -> str:
+    """The instruction of an agent, and its system prompt."""
+    return f"You are {name}."
+
+
+def task(agent: str, instruction: str = "work", **more: Any) -> ToolCall:
+    """A call that gives a task."""
+    return ToolCall("task", {"agent": agent, "instruction": instruction, **more})
+
+
+def tasks(*agents: str) -> Reply:
+    """An answer that gives each of these agents a task."""
+    return Reply(tool_calls=[task(agent) for agent in agents])
+
+
+def plan_of(
+    folder: Path,
+    server: ScriptedLLM,
+    agents: Mapping[str, Mapping[str, Any]],
+    *,
+    config: Mapping[str, Any] = {},
+    **more: Any,
+) -> Path:
+    """A plan file: the lead with tools for files, a shell and tasks, and its agents."""
+    provider = {"base_url": server.base_url, "max_retries": 0}
+    session = {
+        "orchestrator": "loop-streaming",
+        "context": "context-simple",
+        **more.pop("session", {}),
+    }
+    plan = {
+        "name": "cast",
+        "instruction": called(LEAD),
+        "session": session,
+        "providers": [{"module": "provider-anthropic", "config": provider}],
+        "tools": [
+            "tool-filesystem",
+            "tool-bash",
+            {"module": "tool-task", "config": dict(config)},
+        ],
+        "hooks": ["hooks-logging"],
+        "agents": {
+            name: {"description": f"Is {name}", "instruction": called(name), **agent}
+            for name, agent in agents.items()
+        },
+        **more,
+    }
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan), encoding="utf-8")
+    return path
+
+
+def asked_of(server: ScriptedLLM, name: str) -> list[Any]:
+    """The bodies of the requests of one agent."""
+    return [
+        request.body
+        for request in server.completions
+        if called(name) in json.dumps(request.body.get("system"))
+    ]

@@ -1,0 +1,269 @@
+"""Sub-agents on real processes and a strict server: given tasks, resumed, counted, shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.app.schemas import RESULT, STREAM
+from tests.e2e.cast import KEY, LEAD, asked_of, called, meeting, plan_of, playing, task, tasks
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
+
+READ = Reply("Let me look.", [ToolCall("read_file", {"path": "notes.txt"})])
+SHELL = Reply(tool_calls=[ToolCall("bash", {"command": "echo from the shell"})])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "notes.txt").write_text("the notes\n")
+    return tmp_path
+
+
+def run(plan: Path, *arguments: str) -> Finished:
+    allowed = ("run", "-f", plan, "--approve", "allow")
+    return run_amplifier(*allowed, *arguments, cwd=plan.parent, env=KEY)
+
+
+def result_of(done: Finished, code: int = 0) -> dict[str, Any]:
+    assert done.code == code, done.stderr
+    assert "Traceback" not in done.stderr
+    result = json.loads(done.stdout)
+    jsonschema.validate(result, RESULT)
+    return result
+
+
+def saved(session_id: str) -> dict[str, Any]:
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    assert shown.code == 0, shown.stderr
+    return json.loads(shown.stdout)
+
+
+def tool_results(body: Any) -> list[str]:
+    """The results of tool calls in the last message of a request, as texts."""
+    blocks = body["messages"][-1]["content"]
+    return [json.dumps(block["content"]) for block in blocks if block["type"] == "tool_result"]
+
+
+def test_two_agents_work_at_the_same_time_and_one_goes_on(folder: Path) -> None:
+    both = meeting(2)
+
+    def again(request: Request) -> Reply:
+        first, _ = tool_results(request.body)
+        (session_id,) = re.findall(r"s1-[0-9a-f]+_reader", first)
+        more = {"session_id": session_id, "instruction": "go on"}
+        return Reply(tool_calls=[ToolCall("task", more)])
+
+    lines: dict[str, list[Any]] = {
+        LEAD: [tasks("reader", "sheller"), again, "All is done."],
+        "reader": [both(READ), "It says: the notes.", "And nothing more."],
+        "sheller": [both(SHELL), "It printed."],
+    }
+    agents = {"reader": {"tools": ["tool-filesystem"]}, "sheller": {}}
+    with playing(lines) as server:
+        plan = plan_of(folder, server, agents)
+        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        assert server.rejections == []
+        assert result["response"] == "All is done."
+        (resumed,) = tool_results(server.completions[-1].body)
+        assert "And nothing more." in resumed
+        check_what_agents_had(server)
+        check_totals(server, result)
+        check_sessions(plan, result)
+
+
+def check_what_agents_had(server: ScriptedLLM) -> None:
+    """Conversations of their own, restricted tools, and no tool to give tasks on."""
+    reader, sheller = asked_of(server, "reader"), asked_of(server, "sheller")
+    assert len(reader) == 3
+    names = {tool["name"] for tool in reader[0]["tools"]}
+    assert "read_file" in names
+    assert not names & {"bash", "task"}
+    assert "bash" in {tool["name"] for tool in sheller[0]["tools"]}
+    assert "task" not in {tool["name"] for tool in sheller[0]["tools"]}
+    assert [message["role"] for message in reader[0]["messages"]] == ["user"]
+    assert "the notes" in json.dumps(reader[1])
+    assert "from the shell" in json.dumps(sheller[1])
+    said = json.dumps(reader[2])
+    assert "It says: the notes." in said
+    assert "go on" in said
+
+
+def check_totals(server: ScriptedLLM, result: dict[str, Any]) -> None:
+    subs = result["sub_sessions"]
+    assert [(sub["agent"], sub["turns"]) for sub in subs if sub["agent"] == "reader"] == [
+        ("reader", 2),
+        ("reader", 1),
+    ]
+    assert {sub["parent_id"] for sub in subs} == {"s1"}
+    assert result["turns"] == 3
+    requests = len(server.completions)
+    assert result["turns"] + sum(sub["turns"] for sub in subs) == requests == 8
+    assert result["usage"]["output_tokens"] == 5 * requests
+
+
+def check_sessions(plan: Path, result: dict[str, Any]) -> None:
+    reader = next(sub["session_id"] for sub in result["sub_sessions"] if sub["agent"] == "reader")
+    listed = run_amplifier("session", "list").stdout.splitlines()[1:]
+    assert listed[0].startswith("s1 ")
+    assert {line.split()[0] for line in listed[1:]} == {"└"}
+    assert any("reader: work" in line for line in listed)
+    shown = saved("s1")
+    assert reader in shown["sub_sessions"]
+    child = saved(reader)["metadata"]
+    assert (child["parent"], child["agent"], child["depth"]) == ("s1", "reader", 1)
+    assert child["turns"] == 2
+    assert f"sub-session: {reader} (reader)" in run_amplifier("session", "show", "s1").stdout
+    home = Path(run_amplifier("session", "list").home)
+    events = (home / "sessions" / reader / "events.jsonl").read_text().splitlines()
+    facts = [json.loads(line) for line in events]
+    fork = next(fact for fact in facts if fact["event"] == "session:fork")
+    assert "s1" in json.dumps(fork)
+    assert all(reader in line and '"s1"' in line for line in events)
+
+
+def test_a_person_can_go_on_with_a_sub_session(folder: Path, tmp_path: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "Done."], "worker": ["I worked.", SHELL, "Still me."]}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {"tools": ["tool-bash"]}})
+        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        child = result["sub_sessions"][0]["session_id"]
+        again = run_amplifier(
+            "run", "--resume", child, "--approve", "allow", "Who?", cwd=elsewhere, env=KEY
+        )
+        assert (again.code, again.stdout) == (0, "Still me.\n"), again.stderr
+        last = asked_of(server, "worker")[-1]
+        offered = {tool["name"] for tool in last["tools"]}
+        assert "bash" in offered
+        assert not offered & {"read_file", "task"}
+        assert server.rejections == []
+    assert saved(child)["metadata"]["turns"] == 2
+
+
+def test_the_last_session_of_a_directory_is_the_one_a_person_began(folder: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "Done.", "Here I am."], "worker": ["I worked."]}
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {}})
+        assert run(plan, "Go.", "--session", "s1").code == 0
+        done = run(plan, "--continue", "Who?")
+        assert (done.code, done.stdout) == (0, "Here I am.\n"), done.stderr
+
+
+def test_agents_may_give_tasks_as_deep_as_the_plan_says(folder: Path) -> None:
+    lines = {
+        LEAD: [tasks("worker"), "Done."],
+        "worker": [tasks("helper"), "I was helped."],
+        "helper": ["I help."],
+    }
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {}, "helper": {}}, config={"max_depth": 2})
+        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        worker, helper = result["sub_sessions"]
+        assert (worker["agent"], worker["parent_id"]) == ("worker", "s1")
+        assert (helper["agent"], helper["parent_id"]) == ("helper", worker["session_id"])
+        assert result["usage"]["output_tokens"] == 5 * len(server.completions) == 25
+        offered = {tool["name"] for tool in asked_of(server, "helper")[0]["tools"]}
+        assert "task" not in offered
+        assert "task" in {tool["name"] for tool in asked_of(server, "worker")[0]["tools"]}
+
+
+def test_what_goes_wrong_with_an_agent_is_told_to_its_parent(folder: Path) -> None:
+    lines = {
+        LEAD: [tasks("nobody", "broken", "refused", "fine"), "I see."],
+        "refused": [Status(401)],
+        "fine": ["Fine."],
+    }
+    agents = {
+        "broken": {"tools": [{"module": "tool-bash", "config": {"tiemout": 3}}]},
+        "refused": {},
+        "fine": {},
+    }
+    with playing(lines) as server:
+        plan = plan_of(folder, server, agents)
+        result = result_of(run(plan, "Go.", "--output", "json"))
+        unknown, broken, refused, fine = tool_results(asked_of(server, LEAD)[1])
+        assert "no agent 'nobody'; the agents are: broken, fine, refused" in unknown
+        assert "tiemout" in broken
+        assert "agent 'refused' failed" in refused
+        assert "go on with session_id" in refused
+        assert "Fine." in fine
+        assert result["response"] == "I see."
+        assert [tool["outcome"] for tool in result["tools"]] == ["error", "error", "error", "ok"]
+        assert {(sub["agent"], sub["status"]) for sub in result["sub_sessions"]} == {
+            ("refused", "error"),
+            ("fine", "success"),
+        }
+
+
+def test_the_budget_is_one_for_all_of_them(folder: Path) -> None:
+    lines = {
+        LEAD: [tasks("worker", "worker", "worker"), "Never said."],
+        "worker": [SHELL] * 20,
+    }
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {}}, session={"budget": {"max_turns": 7}})
+        result = result_of(run(plan, "Go.", "--output", "json"), code=7)
+        assert result["outcome"] == "budget"
+        assert len(server.completions) == 7
+        assert {sub["status"] for sub in result["sub_sessions"]} == {"incomplete"}
+
+
+def test_what_an_agent_is_refused_counts_for_the_run(folder: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [SHELL, "I may not."]}
+    rules = {"rules": [{"action": "allow", "tool": "task"}]}
+    with playing(lines) as server:
+        hooks = [{"module": "hooks-approval", "config": rules}]
+        plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
+        done = run_amplifier(
+            "run", "-f", plan, "--approve", "deny", "Go.", "--output", "json", cwd=folder, env=KEY
+        )
+        assert result_of(done, code=8)["outcome"] == "denied"
+        assert "denied" in tool_results(asked_of(server, "worker")[1])[0]
+
+
+def test_a_stream_tells_when_sub_sessions_start_and_end(folder: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "Done."], "worker": [SHELL, "I worked."]}
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {}})
+        done = run(plan, "Go.", "--session", "s1", "--output", "stream-json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    for event in events:
+        jsonschema.validate(event, STREAM)
+    kinds = [event["type"] for event in events]
+    start, end = kinds.index("sub_session_start"), kinds.index("sub_session_end")
+    assert kinds.index("tool_start") < start < end < kinds.index("tool_end")
+    # What the agent does and says is not the parent's: no line of it in between.
+    assert end == start + 1
+    assert (events[start]["parent_id"], events[start]["instruction"]) == ("s1", "work")
+    ended = {key: value for key, value in events[end].items() if key != "type"}
+    assert events[-1]["sub_sessions"] == [ended]
+
+
+def test_secrets_do_not_reach_what_is_kept_of_agents(folder: Path) -> None:
+    secret = "sk-ant-very-secret-0123456789"
+    leak = Reply(tool_calls=[ToolCall("bash", {"command": f"echo {secret}; env"})])
+    lines = {
+        LEAD: [Reply(tool_calls=[task("worker", f"use {secret}")]), "Done."],
+        "worker": [leak, "I worked."],
+    }
+    with playing(lines) as server:
+        hooks = ["hooks-redaction", "hooks-logging"]
+        plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
+        done = run_amplifier(
+            "run", "-f", plan, "--approve", "allow", "Go.", "--output", "stream-json",
+            cwd=folder, env={"ANTHROPIC_API_KEY": secret},
+        )  # fmt: skip
+        assert done.code == 0, done.stderr
+        assert secret not in done.stdout + done.stderr
+        assert called("worker") in json.dumps(asked_of(server, "worker")[0])
+    logs = list((done.home / "sessions").glob("*/events.jsonl"))
+    assert len(logs) == 2
+    for log in (*logs, *(done.home / "sessions").glob("*/metadata.json")):
+        assert secret not in log.read_text(), log

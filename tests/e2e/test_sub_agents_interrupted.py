@@ -1,0 +1,193 @@
+"""Runs whose sub-agents are at work when they are interrupted or killed: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.sessions.store import SessionStore
+from tests.e2e.cast import KEY, LEAD, plan_of, playing, tasks
+from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+HANGING = Reply("Let me think about", fault=Stall(after=4))
+SECONDS = str(1_000_000 + os.getpid())
+"""How long the commands of agents sleep; nobody else's do, so they are found by it."""
+
+
+def sleeping(command: str = f"sleep {SECONDS}") -> Reply:
+    """A shell command with children of its own that would outlive it."""
+    background = f"(setsid sleep {SECONDS} &) ; sleep {SECONDS} & touch started-$$ ; {command}"
+    return Reply(tool_calls=[ToolCall("bash", {"command": background})])
+
+
+def sleepers() -> list[int]:
+    """Processes that agents' commands started and that are still there."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if SECONDS.encode() in line:
+            found.append(int(folder.name))
+    return found
+
+
+def started(folder: Path, count: int, server: ScriptedLLM, requests: int) -> None:
+    """Wait until so many commands run and so many requests have come."""
+    server.wait_for_requests(requests, 60)
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("started-*"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)  # so that what was streamed before the stall has been read
+
+
+def start(plan: Path, home: Path) -> subprocess.Popen[bytes]:
+    return start_amplifier(
+        "run", "-f", plan, "--approve", "allow", "--session", "s1", "--output", "json", "Go.",
+        cwd=plan.parent, home=home, env=KEY,
+    )  # fmt: skip
+
+
+def calls_and_answers(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    calls = [
+        block["id"]
+        for message in messages
+        if message["role"] == "assistant" and isinstance(message["content"], list)
+        for block in message["content"]
+        if block.get("type") == "tool_call"
+    ]
+    answers = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+    return calls, answers
+
+
+def children(home: Path) -> list[str]:
+    store = SessionStore(home / "sessions")
+    return [one.id for one in store.summaries() if one.parent == "s1"]
+
+
+def three_at_work() -> dict[str, list[Any]]:
+    """One whose model falls silent, once, and two with commands that do not end."""
+    silent = iter([HANGING])
+    return {
+        LEAD: [tasks("thinker", "sheller", "sheller"), "I was interrupted.", "Yes."],
+        "thinker": [lambda _: next(silent, "So I thought.")],
+        "sheller": [sleeping(), "I had been cut off."],
+    }
+
+
+AGENTS: dict[str, dict[str, Any]] = {"thinker": {}, "sheller": {}}
+
+
+def assert_nothing_runs() -> None:
+    deadline = time.monotonic() + 2
+    while sleepers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sleepers() == []
+
+
+def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:
+    """The run and each agent, by themselves; a strict server sees nothing it would refuse."""
+    store = SessionStore(home / "sessions")
+    for session_id in ("s1", *children(home)):
+        done = run_amplifier(
+            "run", "--resume", session_id, "--approve", "allow", "What happened?",
+            cwd=plan.parent, home=home, env=KEY,
+        )  # fmt: skip
+        assert done.code == 0, (session_id, done.stderr)
+        calls, answers = calls_and_answers(store.read(session_id)[1])
+        assert calls == answers, session_id
+    assert server.rejections == []
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [([signal.SIGTERM], 143), ([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGHUP], 143)],
+)
+def test_agents_at_work_are_stopped_with_the_run(
+    signals: list[signal.Signals], code: int, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with playing(three_at_work()) as server:
+        plan = plan_of(tmp_path, server, AGENTS)
+        process = start(plan, home)
+        started(tmp_path, 2, server, 4)
+        for number in signals:
+            process.send_signal(number)
+            time.sleep(0.2)
+        stdout, stderr = process.communicate(timeout=30)
+        assert process.returncode == code, stderr
+        assert b"Traceback" not in stderr
+        assert_nothing_runs()
+        result = json.loads(stdout)
+        assert sorted(sub["agent"] for sub in result["sub_sessions"]) == [
+            "sheller",
+            "sheller",
+            "thinker",
+        ]
+        assert {sub["status"] for sub in result["sub_sessions"]} == {"cancelled"}
+        calls, answers = calls_and_answers(SessionStore(home / "sessions").read("s1")[1])
+        assert len(calls) == 3
+        assert calls == answers
+        assert len(children(home)) == 3
+        assert_all_can_go_on(plan, home, server)
+
+
+def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    slow = Reply(tool_calls=[ToolCall("bash", {"command": "touch started-$$; sleep 2; echo done"})])
+    lines = {
+        LEAD: [tasks("sheller", "sheller"), "Never asked."],
+        "sheller": [slow, "Never asked either."],
+    }
+    with playing(lines) as server:
+        plan = plan_of(tmp_path, server, AGENTS)
+        process = start(plan, home)
+        started(tmp_path, 2, server, 3)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+        assert process.returncode == 130, stderr
+        assert len(server.completions) == 3
+        assert {sub["status"] for sub in json.loads(stdout)["sub_sessions"]} == {"cancelled"}
+    for session_id in children(home):
+        messages = SessionStore(home / "sessions").read(session_id)[1]
+        calls, answers = calls_and_answers(messages)
+        assert calls == answers
+        assert "done" in json.dumps(messages[-1])
+    told = json.dumps(SessionStore(home / "sessions").read("s1")[1][-1])
+    assert "go on with session_id s1-" in told
+
+
+@pytest.mark.parametrize("after", [0.0, 0.4])
+def test_what_agents_said_survives_the_death_of_the_run(after: float, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with playing(three_at_work()) as server:
+        plan = plan_of(tmp_path, server, AGENTS)
+        process = start(plan, home)
+        started(tmp_path, 2, server, 4)
+        time.sleep(after)
+        process.kill()
+        process.communicate(timeout=30)
+        assert_nothing_runs()
+        store = SessionStore(home / "sessions")
+        assert len(children(home)) == 3
+        for session_id in children(home):
+            roles = [message["role"] for message in store.read(session_id)[1]]
+            assert roles[:2] == ["system", "user"]
+        assert_all_can_go_on(plan, home, server)
+        (answers,) = [
+            [m["content"] for m in store.read("s1")[1] if m["role"] == "tool"],
+        ]
+        assert answers == ["interrupted, effects unknown"] * 3
