@@ -18,6 +18,7 @@ from amplifier_app.render.attach import attach, showable
 from amplifier_app.render.base import Display, Renderer, SessionFacts
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.sessions.keeping import Keeper, saved_session
+from amplifier_app.sessions.recording import is_unbegun
 from amplifier_app.sessions.store import SavedSession
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -272,7 +273,8 @@ class OpenSession:
 
     async def _begin_conversation(self) -> None:
         instruction = self.plan.instruction
-        if instruction and not await self.context.get_messages():
+        # A context may begin with messages of its own, such as what a file says.
+        if instruction and is_unbegun(instruction, await self.context.get_messages()):
             await self.context.add_message({"role": "system", "content": instruction})
 
     def _turn_ended(self, prompt: str, response: str, status: Status | None) -> None:

@@ -86,6 +86,14 @@ def _is_same(held: Any, saved: dict[str, Any]) -> bool:
     return all(key in held and held[key] == value for key, value in saved.items())
 
 
+def is_unbegun(instruction: str, messages: list[dict[str, Any]]) -> bool:
+    """Whether nothing was said yet, the instruction included; notes of others do not count."""
+    return all(
+        message.get("role") in ("system", "developer") and message.get("content") != instruction
+        for message in messages
+    )
+
+
 def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A tool result for each call of the last assistant message that has none."""
     answered: set[Any] = set()

@@ -8,6 +8,8 @@ from amplifier_app.sessions.recording import (
     INTERRUPTED,
     RecordingContext,
     answers_to_interrupted,
+    is_unbegun,
+    not_in,
 )
 from amplifier_core.interfaces import ContextManager
 
@@ -148,3 +150,59 @@ def test_block_form_is_understood_as_well() -> None:
 )
 def test_a_finished_history_needs_no_answers(history: list[dict[str, Any]]) -> None:
     assert answers_to_interrupted(history) == []
+
+
+class OwnFile(ListContext):
+    """A context that holds what its own file says, whatever it is given."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        super().__init__()
+        self.messages = list(messages)
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        pass
+
+
+async def test_what_the_context_does_not_take_over_is_not_saved_as_if_it_had(
+    saved: list[dict[str, Any]],
+) -> None:
+    context = RecordingContext(OwnFile(A), saved.append)
+    await context.set_messages([B])
+    assert saved == [{"control": "replace", "messages": [A]}]
+
+
+A, B, C = ({"role": "user", "content": text} for text in "abc")
+
+
+@pytest.mark.parametrize(
+    ("saved", "held", "owed"),
+    [
+        ([], [], []),
+        ([A, B], [A, B], []),
+        ([A, B], [{**A, "timestamp": 1}, B], []),
+        ([A, B, C], [B], []),
+        ([A], [A, B, C], [B, C]),
+        ([], [A], [A]),
+        ([A, A], [A, A, A], [A]),
+        ([A, B], [A, C, B], [{"control": "replace", "messages": [A, C, B]}]),
+        ([A, B], [C], [{"control": "replace", "messages": [C]}]),
+    ],
+)
+def test_a_transcript_is_given_what_only_the_context_holds(
+    saved: Any, held: Any, owed: Any
+) -> None:
+    assert not_in(saved, held) == owed
+
+
+SYSTEM = {"role": "system", "content": "be brief"}
+NOTE = {"role": "system", "content": "use tabs"}
+
+
+@pytest.mark.parametrize(
+    ("held", "unbegun"),
+    [([], True), ([NOTE], True), ([SYSTEM], False), ([NOTE, SYSTEM], False), ([NOTE, A], False)],
+)
+def test_an_instruction_is_given_once_also_where_others_left_notes(
+    held: Any, unbegun: bool
+) -> None:
+    assert is_unbegun("be brief", held) is unbegun

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.app.plans import mock_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 SESSION = {"orchestrator": "loop-basic", "context": "context-persistent"}
 
@@ -185,3 +187,60 @@ def test_summaries_are_counted_and_not_stored(tmp_path: Path) -> None:
     stored = own_file(done.home)
     assert [m["content"] for m in stored if m["role"] == "user"] == prompts
     assert transcript(done.home) == stored
+
+
+def test_the_plans_instruction_is_given_also_where_the_file_begins_with_a_note(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "mine.jsonl"
+    note = {"role": "system", "content": "use tabs"}
+    own.write_text('{"format":"amplifier-context","version":1}\n' + json.dumps(note) + "\n")
+    context = {"module": "context-persistent", "config": {"path": str(own)}}
+    plan = plan_of(tmp_path, ["one"], session={"orchestrator": "loop-basic", "context": context})
+    run(plan, "first", session="a")
+    run(plan, "second", session="b")
+    stored = lines(own)[1:]
+    assert [m["content"] for m in stored if m["role"] == "system"] == ["use tabs", "be brief"]
+
+
+@pytest.mark.parametrize(
+    ("module", "strategy"),
+    [
+        ("context-simple", "truncate"),
+        ("context-simple", "summarize"),
+        ("context-persistent", "importance"),
+        ("context-persistent", "summarize"),
+    ],
+)
+def test_a_long_turn_over_http_stays_within_its_room(
+    tmp_path: Path, module: str, strategy: str
+) -> None:
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text(f"a line of notes {number}\n" * 500)
+    config = {"strategy": strategy, "compaction_threshold": 0.015, "keep_recent_turns": 1}
+    plan = tmp_path / "plan.yaml"
+    content = {
+        "session": {
+            "orchestrator": "loop-streaming",
+            "context": {"module": module, "config": config},
+        },
+        "providers": [{"module": "provider-anthropic"}],
+        "tools": [{"module": "tool-filesystem"}],
+        "instruction": "be brief",
+    }
+    plan.write_text(yaml.safe_dump(content))
+    looks = [ToolCall("read_file", {"path": f"{number}.txt"}) for number in range(20)]
+    script = [Reply(f"step {number}", [look]) for number, look in enumerate(looks)]
+    with ScriptedLLM.running([*script, "done"]) as server:
+        env = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": server.base_url}
+        done = run_amplifier("run", "-f", plan, "go on reading", cwd=tmp_path, env=env)
+        bodies = [completion.body for completion in server.completions]
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    assert len(bodies) == 21
+    asked = [body for body in bodies if not body.get("tools")]
+    assert bool(asked) == (strategy == "summarize")
+    if asked:
+        assert "[Summary of earlier messages" in json.dumps(bodies[-1]["messages"])
+    # Of about 270,000; the server counts half of what is estimated, which contexts learn.
+    assert max(len(json.dumps(body["messages"])) for body in bodies) < 130_000
+    assert "go on reading" in json.dumps(bodies[-1]["messages"])

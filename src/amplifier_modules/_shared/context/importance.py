@@ -39,9 +39,9 @@ DOUBLING = -10
 LARGE = 512
 
 _CHANGING = re.compile(r"write|edit|patch|create|replace|delete|remove|rename|move|insert", re.I)
-_FILE_ARGUMENT = re.compile(r'"(?:file_?)?(?:path|name)"\s*:\s*"((?:[^"\\]|\\.){1,500})"')
+_FILE_ARGUMENT = re.compile(r'"(?:path|file(?:_?path|_?name)?)"\s*:\s*"((?:[^"\\]|\\.){1,500})"')
 _FILE_KEYS = ("path", "file_path", "filename", "file_name", "file")
-_FILE_WORD = re.compile(r"[\w./\\-]*\w\.\w{1,8}\b")
+_AROUND_WORDS = ".,:;!?'\"`()[]{}<>*"
 _LOOKED_AT_OF_PROMPT = 4_000
 """Characters of a prompt that are searched for names of files."""
 
@@ -143,7 +143,8 @@ class _Facts:
             self.failed = self.failed or _is_failure(message)
             return []
         if isinstance(content, str) and not unit.injected:
-            return _FILE_WORD.findall(content[:_LOOKED_AT_OF_PROMPT])
+            words = content[:_LOOKED_AT_OF_PROMPT].split()
+            return [word.strip(_AROUND_WORDS) for word in words if "." in word]
         return []
 
     def _read_calls(self, message: Mapping[str, Any]) -> list[str]:
