@@ -1,0 +1,183 @@
+"""What spans say, in the words of OpenTelemetry's conventions for generative AI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+PROVIDERS = {
+    "azure-openai": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""The conventions' names, where they are not those the providers are mounted under."""
+
+_USAGE = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning_tokens": "amplifier.usage.reasoning_tokens",
+}
+
+Attributes = dict[str, Any]
+Showable = Callable[[Any], Any]
+"""Makes plain data of a value, without secrets and with long texts cut."""
+
+
+def provider_attributes(data: Mapping[str, Any]) -> Attributes:
+    """Which provider and model are asked."""
+    name = data.get("provider")
+    found: Attributes = {"gen_ai.operation.name": "chat"}
+    if isinstance(name, str) and name:
+        # The older name of the attribute is what most backends still look for.
+        known = PROVIDERS.get(name, name)
+        found |= {"gen_ai.provider.name": known, "gen_ai.system": known}
+    model = data.get("model")
+    if isinstance(model, str) and model:
+        found["gen_ai.request.model"] = model
+    return found
+
+
+def response_attributes(data: Mapping[str, Any]) -> Attributes:
+    """What came back, but for its content."""
+    found = usage_attributes(data.get("usage"))
+    model = data.get("model")
+    if isinstance(model, str) and model:
+        found["gen_ai.response.model"] = model
+    reason = data.get("finish_reason")
+    if isinstance(reason, str) and reason:
+        found["gen_ai.response.finish_reasons"] = (reason,)
+    identity = field(field(data.get("response"), "metadata"), "id")
+    if isinstance(identity, str) and identity:
+        found["gen_ai.response.id"] = identity
+    return found
+
+
+def usage_attributes(usage: Any) -> Attributes:
+    """Tokens and cost; what is not known is left out."""
+    found: Attributes = {}
+    for name, attribute in _USAGE.items():
+        count = field(usage, name)
+        if isinstance(count, int) and not isinstance(count, bool):
+            found[attribute] = count
+    cost = field(usage, "cost_usd")
+    if cost is not None:
+        try:
+            found["amplifier.cost_usd"] = float(cost)
+        except (TypeError, ValueError):
+            pass  # Whatever a provider calls its cost, it is no number.
+    return found
+
+
+def tool_attributes(data: Mapping[str, Any]) -> Attributes:
+    """Which tool is called."""
+    found: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
+    for key, attribute in (
+        ("tool_name", "gen_ai.tool.name"),
+        ("tool_call_id", "gen_ai.tool.call.id"),
+    ):
+        value = data.get(key)
+        if isinstance(value, str) and value:
+            found[attribute] = value
+    return found
+
+
+def input_messages(messages: Any, showable: Showable, most: int) -> Attributes:
+    """The messages of a request, the earliest left out where they are more than `most` characters."""
+    if not isinstance(messages, (list, tuple)):
+        return {}
+    kept: list[str] = []
+    size = 2
+    # From the end, so that a long conversation costs no more than what is kept of it.
+    for message in reversed(cast("list[Any]", messages)):
+        text = json.dumps(_message(showable(message)))
+        size += len(text) + 2
+        if size > most and kept:
+            break
+        kept.append(text)
+    left_out = len(cast("list[Any]", messages)) - len(kept)
+    found: Attributes = {"gen_ai.input.messages": f"[{', '.join(kept[::-1])}]"}
+    return {**found, "amplifier.content.messages_left_out": left_out} if left_out else found
+
+
+def output_messages(response: Any, showable: Showable) -> Attributes:
+    """The answer."""
+    content = field(response, "content")
+    if content is None:
+        return {}
+    told = {"role": "assistant", "content": content, "tool_calls": field(response, "tool_calls")}
+    message = _message(showable(told))
+    reason = field(response, "finish_reason")
+    if isinstance(reason, str):
+        message["finish_reason"] = reason
+    return {"gen_ai.output.messages": json.dumps([message])}
+
+
+def as_attribute(value: Any, showable: Showable) -> str:
+    """A value as text."""
+    plain = showable(value)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def field(holder: Any, name: str) -> Any:
+    """A field of a mapping or of an object; None if there is none."""
+    if isinstance(holder, Mapping):
+        return cast("Mapping[str, Any]", holder).get(name)
+    return getattr(holder, name, None)
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """A stored message in the form the conventions give it."""
+    if not isinstance(message, Mapping):
+        return {"role": "user", "parts": [{"type": "text", "content": str(message)}]}
+    given = cast("Mapping[str, Any]", message)
+    role = given.get("role", "user")
+    content = given.get("content")
+    if role in ("tool", "function"):
+        result = {
+            "type": "tool_call_response",
+            "id": given.get("tool_call_id"),
+            "response": content,
+        }
+        return {"role": "tool", "parts": [result]}
+    blocks = cast("Iterable[Any]", content) if isinstance(content, list) else [content]
+    parts = [part for block in blocks if (part := _part(block)) is not None]
+    seen = {part.get("id") for part in parts if part["type"] == "tool_call"}
+    calls = [_call(call) for call in given.get("tool_calls") or () if isinstance(call, Mapping)]
+    return {"role": role, "parts": [*parts, *(call for call in calls if call["id"] not in seen)]}
+
+
+def _part(block: Any) -> dict[str, Any] | None:
+    if isinstance(block, str):
+        return {"type": "text", "content": block} if block else None
+    if not isinstance(block, Mapping):
+        return None
+    given = cast("Mapping[str, Any]", block)
+    kind = str(given.get("type"))
+    if kind == "text":
+        return {"type": "text", "content": given.get("text")}
+    if kind in ("thinking", "reasoning"):
+        return {"type": "reasoning", "content": given.get("thinking") or given.get("content")}
+    if kind in ("tool_call", "tool_use"):
+        return _call(given)
+    if kind == "tool_result":
+        identity = given.get("tool_call_id") or given.get("tool_use_id")
+        response = given.get("output", given.get("content"))
+        return {"type": "tool_call_response", "id": identity, "response": response}
+    # What it is, without its bytes.
+    return {"type": kind}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    named = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else call
+    arguments = next(
+        (named[key] for key in ("arguments", "input") if named.get(key) is not None), None
+    )
+    name = named.get("name") or named.get("tool")
+    return {"type": "tool_call", "id": call.get("id"), "name": name, "arguments": arguments}

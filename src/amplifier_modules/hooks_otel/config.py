@@ -1,0 +1,75 @@
+"""Settings of hooks-otel."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from amplifier_modules._shared.config import ModuleConfig
+
+MODULE_ID = "hooks-otel"
+
+
+class OtelConfig(ModuleConfig):
+    """Settings of hooks-otel.
+
+    Attributes:
+        exporter: Where spans go: `otlp`, a collector, over HTTP; `file`, lines of JSON; `console`,
+            the same on standard error.
+        endpoint: The collector's address without `/v1/traces`; by default what the environment
+            says (OTEL_EXPORTER_OTLP_ENDPOINT and the like), else http://localhost:4318.
+        headers: HTTP headers for the collector, beside those the environment names.
+        path: The file, for `exporter: file`; a relative path starts at the working directory.
+        service_name: `service.name` of the resource; by default OTEL_SERVICE_NAME, else
+            `amplifier`.
+        resource: Further attributes of the resource.
+        metrics: Also send metrics: token usage and durations. Only with `otlp`.
+        capture_content: Put prompts, answers, and what tools get and give into the spans, with
+            secrets replaced.
+        max_content_chars: Longer texts are cut to this length, and of the messages of a request
+            the earliest are left out where together they are longer.
+        timeout: Seconds one request to the collector may take, its retries included; by default
+            what the environment says, else 10.
+        flush_timeout: Seconds the end of the session waits for what is not sent yet.
+        priority: Place among the hooks of an event at which an operation begins: late, so that
+            what other hooks take is not counted.
+    """
+
+    exporter: Literal["otlp", "file", "console"] = "otlp"
+    endpoint: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    path: str | None = None
+    service_name: str | None = None
+    resource: dict[str, str] = Field(default_factory=dict[str, str])
+    metrics: bool = False
+    capture_content: bool = False
+    max_content_chars: int = Field(default=10_000, ge=100)
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    flush_timeout: float = Field(default=2, ge=0, allow_inf_nan=False)
+    priority: int = 100
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_http(cls, endpoint: str | None) -> str | None:
+        if endpoint is None:
+            return None
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it must be an address with http:// or https://")
+        if parts.query or parts.fragment:
+            raise ValueError("it must be an address without '?' and '#'")
+        return endpoint.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if self.exporter == "file" and not self.path:
+            raise ValueError("'exporter: file' needs a 'path'")
+        return self
+
+
+def is_disabled() -> bool:
+    """Whether the environment switches OpenTelemetry off."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -1,0 +1,253 @@
+"""Where spans go: an own provider, never the global one, and exporters that can be let go of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import stat
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SERVICE = "amplifier"
+
+_CAUSE = re.compile("Transient error (.*) encountered while")
+
+
+class Ids(RandomIdGenerator):
+    """Gives spans the ids that the session's events carry.
+
+    Attributes:
+        next_span: Id of the next span; random if None.
+    """
+
+    next_span: int | None = None
+
+    def generate_span_id(self) -> int:
+        span, self.next_span = self.next_span, None
+        return super().generate_span_id() if span is None else span
+
+
+class Watched(SpanExporter):
+    """An exporter of which it is known what it delivered, and why not.
+
+    Args:
+        inner: The exporter.
+
+    Attributes:
+        taken: Spans handed over.
+        delivered: Of those, how many arrived.
+        reason: The last thing the exporter complained about.
+    """
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner = inner
+        self._thread: int | None = None
+        self._told = self._ended = False
+        self._logger = logging.getLogger(type(inner).__module__)
+        self._logger.addFilter(self._hear)
+        self.taken = 0
+        self.delivered = 0
+        self.reason = ""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._thread, self.reason = threading.get_ident(), ""
+        try:
+            result = self._inner.export(spans)
+        # Whatever an exporter raises would end up as a traceback on the terminal.
+        except Exception as error:
+            self.reason = f"{type(error).__name__}: {error}"
+            result = SpanExportResult.FAILURE
+        finally:
+            self._thread = None
+            if self._ended:
+                self._logger.removeFilter(self._hear)
+        if result is SpanExportResult.SUCCESS:
+            self.delivered += len(spans)
+        elif not self._told:
+            self._told = True
+            logger.warning(
+                "%s: spans cannot be delivered: %s. The session goes on without.",
+                MODULE_ID,
+                self.reason or "no reason was given",
+            )
+        return result
+
+    def shutdown(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._thread is None:
+            self._logger.removeFilter(self._hear)
+        self._inner.shutdown()
+
+    def lost(self) -> str | None:
+        """What to tell of spans that did not arrive; None if nothing is to be told."""
+        missing = self.taken - self.delivered
+        if not missing or self._told:
+            return None
+        self._told = True
+        return f"{missing} of {self.taken} spans were not delivered"
+
+    def _hear(self, record: logging.LogRecord) -> bool:
+        """Filter: keep what our own export logs, one line a retry, off the terminal."""
+        if record.thread != self._thread:
+            return True
+        # That it gave up says less than why the attempt before failed.
+        if not self.reason or record.levelno < logging.ERROR:
+            message = record.getMessage()
+            cause = _CAUSE.search(message)
+            self.reason = cause[1] if cause else message
+        return False
+
+
+class _Counter(SpanProcessor):
+    """Counts what is to be delivered: what a sampler left out never ends here."""
+
+    def __init__(self, exporter: Watched) -> None:
+        self._exporter = exporter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context is not None and context.trace_flags.sampled:
+            self._exporter.taken += 1
+
+
+class _Lines(SpanExporter):
+    """Writes each span as a line of JSON."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        # JSON without anything but ASCII: nothing in it means something to a terminal.
+        self._write(b"".join(span.to_json(indent=None).encode("ascii") + b"\n" for span in spans))
+        return SpanExportResult.SUCCESS
+
+
+class Pipeline:
+    """The provider of one session and what is behind it.
+
+    Args:
+        config: Where spans go.
+        working_dir: Where relative paths start.
+
+    Attributes:
+        ids: What the next span is called.
+        tracer: Makes spans.
+        resource: What the spans are of.
+        exporter: Where they go.
+    """
+
+    def __init__(self, config: OtelConfig, working_dir: str) -> None:
+        self._config = config
+        self.ids = Ids()
+        self.resource = _resource(config)
+        self.exporter = Watched(_exporter(config, working_dir))
+        self._provider = TracerProvider(
+            resource=self.resource, id_generator=self.ids, shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(_Counter(self.exporter))
+        processor = BatchSpanProcessor if config.exporter == "otlp" else SimpleSpanProcessor
+        self._provider.add_span_processor(processor(self.exporter))
+        self.tracer = self._provider.get_tracer("amplifier")
+
+    async def close(self, more: Callable[[], None]) -> None:
+        """Send what is left, for as long as the config allows; the rest is lost, which is told.
+
+        Args:
+            more: Something else to end, which may take as long.
+        """
+
+        def end() -> None:
+            self._provider.shutdown()
+            more()
+
+        # A thread nobody waits for when the process ends.
+        thread = threading.Thread(target=end, name=MODULE_ID, daemon=True)
+        thread.start()
+        limit = self._config.flush_timeout
+        await asyncio.to_thread(thread.join, limit)
+        lost = self.exporter.lost()
+        if lost is not None:
+            why = f" ({self.exporter.reason})" if self.exporter.reason else ""
+            within = f" within {limit:g} s" if thread.is_alive() else ""
+            logger.warning("%s: %s%s%s", MODULE_ID, lost, within, why)
+        if thread.is_alive():
+            with contextlib.suppress(Exception):
+                self.exporter.shutdown()
+
+
+def _resource(config: OtelConfig) -> Resource:
+    own = Resource.create({key: value for key, value in config.resource.items() if key and value})
+    named = own.attributes.get(SERVICE_NAME)
+    if config.service_name:
+        name: Any = config.service_name
+    elif SERVICE_NAME in config.resource or os.environ.get("OTEL_SERVICE_NAME"):
+        name = named
+    else:
+        # What the SDK puts there itself is `unknown_service`.
+        known = isinstance(named, str) and not named.startswith("unknown_service")
+        name = named if known else DEFAULT_SERVICE
+    return own.merge(Resource({SERVICE_NAME: name}))
+
+
+def _exporter(config: OtelConfig, working_dir: str) -> SpanExporter:
+    if config.exporter == "console":
+        return _Lines(_write_on_stderr)
+    if config.exporter == "file":
+        path = Path(working_dir) / Path(config.path or "").expanduser()
+        return _Lines(lambda data: _append(path, data))
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(**otlp_settings(config, "traces"))
+
+
+def otlp_settings(config: OtelConfig, signal: str) -> dict[str, Any]:
+    """Arguments of an OTLP exporter; what is not in the config comes from the environment."""
+    given: dict[str, Any] = {}
+    if config.endpoint is not None:
+        given["endpoint"] = f"{config.endpoint}/v1/{signal}"
+    if config.headers:
+        given["headers"] = dict(config.headers)
+    if config.timeout is not None:
+        given["timeout"] = config.timeout
+    return given
+
+
+def _write_on_stderr(data: bytes) -> None:
+    sys.stderr.write(data.decode("ascii"))
+    sys.stderr.flush()
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Add to a file that is the owner's alone, never through a link."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, optional, 0)
+    with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) or 0 :]

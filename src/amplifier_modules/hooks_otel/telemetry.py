@@ -1,0 +1,290 @@
+"""The hook: which event begins, changes and ends which operation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry.trace import SpanKind
+
+from amplifier_modules._shared.event_json import Cutter, raw_data, to_plain
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_modules.hooks_otel import attributes as words
+from amplifier_modules.hooks_otel.attributes import Attributes
+from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
+from amplifier_modules.hooks_otel.export import Pipeline
+from amplifier_modules.hooks_otel.metrics import Metrics, NoMetrics, OtlpMetrics
+from amplifier_modules.hooks_otel.spans import Operation, SessionTrace, span_id
+
+_NOTED = (
+    *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),
+    *("approval:denied", "context:compaction", "cancel:requested"),
+)
+"""Events that are told as events of the span they belong to."""
+
+_NOTED_FACTS = ("attempt", "delay", "reason", "decided_by", "strategy", "immediate", "tool_name")
+_LONGEST_MESSAGE = 1000
+
+
+class Telemetry:
+    """Makes spans of one session's events.
+
+    Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
+        config: What to record, and where it goes.
+    """
+
+    def __init__(self, coordinator: Any, config: OtelConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._pipeline = Pipeline(
+            config, coordinator.get_capability("session.working_dir") or os.getcwd()
+        )
+        self._metrics: Metrics = NoMetrics()
+        if config.metrics and config.exporter == "otlp":
+            self._metrics = OtlpMetrics(config, self._pipeline.resource)
+        known = [
+            *secrets_in(names=coordinator.get_capability("secrets.variables") or ()),
+            *configured_secrets((coordinator.config or {}).get("providers")),
+        ]
+        self._cutter = Cutter(Redactor(known), config.max_content_chars)
+        parent = coordinator.parent_id
+        around = event_ids()
+        self._trace = SessionTrace(
+            self._pipeline.tracer,
+            self._pipeline.ids,
+            session_id=coordinator.session_id,
+            parent_id=parent,
+            # Mounted while a tool of the parent session runs, that tool is what it is part of.
+            around=around.get("span_id") if parent and around.get("session_id") == parent else None,
+        )
+        self._open: dict[str, Operation] = {}
+        self._failed = False
+        self._unregister: list[Callable[[], None]] = []
+
+    def listen(self) -> None:
+        """Record from now on."""
+        late, early = self._config.priority, -self._config.priority
+        handlers: dict[str, tuple[Callable[[str, Any], None], int]] = {
+            "session:start": (self._on_session, early),
+            "session:resume": (self._on_session, early),
+            "prompt:submit": (self._on_prompt, early),
+            "execution:end": (self._on_execution_end, late),
+            "orchestrator:complete": (self._on_turn_end, late),
+            "provider:request": (self._on_request, late),
+            "provider:response": (self._on_response, early),
+            "provider:error": (self._on_response, early),
+            "tool:pre": (self._on_call, late),
+            "tool:post": (self._on_result, early),
+            "tool:error": (self._on_result, early),
+            **dict.fromkeys(_NOTED, (self._on_note, early)),
+        }
+        for event, (handler, priority) in handlers.items():
+            self._unregister.append(
+                self._coordinator.hooks.register(event, handler, priority=priority, name=MODULE_ID)
+            )
+
+    async def close(self) -> None:
+        """End what is open and send the rest; a second call does nothing."""
+        if not self._unregister:
+            return
+        for unregister in self._unregister:
+            unregister()
+        self._unregister.clear()
+        for key in list(self._open)[::-1]:
+            self._end(key, {"amplifier.unfinished": True})
+        self._trace.end({}, failed=self._failed)
+        await self._pipeline.close(self._metrics.close)
+
+    # -- the session and its turns -----------------------------------------------------
+
+    def _on_session(self, event: str, data: Any) -> None:
+        self._begin_session(resumed=event == "session:resume")
+
+    def _begin_session(self, *, resumed: bool) -> None:
+        if self._trace.begun:
+            return
+        about: Attributes = {
+            "session.id": self._coordinator.session_id,
+            "gen_ai.conversation.id": self._coordinator.session_id,
+            "amplifier.session.resumed": resumed,
+        }
+        parent = self._coordinator.parent_id
+        self._trace.begin({**about, **({"amplifier.session.parent_id": parent} if parent else {})})
+
+    def _on_prompt(self, event: str, data: Any) -> None:
+        self._begin_session(resumed=False)
+        given = raw_data(data)
+        about: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.conversation.id": self._coordinator.session_id,
+        }
+        if isinstance(given.get("turn_id"), str):
+            about["amplifier.turn.id"] = given["turn_id"]
+        if self._config.capture_content:
+            prompt = {"role": "user", "content": given.get("prompt")}
+            about |= words.input_messages([prompt], self._shown(event), self._most)
+        self._begin("turn", "invoke_agent", SpanKind.INTERNAL, given, about, parent=None)
+
+    def _on_execution_end(self, event: str, data: Any) -> None:
+        turn = self._open.get("turn")
+        error = raw_data(data).get("error")
+        if turn is not None and error:
+            turn.error = self._error(error)
+
+    def _on_turn_end(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        # A turn that was stopped leaves calls behind that nobody ended.
+        for key in [key for key in self._open if key != "turn"][::-1]:
+            self._end(key, {"amplifier.unfinished": True})
+        more = words.usage_attributes(given.get("usage"))
+        for key in ("orchestrator", "status", "reason"):
+            if isinstance(given.get(key), str):
+                more[f"amplifier.turn.{key}"] = given[key]
+        if isinstance(given.get("turn_count"), int):
+            more["amplifier.turn.model_calls"] = given["turn_count"]
+        turn = self._open.get("turn")
+        if turn is not None and given.get("status") == "error":
+            self._failed = True
+            turn.error = turn.error or self._error(given.get("error"))
+        self._end("turn", more)
+
+    # -- calls of providers and tools --------------------------------------------------
+
+    def _on_request(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        about = words.provider_attributes(given)
+        about["gen_ai.conversation.id"] = self._coordinator.session_id
+        if self._config.capture_content:
+            shown = self._shown(event)
+            about |= words.input_messages(given.get("messages"), shown, self._most)
+        name = " ".join(["chat", *filter(None, [about.get("gen_ai.request.model")])])
+        self._begin(_key(given, "provider"), name, SpanKind.CLIENT, given, about, parent="turn")
+
+    def _on_response(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        key = _key(given, "provider")
+        call = self._open.get(key)
+        if call is None:
+            return
+        if event == "provider:error":
+            call.error = self._error(given.get("error"))
+            self._end(key, {})
+            return
+        more = words.response_attributes(given)
+        if self._config.capture_content:
+            more |= words.output_messages(given.get("response"), self._shown(event))
+        self._end(key, more)
+
+    def _on_call(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        about = words.tool_attributes(given)
+        if self._config.capture_content:
+            text = words.as_attribute(given.get("tool_input"), self._shown(event))
+            about["gen_ai.tool.call.arguments"] = text
+        name = " ".join(["execute_tool", *filter(None, [about.get("gen_ai.tool.name")])])
+        key = _key(given, "tool")
+        self._begin(key, name, SpanKind.INTERNAL, given, about, parent="provider")
+
+    def _on_result(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        key = _key(given, "tool")
+        if key not in self._open:
+            # Refused before it was seen here, or no such tool: there is only this one event of it.
+            self._on_call(event, data)
+        call = self._open.get(key)
+        if call is None:
+            return
+        more: Attributes = {}
+        result = given.get("tool_result", given.get("result"))
+        error = given.get("error") or words.field(result, "error")
+        if event == "tool:error" or words.field(result, "success") is False:
+            call.error = self._error(error)
+        if self._config.capture_content and event == "tool:post":
+            more["gen_ai.tool.call.result"] = words.as_attribute(result, self._shown(event))
+        took = given.get("duration_ms")
+        self._end(key, more, took if isinstance(took, (int, float)) else None)
+
+    def _on_note(self, event: str, data: Any) -> None:
+        given = raw_data(data)
+        facts = {
+            key: self._text(given[key]) if isinstance(given[key], str) else given[key]
+            for key in _NOTED_FACTS
+            if isinstance(given.get(key), (str, int, float))
+        }
+        for key in (_key(given, "tool"), _key(given, "provider"), "turn"):
+            operation = self._open.get(key)
+            if operation is not None:
+                moment = Operation("", SpanKind.INTERNAL, "", None, None, {})
+                operation.notes.append((event, moment.began, facts))
+                return
+
+    # -- details -----------------------------------------------------------------------
+
+    def _begin(
+        self,
+        key: str,
+        name: str,
+        kind: SpanKind,
+        given: dict[str, Any],
+        about: Attributes,
+        *,
+        parent: str | None,
+    ) -> None:
+        if not self._trace.begun:
+            return
+        turn = given.get("turn_id")
+        around = given.get("parent_span_id") if parent else None
+        if parent and not isinstance(around, str):
+            # A loop that gives no ids: inside whatever of that kind began last.
+            around = self._latest(parent)
+        operation = Operation(name, kind, span_id(given.get("span_id")), around, turn, about)
+        self._open[key] = operation
+
+    def _latest(self, kind: str) -> str | None:
+        for key in reversed(self._open):
+            if key.startswith(kind):
+                return self._open[key].span
+        return self._open["turn"].span if "turn" in self._open else None
+
+    def _end(self, key: str, more: Attributes, milliseconds: float | None = None) -> None:
+        operation = self._open.pop(key, None)
+        if operation is None:
+            return
+        operation.attributes |= more
+        took = self._trace.add(operation, milliseconds=milliseconds)
+        failed = {"error.type": operation.error[0]} if operation.error else {}
+        self._metrics.record({**operation.attributes, **failed}, took)
+
+    @property
+    def _most(self) -> int:
+        return self._config.max_content_chars
+
+    def _shown(self, event: str) -> words.Showable:
+        """What of an event's content may be told, by the session's redaction and our own."""
+        redact = self._coordinator.get_capability("redaction.event")
+
+        def shown(value: Any) -> Any:
+            if redact is not None:
+                value = redact(event, value)
+            return self._cutter.plain(to_plain(value))
+
+        return shown
+
+    def _error(self, error: Any) -> tuple[str, str]:
+        kind = words.field(error, "type")
+        message = error if isinstance(error, str) else words.field(error, "message")
+        told = self._text(message) if isinstance(message, str) else ""
+        return (kind if isinstance(kind, str) and kind else "_OTHER"), told
+
+    def _text(self, text: str) -> str:
+        return self._cutter.plain(text)[:_LONGEST_MESSAGE]
+
+
+def _key(given: dict[str, Any], kind: str) -> str:
+    """What an operation is known by until it ends."""
+    names = ("tool_call_id", "span_id") if kind == "tool" else ("span_id",)
+    identity = next((given[name] for name in names if isinstance(given.get(name), str)), "")
+    return f"{kind}:{identity}"

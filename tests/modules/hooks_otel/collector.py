@@ -1,0 +1,101 @@
+"""An OTLP/HTTP collector on loopback that decodes what it is sent, or misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+class Collector:
+    """What arrived.
+
+    Attributes:
+        requests: Path and headers of every request.
+        spans: Every span.
+        resources: Attributes of each resource.
+        metrics: Every metric.
+        status: What each request is answered with; 0 answers nothing until `release`.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.spans: list[Any] = []
+        self.resources: list[dict[str, Any]] = []
+        self.metrics: list[Any] = []
+        self.status = 200
+        self.release = threading.Event()
+        self.url = ""
+
+    def take(self, path: str, body: bytes) -> None:
+        if path.endswith("/v1/traces"):
+            request: Any = ExportTraceServiceRequest.FromString(body)
+            for group in request.resource_spans:
+                self.resources.append(attributes(group.resource))
+                self.spans += [span for scope in group.scope_spans for span in scope.spans]
+        else:
+            request = ExportMetricsServiceRequest.FromString(body)
+            for group in request.resource_metrics:
+                self.metrics += [m for scope in group.scope_metrics for m in scope.metrics]
+
+    def named(self, name: str) -> Any:
+        """The one span of this name."""
+        (found,) = [span for span in self.spans if span.name == name]
+        return found
+
+
+def attributes(holder: Any) -> dict[str, Any]:
+    """The attributes of a span, an event, a point or a resource."""
+    found: dict[str, Any] = {}
+    for pair in holder.attributes:
+        kind = pair.value.WhichOneof("value")
+        value = getattr(pair.value, kind)
+        if kind == "array_value":
+            value = [getattr(each, each.WhichOneof("value")) for each in value.values]
+        found[pair.key] = value
+    return found
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Collector]:
+    """A collector that runs meanwhile."""
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            collector.requests.append((self.path, dict(self.headers)))
+            if collector.status == 0:
+                collector.release.wait(60)
+                return
+            if collector.status == 200:
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.take(self.path, body)
+            self.send_response(collector.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        collector.release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
