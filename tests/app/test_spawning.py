@@ -350,6 +350,16 @@ async def test_the_first_wish_for_a_model_that_can_be_had_is_fulfilled(tmp_path:
         assert SessionStore().metadata(chosen["session_id"])["model"] == "tiny"
 
 
+async def test_it_is_resumed_only_with_the_project_its_parent_drew_on(tmp_path: Path) -> None:
+    project = {"folder": str(tmp_path / ".amplifier"), "sources": [str(tmp_path / "x")]}
+    plan = load(plan=mock_plan(tmp_path, ["led"], agents={"it": answering("done")}))
+    async with open_session(plan, metadata={"trusted_project": project}) as session:
+        await session.run("begin")
+        result = await spawn(session)
+    noted = SessionStore().metadata(result["session_id"])["trusted_project"]
+    assert noted == project
+
+
 async def test_it_can_start_with_what_was_said_before(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}]
     async with parent(tmp_path, {"it": answering("done")}) as session:

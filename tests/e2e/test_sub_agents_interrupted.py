@@ -145,6 +145,30 @@ def test_agents_at_work_are_stopped_with_the_run(
         assert_all_can_go_on(plan, home, server)
 
 
+def test_agents_of_agents_are_stopped_and_those_that_wait_never_begin(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    lines = {
+        LEAD: [tasks("boss", "boss", "boss"), "I was interrupted."],
+        "boss": [tasks("sheller", "sheller"), "So was I."],
+        "sheller": [sleeping(), "And I."],
+    }
+    with playing(lines) as server:
+        config = {"max_depth": 2, "max_parallel": 1}
+        plan = plan_of(tmp_path, server, {"boss": {}, "sheller": {}}, config=config)
+        process = start(plan, home)
+        started(tmp_path, 1, server, 3)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=30)
+        assert process.returncode == 143, stderr
+        assert b"Traceback" not in stderr
+        assert_nothing_runs()
+        ended = [(sub["agent"], sub["status"]) for sub in json.loads(stdout)["sub_sessions"]]
+        assert ended == [("boss", "cancelled"), ("sheller", "cancelled")]
+        assert len(server.completions) == 3
+        assert len(SessionStore(home / "sessions").summaries()) == 3
+        assert_all_can_go_on(plan, home, server)
+
+
 def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> None:
     home = tmp_path / "home"
     slow = Reply(tool_calls=[ToolCall("bash", {"command": "touch started-$$; sleep 2; echo done"})])
