@@ -17,6 +17,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 KEY = "sk-ant-" + "k3y" * 12
 READ_TWICE = [
     Reply(
+        thinking="Two files.",
         text="I look.",
         tool_calls=[
             ToolCall("read_file", {"path": "a.txt"}),
@@ -73,13 +74,17 @@ def told(run: Finished) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("loop", ["loop-streaming", "loop-basic"])
-@pytest.mark.parametrize("vendor", ["anthropic", "openai"])
+@pytest.mark.parametrize(
+    ("vendor", "config"),
+    [("anthropic", {}), ("openai", {}), ("openai", {"api": "responses"})],
+    ids=["anthropic", "openai", "openai-responses"],
+)
 def test_a_run_is_the_same_again_without_server_or_key(
-    tmp_path: Path, vendor: str, loop: str
+    tmp_path: Path, vendor: str, config: dict[str, Any], loop: str
 ) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     (tmp_path / "b.txt").write_text("hello\n")
-    plan, file = plan_of(tmp_path, vendor, loop), tmp_path / "rec.jsonl"
+    plan, file = plan_of(tmp_path, vendor, loop, **config), tmp_path / "rec.jsonl"
     arguments = ["run", "--plan", plan, "--output", "json", "what do they say?"]
     with ScriptedLLM.running(READ_TWICE) as server:
         env = environment(server, vendor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -16,12 +16,18 @@ class OpenAIConfig(HTTPProviderConfig):
     needed, and without a `model` the first one the server lists is asked.
 
     Attributes:
+        api: Which API is asked: ``chat`` for Chat Completions, ``responses`` for the one that keeps
+            the model's reasoning between tool calls; ``auto`` is ``responses`` for those of OpenAI's
+            own models that do not reason beside tools otherwise.
+        reasoning_summary: Whether a reasoning model shows summaries of it; ``responses`` only.
         reasoning_effort: How much a reasoning model thinks, in the service's own words.
         organization: Organization the calls are counted to.
         project: Project the calls are counted to.
     """
 
+    api: Literal["auto", "chat", "responses"] = "auto"
     reasoning_effort: str | None = None
+    reasoning_summary: Literal["auto", "concise", "detailed"] | None = None
     extra_body: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="Merged into every request."
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from amplifier_core import capabilities
@@ -20,9 +21,12 @@ from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, 
 from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.http import Endpoint
 from amplifier_modules._shared.prices import PriceSource
-from amplifier_modules._shared.provider_base import from_environment
+from amplifier_modules._shared.provider_base import Chunk, from_environment
 
 from .config import OpenAIConfig
+
+if TYPE_CHECKING:
+    from .responses import ResponsesClient
 
 MODULE_ID = "provider-openai"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -99,6 +103,8 @@ class OpenAIProvider(ChatCompletionsProvider):
             idle_timeout=config.idle_timeout,
         )
 
+        self._responses: ResponsesClient | None = None
+
     async def aclose(self) -> None:
         """Closes the connections."""
         await self._endpoint.aclose()
@@ -130,6 +136,33 @@ class OpenAIProvider(ChatCompletionsProvider):
         """
         listed = [entry for entry in await self._listed() if self._is_chat_model(str(entry["id"]))]
         return [self._model_info(entry) for entry in listed]
+
+    # -- one attempt ---------------------------------------------------------------------------
+
+    def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        if self._speaks_responses(request.model or self.model):
+            return self._ask_responses(request)
+        return super()._attempt(request)
+
+    def _speaks_responses(self, model: str) -> bool:
+        """Whether a model is asked by the Responses API."""
+        if self._config.api != "auto":
+            return self._config.api == "responses"
+        # By Chat Completions these do not reason once tools are offered.
+        known = self._known(model)
+        return known is not None and known.features.get("effort_with_tools") == "none"
+
+    async def _ask_responses(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        if self._responses is None:
+            from .responses import ResponsesClient
+
+            self._responses = ResponsesClient(self.name, self._endpoint, self._config, self._cost)
+        model = await self._model_of(request)
+        known = self._known(model)
+        reasons = known is None or capabilities.THINKING in known.capabilities
+        async with aclosing(self._responses.attempt(request, model, reasons=reasons)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     # -- what the Chat Completions client asks -------------------------------------------------
 
@@ -215,7 +248,7 @@ def find_model(model_id: str) -> Model | None:
 
 def api_address(base_url: str) -> str:
     """The API's address from what a person gives: ``/v1`` is added where there is no path."""
-    url = base_url.rstrip("/").removesuffix("/chat/completions")
+    url = base_url.rstrip("/").removesuffix("/chat/completions").removesuffix("/responses")
     return f"{url}/v1" if not urlsplit(url).path else url
 
 

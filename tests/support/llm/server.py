@@ -22,6 +22,7 @@ from tests.support.llm.http import (
     read_request,
 )
 from tests.support.llm.openai import OpenAI
+from tests.support.llm.responses import Responses
 from tests.support.llm.rules import Rejected
 from tests.support.llm.script import (
     Answer,
@@ -101,6 +102,7 @@ class ScriptedLLM:
         self._next = 0
         self._anthropic = Anthropic()
         self._openai = OpenAI()
+        self._responses = Responses()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = threading.Condition()
@@ -121,7 +123,7 @@ class ScriptedLLM:
     @property
     def completions(self) -> list[Request]:
         """The requests for completions among `requests`."""
-        paths = (*self._anthropic.paths, *self._openai.paths)
+        paths = (*self._anthropic.paths, *self._openai.paths, *self._responses.paths)
         return [r for r in self.requests if r.method == "POST" and r.path in paths]
 
     @property
@@ -264,6 +266,8 @@ class ScriptedLLM:
     def _dialect_of(self, request: Request) -> Dialect:
         if request.path.startswith("/v1/messages"):
             return self._anthropic
+        if request.path.startswith("/v1/responses"):
+            return self._responses
         # Both vendors list models at one path; only Anthropic's clients send this header.
         return self._anthropic if "anthropic-version" in request.headers else self._openai
 

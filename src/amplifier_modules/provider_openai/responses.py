@@ -1,0 +1,154 @@
+"""A client of the Responses API: one attempt at an answer, in the form providers give it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from decimal import Decimal
+from typing import Any, cast
+
+from amplifier_core.llm_errors import InvalidRequestError, StreamError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
+from amplifier_modules._shared.chat_messages import wire_name
+from amplifier_modules._shared.chat_stream import tool_calls_of
+from amplifier_modules._shared.http import Endpoint, SSEStream
+from amplifier_modules._shared.provider_base import Chunk, combined
+
+from .config import OpenAIConfig
+from .responses_request import ENCRYPTED_REASONING, departures, wire_input, wire_options
+from .responses_stream import ResponsesStream, read_usage
+
+_PATH = "/responses"
+_LEAST_OUTPUT_TOKENS = 16
+"""Of an answer; the API refuses less."""
+
+Cost = Callable[[str, Usage, str | None], Decimal | None]
+
+
+class ResponsesClient:
+    """Asks one service.
+
+    Args:
+        name: What its provider is mounted as.
+        endpoint: The service.
+        config: The provider's settings.
+        cost: What a call cost: (model, usage, service tier) -> US dollars.
+    """
+
+    def __init__(self, name: str, endpoint: Endpoint, config: OpenAIConfig, cost: Cost) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._config = config
+        self._cost = cost
+        self._without_reasoning: set[str] = set()
+
+    async def attempt(
+        self, request: ChatRequest, model: str, *, reasons: bool
+    ) -> AsyncGenerator[Chunk]:
+        """The chunks of an answer, the `ChatResponse` last.
+
+        Args:
+            request: Normalised.
+            model: The model to ask.
+            reasons: Whether the model may reason, so that its reasoning is to be had back.
+
+        Raises:
+            LLMError: The request failed or its answer broke off.
+        """
+        encrypted = reasons and model not in self._without_reasoning
+        begun = False
+        try:
+            body = self._body(request, model, encrypted=encrypted)
+            async with aclosing(self._stream(request, body)) as chunks:
+                async for chunk in chunks:
+                    begun = True
+                    yield chunk
+                return
+        except InvalidRequestError as error:
+            # Models that do not reason, and servers that know no encryption, refuse the wish.
+            text = str(error).lower()
+            if begun or not encrypted or not ("encrypted" in text or "include" in text):
+                raise
+        self._without_reasoning.add(model)
+        body = self._body(request, model, encrypted=False)
+        async with aclosing(self._stream(request, body)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _stream(self, request: ChatRequest, body: Mapping[str, Any]) -> AsyncGenerator[Chunk]:
+        model: str = body["model"]
+        names = {wire_name(tool.name): tool.name for tool in request.tools or ()}
+        answer = ResponsesStream(provider=self._name, model=model, names=names)
+        opened = self._endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout)
+        async with opened as stream:
+            while not answer.ended and (events := await stream.read()) is not None:
+                for _, data in events:
+                    if data == "[DONE]":
+                        break
+                    for piece in answer.feed(data):
+                        yield piece
+            if not answer.ended:
+                raise StreamError(
+                    f"{self._name} ended its answer without finishing it",
+                    provider=self._name,
+                    model=model,
+                )
+            await stream.finish()
+            yield self._response(request, answer, stream)
+
+    def _response(
+        self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream
+    ) -> ChatResponse:
+        told = answer.response
+        model = str(told.get("model") or request.model or "")
+        usage = read_usage(told.get("usage"))
+        if usage is not None:
+            usage.cost_usd = self._cost(model, usage, told.get("service_tier"))
+        metadata: dict[str, Any] = {
+            "model": model,
+            "provider": self._name,
+            "stop_reason": answer.stop_reason,
+            "request_id": stream.headers.get("x-request-id"),
+            "response_id": told.get("id"),
+            "omitted_items": answer.omitted,
+        }
+        if answer.refused:
+            refusals = [block["text"] for block in answer.content if block.get("refusal")]
+            metadata["refusal"] = "".join(refusals)
+        return ChatResponse(
+            content=cast("Any", answer.content),
+            tool_calls=tool_calls_of(answer.content) or None,
+            usage=usage,
+            degradation=combined(departures(request, self._name)),
+            finish_reason=answer.finish_reason,
+            metadata={key: value for key, value in metadata.items() if value not in (None, [])},
+        )
+
+    def _body(self, request: ChatRequest, model: str, *, encrypted: bool) -> dict[str, Any]:
+        config = self._config
+        limit = _first(request.max_output_tokens, config.max_tokens)
+        reasoning = {
+            "effort": _first(request.reasoning_effort, config.reasoning_effort),
+            "summary": config.reasoning_summary,
+        }
+        reasoning = {key: value for key, value in reasoning.items() if value is not None}
+        optional = {
+            "max_output_tokens": None if limit is None else max(limit, _LEAST_OUTPUT_TOKENS),
+            "temperature": _first(request.temperature, config.temperature),
+            "top_p": _first(request.top_p, config.top_p),
+            "reasoning": reasoning or None,
+            "include": [ENCRYPTED_REASONING] if encrypted else None,
+        }
+        return {
+            "model": model,
+            "input": wire_input(request.messages),
+            "stream": True,
+            "store": False,
+            **{key: value for key, value in optional.items() if value is not None},
+            **wire_options(request),
+            **config.extra_body,
+        }
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)

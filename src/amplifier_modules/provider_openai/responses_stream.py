@@ -1,0 +1,303 @@
+"""An answer of the Responses API, put together from the events of its stream.
+
+Each item of the output becomes blocks: a message one for each of its parts, a function call and a
+reasoning item one each. Reasoning is shown as thinking while it comes; what is kept of it is the item
+itself, to be sent back.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_core.llm_errors import LLMError, StreamError
+from amplifier_core.message_models import Usage
+from amplifier_modules._shared.chat_stream import parse_arguments
+from amplifier_modules._shared.http_errors import error_for_body
+
+Piece = dict[str, Any]
+Item = dict[str, Any]
+
+_ENDS = frozenset(("response.completed", "response.incomplete", "response.failed"))
+_TEXTS = {
+    "response.output_text.delta": "text",
+    "response.refusal.delta": "text",
+    "response.reasoning_summary_text.delta": "thinking",
+    "response.reasoning_text.delta": "thinking",
+    "response.function_call_arguments.delta": "tool_call",
+}
+_KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
+_BETWEEN_SUMMARIES = "\n\n"
+
+
+class _Open:
+    """A block that is being written."""
+
+    __slots__ = ("call_id", "index", "kind", "name", "texts")
+
+    def __init__(self, index: int, kind: str) -> None:
+        self.index = index
+        self.kind = kind
+        self.texts: list[str] = []
+        self.call_id = ""
+        self.name = ""
+
+
+class Key(NamedTuple):
+    """Where a block stands in the output: its item, and the part of a message."""
+
+    item: int
+    part: int = 0
+
+
+class ResponsesStream:
+    """Turns the `data` of each event into chunks, and at the end into an answer's parts.
+
+    Args:
+        provider: For error messages.
+        model: Model that was asked.
+        names: Names of the offered tools by the names that were sent.
+
+    Attributes:
+        response: What the service said last of the whole answer: id, model, status, usage.
+        ended: Whether the answer has come to its end, whole or cut short.
+        omitted: Types of output items that have no form in the kernel and were left out.
+        refused: Whether the model refused.
+    """
+
+    def __init__(self, *, provider: str, model: str | None, names: Mapping[str, str]) -> None:
+        self.response: Item = {}
+        self.ended = False
+        self.omitted: list[str] = []
+        self.refused = False
+        self._provider = provider
+        self._model = model
+        self._names = names
+        self._open: dict[Key, _Open] = {}
+        self._finished: dict[int, dict[str, Any]] = {}
+        self._begun = 0
+
+    def feed(self, data: str) -> list[Piece]:
+        """The chunks that one event makes.
+
+        Raises:
+            LLMError: The event is an error, or cannot be read, or says that the answer failed.
+        """
+        try:
+            event: Any = json.loads(data)
+        except ValueError as error:
+            raise self._broken("sent an event that is no JSON") from error
+        if not isinstance(event, dict):
+            raise self._broken("sent an event that is no JSON object")
+        pieces: list[Piece] = []
+        try:
+            self._take(cast("Item", event), pieces)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise self._broken("sent an event of an unknown shape") from error
+        return pieces
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The finished blocks, in the order they began."""
+        return [self._finished[index] for index in sorted(self._finished)]
+
+    @property
+    def stop_reason(self) -> str:
+        """The service's own word for how the answer ended."""
+        details = self.response.get("incomplete_details") or {}
+        return str(details.get("reason") or self.response.get("status") or "completed")
+
+    @property
+    def finish_reason(self) -> str:
+        """The same in the kernel's words."""
+        if self.refused or self.stop_reason == "content_filter":
+            return "content_filter"
+        if self.response.get("status") == "incomplete":
+            return "length"
+        calls = any(block["type"] == "tool_call" for block in self.content)
+        return "tool_calls" if calls else "stop"
+
+    # -- events ------------------------------------------------------------------------------
+
+    def _take(self, event: Item, pieces: list[Piece]) -> None:
+        kind = event["type"]
+        if kind in _TEXTS:
+            self._delta(event, _TEXTS[kind], pieces)
+        elif kind == "response.output_item.added":
+            self._added(event["item"], Key(event["output_index"]), pieces)
+        elif kind == "response.reasoning_summary_part.added":
+            block = self._open.get(Key(event["output_index"]))
+            if block is not None and block.texts:
+                pieces.append(self._text(block, _BETWEEN_SUMMARIES))
+        elif kind == "response.output_item.done":
+            self._done(event["item"], event["output_index"], pieces)
+        elif kind in ("response.created", "response.in_progress"):
+            self.response = event["response"]
+        elif kind in _ENDS:
+            self.response = event["response"]
+            if self.response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
+                raise self._failed(self.response.get("error"))
+            self._end_the_rest(pieces)
+            self.ended = True
+        elif kind == "error":
+            raise self._failed(event.get("error") or event)
+
+    def _added(self, item: Item, key: Key, pieces: list[Piece]) -> None:
+        kind = _KINDS.get(item["type"])
+        if kind is None:
+            return  # a message begins with its first part
+        block = self._start(key, kind)
+        if kind == "tool_call":
+            block.call_id = item.get("call_id") or f"call_{secrets.token_hex(12)}"
+            block.name = self._names.get(item["name"], item["name"])
+        pieces.append(_start_of(block))
+
+    def _delta(self, event: Item, kind: str, pieces: list[Piece]) -> None:
+        key = Key(event["output_index"], event["content_index"] if kind == "text" else 0)
+        block = self._open.get(key)
+        if block is None:
+            if kind == "tool_call":
+                return  # of an item that never began
+            block = self._start(key, kind)
+            pieces.append(_start_of(block))
+        if event["delta"]:
+            pieces.append(self._text(block, event["delta"]))
+
+    def _done(self, item: Item, at: int, pieces: list[Piece]) -> None:
+        if item["type"] == "message":
+            for part, content in enumerate(item.get("content") or ()):
+                finished = self._message_part(item, content)
+                if finished is not None:
+                    self._end(Key(at, part), "text", finished, finished["text"], pieces)
+        elif item["type"] == "reasoning":
+            texts = [p.get("text", "") for p in item.get("summary") or item.get("content") or ()]
+            finished = _reasoning_block(item)
+            self._end(Key(at), "thinking", finished, _BETWEEN_SUMMARIES.join(texts), pieces)
+        elif item["type"] == "function_call":
+            if Key(at) not in self._open:
+                self._added(item, Key(at), pieces)
+            finished = _call_block(self._open[Key(at)], item["arguments"])
+            self._end(Key(at), "tool_call", finished, item["arguments"], pieces)
+        else:
+            self.omitted.append(str(item["type"]))
+
+    def _message_part(self, item: Item, content: Item) -> dict[str, Any] | None:
+        phase = {"phase": item["phase"]} if item.get("phase") else {}
+        if content["type"] == "refusal":
+            self.refused = True
+            return {"type": "text", "text": content["refusal"], "refusal": True, **phase}
+        if content["type"] != "output_text":
+            return None
+        cited = {"citations": content["annotations"]} if content.get("annotations") else {}
+        return {"type": "text", "text": content["text"], **cited, **phase}
+
+    # -- blocks ------------------------------------------------------------------------------
+
+    def _start(self, key: Key, kind: str) -> _Open:
+        block = self._open[key] = _Open(self._begun, kind)
+        self._begun += 1
+        return block
+
+    def _text(self, block: _Open, text: str) -> Piece:
+        block.texts.append(text)
+        return {
+            "type": "content_block_delta",
+            "index": block.index,
+            "block_type": block.kind,
+            "delta": text,
+        }
+
+    def _end(
+        self, key: Key, kind: str, finished: dict[str, Any], text: str, pieces: list[Piece]
+    ) -> None:
+        block = self._open.pop(key, None)
+        if block is None:
+            block = self._start(key, kind)
+            del self._open[key]
+            pieces.append(_start_of(block))
+        if text and not block.texts:  # a service that sends items whole
+            pieces.append(self._text(block, text))
+        self._finished[block.index] = finished
+        shown = finished
+        if kind == "thinking":
+            shown = {"type": "thinking", "thinking": "".join(block.texts)}
+        pieces.append(
+            {
+                "type": "content_block_end",
+                "index": block.index,
+                "block_type": kind,
+                "block": shown,
+            }
+        )
+
+    def _end_the_rest(self, pieces: list[Piece]) -> None:
+        """Ends the blocks whose items the service did not end, as in an answer that was cut off."""
+        for key, block in list(self._open.items()):
+            text = "".join(block.texts)
+            finished = {"type": "text", "text": text}
+            if block.kind == "tool_call":
+                finished = _call_block(block, text)
+            self._end(key, block.kind, finished, text, pieces)
+            if block.kind == "thinking":
+                # Half a reasoning item is refused when it is sent back.
+                del self._finished[block.index]
+
+    # -- errors ------------------------------------------------------------------------------
+
+    def _failed(self, error: Any) -> LLMError:
+        told: Item = dict(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else {}
+        code = str(told.get("code") or "")
+        if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):
+            # Codes of what the request held; the API gives no type beside them.
+            told["type"] = "invalid_request_error"
+        if code.endswith("_policy") or "policy_violation" in code:
+            told["code"] = "content_policy_violation"
+        told.pop("sequence_number", None)
+        return error_for_body({"error": told}, provider=self._provider, model=self._model)
+
+    def _broken(self, what: str) -> StreamError:
+        return StreamError(f"{self._provider} {what}", provider=self._provider, model=self._model)
+
+
+def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
+    """The service's counts in the kernel's terms; None if there are none."""
+    if not raw:
+        return None
+    read = raw.get("input_tokens_details") or {}
+    written = raw.get("output_tokens_details") or {}
+    prompt, output = int(raw.get("input_tokens") or 0), int(raw.get("output_tokens") or 0)
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=output,
+        total_tokens=int(raw.get("total_tokens") or prompt + output),
+        reasoning_tokens=written.get("reasoning_tokens"),
+        cache_read_tokens=read.get("cached_tokens"),
+        cache_write_tokens=read.get("cache_write_tokens"),
+    )
+
+
+def _start_of(block: _Open) -> Piece:
+    piece = {"type": "content_block_start", "index": block.index, "block_type": block.kind}
+    if block.kind == "tool_call":
+        return {**piece, "id": block.call_id, "name": block.name}
+    return piece
+
+
+def _reasoning_block(item: Item) -> dict[str, Any]:
+    block = {
+        "type": "reasoning",
+        "id": item.get("id"),
+        "summary": item.get("summary") or [],
+        "content": item.get("content") or [],
+        "encrypted_content": item.get("encrypted_content"),
+    }
+    return {key: value for key, value in block.items() if value is not None}
+
+
+def _call_block(block: _Open, text: str) -> dict[str, Any]:
+    """The call; arguments that are no JSON object stay for the loop to answer the model with."""
+    arguments, invalid = parse_arguments(text)
+    call = {"type": "tool_call", "id": block.call_id, "name": block.name, "input": arguments}
+    return call if invalid is None else {**call, "invalid_arguments": invalid}
