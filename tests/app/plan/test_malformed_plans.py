@@ -111,6 +111,21 @@ CORPUS = [
         [(1, 33, "whole number")],
     ),
     Case(
+        "budgets",
+        GOOD + "agents: {a: {session: {budget: {max_cost: free, max_turn: 1}}}}\n",
+        [(2, 43, "a number above 0"), (2, 49, "did you mean 'max_turns'?")],
+    ),
+    Case(
+        "fallback on nobody",
+        GOOD + "providers: [provider-mock]\nfallbacks: [mock, mokc]\n",
+        [(3, 19, "did you mean 'mock'?")],
+    ),
+    Case(
+        "fallbacks twice",
+        "session: {orchestrator: a, context: b, fallbacks: []}\nfallbacks: []\n",
+        [(2, 1, "also given under 'session'")],
+    ),
+    Case(
         "unset variables",
         GOOD + "name: ${ONE}\ninstruction: a ${TWO} b ${THREE:-x} $${FOUR}\n",
         [(2, 7, "the variable ONE is not set"), (3, 14, "the variable TWO is not set")],

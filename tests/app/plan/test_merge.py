@@ -144,3 +144,20 @@ def test_an_anchor_used_twice_is_merged_in_one_place_only(write: Write) -> None:
 def test_problems_of_exclude_are_told_with_suggestions(merged: Any) -> None:
     with pytest.raises(PlanError, match="did you mean 'tool-bash'"):
         merged("exclude: [tool-bas]\n")
+
+
+def test_budgets_merge_by_limit_and_fallbacks_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "session: {orchestrator: a, context: b, budget: {max_turns: 5, max_cost: 1}}\n"
+        "providers: [provider-mock, {module: provider-openai, instance_id: fast}]\n"
+        "fallbacks: [fast, provider-mock]\n"
+    )
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        "extends: ./base.yaml\nsession: {budget: {max_cost: null}}\nfallbacks: provider-openai\n"
+    )
+    session = load_plan(child).mount_plan()["session"]
+    assert session["budget"] == {"max_turns": 5, "max_cost": None}
+    assert session["fallbacks"] == ["fast"], "by the name it is mounted under"
+    base = load_plan(tmp_path / "base.yaml").mount_plan()["session"]
+    assert base["fallbacks"] == ["fast", "mock"]

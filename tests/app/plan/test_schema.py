@@ -32,6 +32,8 @@ NOT_STRUCTURAL = {
     "settings: a key twice",
     # Between two places of a plan.
     "the same tool twice",
+    "fallback on nobody",
+    "fallbacks twice",
     "orchestrator twice",
     "two sources",
     # Other files and the environment.
@@ -176,6 +178,10 @@ GOOD = [
     "{extends: default, agents: {inline: {a: {description: d, x-own: 1}}}}",
     "{extends: default, agents: {include: {description: an agent of that name}}}",
     "{extends: default, agents: none}",
+    "{extends: default, session: {budget: {max_turns: 5, max_cost: 0.5, max_seconds: '${S}'}}}",
+    "{extends: default, session: {budget: {max_cost: null}}, fallbacks: openai}",
+    "{extends: default, session: {budget: null, fallbacks: [openai, provider-local]}}",
+    "{extends: default, agents: {a: {session: {budget: {max_tokens: 9}}, fallbacks: [x]}}}",
 ]
 
 
@@ -198,6 +204,12 @@ BAD_CONFIG = [
     "providers: [{module: provider-mock, config: {replies: [{txt: hello}]}}]",
     "agents: {a: {tools: [{module: tool-bash, config: {timeot: 3}}]}}",
     "agents: [{name: a, tools: [{module: tool-bash, config: {timeot: 3}}]}]",
+    "session: {budget: {max_token: 3}}",
+    "session: {budget: {max_turns: 0}}",
+    "session: {budget: {max_turns: 1.5}}",
+    "session: {budget: {max_cost: cheap}}",
+    "session: {budget: 5}",
+    "fallbacks: {openai: 1}",
 ]
 
 
