@@ -267,3 +267,36 @@ def test_secrets_do_not_reach_what_is_kept_of_agents(folder: Path) -> None:
     assert len(logs) == 2
     for log in (*logs, *(done.home / "sessions").glob("*/metadata.json")):
         assert secret not in log.read_text(), log
+
+
+def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
+    provider = {"api_key": "${WORKER_KEY}", "max_retries": 0, "model": "claude-haiku-4-5"}
+    lines = {
+        LEAD: [tasks("worker", "reader"), "Done."],
+        "worker": [SHELL, "I worked."],
+        "reader": [READ, "I read."],
+    }
+    with playing(lines) as server:
+        own = {"module": "provider-anthropic", "config": provider | {"base_url": server.base_url}}
+        plan = plan_of(folder, server, {"worker": {"providers": [own]}, "reader": {}})
+        recorded = run_amplifier(
+            "run", "-f", plan, "--approve", "allow", "--record", "run.jsonl", "Go.",
+            "--output", "json", cwd=folder, env={**KEY, "WORKER_KEY": "another"},
+        )  # fmt: skip
+        before = result_of(recorded)
+        models = {body["model"] for body in asked_of(server, "worker")}
+        assert models == {"claude-haiku-4-5"}
+        count = len(server.completions)
+        replayed = run_amplifier(
+            "run", "-f", plan, "--approve", "allow", "--replay", "run.jsonl", "Go.",
+            "--output", "json", cwd=folder,
+        )  # fmt: skip
+        after = result_of(replayed)
+        assert len(server.completions) == count
+    assert after["response"] == before["response"] == "Done."
+    for name in ("turns", "usage"):
+        assert after[name] == before[name]
+    assert sorted((sub["agent"], sub["turns"]) for sub in after["sub_sessions"]) == [
+        ("reader", 2),
+        ("worker", 2),
+    ]

@@ -83,6 +83,7 @@ class ResolvedPlan:
             keep_unset=self.keep_unset,
             lenient=self.lenient,
         )
+        other.traffic = self.traffic
         other._resolution = self._resolution._replace(tree=tree)
         return other
 
@@ -196,6 +197,7 @@ class ResolvedPlan:
             environ,
             keep_unset=self.keep_unset,
             lenient=self.lenient,
+            replayed=self.traffic.replay is not None,
         )
 
 
