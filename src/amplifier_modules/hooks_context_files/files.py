@@ -8,6 +8,7 @@ folder they may come from, wherever a link leads (`_shared.paths`).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -117,14 +118,16 @@ class Reader:
         with guard.locate(path) as place:
             if place.path in self._seen:
                 return None
-            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-            with open(place.open(flags), "rb") as file:
-                status = os.fstat(file.fileno())
+            file = place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            try:
+                status = os.fstat(file)
                 if not is_regular(status):
-                    raise OSError(f"{path} is not a regular file")
+                    raise OSError(errno.EINVAL, "it is not a regular file")
                 if self._left <= 0 or len(self._seen) >= MOST_FILES:
                     return self._problem(f"{path} is left out: there are too many files like it")
-                data = file.read(self._left + 1)
+                data = _read(file, self._left + 1)
+            finally:
+                os.close(file)
             self._seen.add(place.path)
             text = self._decoded(path, data, status.st_size)
             self._left -= len(data)
@@ -141,6 +144,13 @@ class Reader:
 
     def _problem(self, message: str) -> None:
         self.problems.append(message)
+
+
+def _read(file: int, most: int) -> bytes:
+    data = b""
+    while len(data) < most and (more := os.read(file, most - len(data))):
+        data += more
+    return data
 
 
 def _lines(text: str) -> Iterator[tuple[str, str | None]]:

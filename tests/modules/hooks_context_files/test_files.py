@@ -162,7 +162,10 @@ def test_nothing_outside_is_reached(tmp_path: Path) -> None:
         "~/secret.md",
     ]
     (root / "AGENTS.md").write_text("\n".join(f"@{target}" for target in targets))
+    before = os.listdir("/dev/fd")
     text, problems = read(root)
+    assert os.listdir("/dev/fd") == before
+    assert f"{root}/pipe.md cannot be read: it is not a regular file" in problems
     assert text == "\n".join(f"@{target}" for target in targets)
     assert len(problems) == len(targets)
 
