@@ -70,6 +70,8 @@ class Watched(SpanExporter):
         self.reason = ""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._ended:
+            return SpanExportResult.FAILURE
         self._thread, self.reason = threading.get_ident(), ""
         try:
             result = self._inner.export(spans)

@@ -403,6 +403,24 @@ async def test_a_dead_collector_holds_the_end_for_no_longer_than_it_may(
     assert wanted.get(kind, "404") in record.getMessage() or "Unavailable" in record.getMessage()
 
 
+async def test_a_collector_that_is_away_all_along_is_told_once(
+    collector: Collector, tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    collector.status = 503
+    config = {"endpoint": collector.url, "timeout": 0.1, "flush_timeout": 0.3, "metrics": True}
+    async with session(["hi"] * 9, tmp_path, **config) as opened:
+        for _ in range(9):
+            await opened.execute("go")
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.name for record in told if "metric" not in record.name] == [
+        "amplifier_modules.hooks_otel.export"
+    ]
+    assert len(told) <= 2
+
+
 async def test_lines_of_a_file_are_the_same_spans(tmp_path: Path) -> None:
     config = {"exporter": "file", "path": "traces/spans.jsonl"}
     async with session([CALLS, "done"], tmp_path, **config) as opened:
