@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from tests.app.schemas import RESULT, STREAM
+from tests.app.terminal import ENTER, Terminal
 from tests.e2e.cast import KEY, LEAD, asked_of, called, meeting, plan_of, playing, task, tasks
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
@@ -300,3 +301,23 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
         ("reader", 2),
         ("worker", 2),
     ]
+
+
+def test_a_person_is_asked_what_an_agent_may_do(folder: Path) -> None:
+    write = {"path": "made.txt", "content": "by the worker"}
+    lines = {
+        LEAD: [tasks("worker"), "Done."],
+        "worker": [Reply(tool_calls=[ToolCall("write_file", write)]), "I wrote it."],
+    }
+    rules = {"rules": [{"action": "allow", "tool": "task"}]}
+    with playing(lines) as server:
+        hooks = [{"module": "hooks-approval", "config": rules}]
+        plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
+        with Terminal("run", "-f", plan, "Go.", cwd=folder, env=KEY) as terminal:
+            terminal.until("worker: .*write_file.*made.txt")
+            terminal.until(r"\[1\] Allow once.*:")
+            terminal.type("1" + ENTER)
+            terminal.until("✓ task worker: work")
+            terminal.until("Done.")
+            assert terminal.finish() == 0
+    assert (folder / "made.txt").read_text() == "by the worker"

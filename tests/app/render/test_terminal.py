@@ -10,9 +10,10 @@ import termios
 import threading
 from typing import Any
 
+from amplifier_app.render.base import SubSessionFacts
 from amplifier_app.render.terminal import TerminalRenderer
 from amplifier_app.stdio import Output
-from amplifier_app.turn import NO_TURN
+from amplifier_app.turn import NO_TURN, SubSession
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ToolResult
 from tests.app.render.screen import screen
@@ -169,6 +170,30 @@ async def test_the_last_line_a_tool_writes_is_shown_while_it_runs() -> None:
     await it.emit("tool:post", span_id="s1", tool_result=ToolResult(output="done"), **call)
     it.end()
     assert [line.split(" · ")[0] for line in it.close()] == ["✓ bash make", "    done"]
+
+
+async def test_a_sub_agent_is_one_line_while_it_works_and_one_when_it_is_done() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    asked = {"agent": "reader", "instruction": "look at \x1b[2Jit"}
+    call = {"tool_name": "task", "tool_call_id": "c1", "tool_input": asked}
+    await it.emit("tool:pre", span_id="s1", **call)
+    await it.emit("task:start", span_id="s1", sub_session_id="s-1")
+    facts = SubSessionFacts("s-1", "s", "reader", 1, False, asked["instruction"])
+    it.renderer.sub_session_started(facts)
+    it.renderer.sub_session_doing("s-1", "read_file a.txt")
+    await asyncio.sleep(0.3)
+    seen = b"".join(it._read).decode()
+    assert "reader · 1 step → read_file a.txt" in seen
+    assert "\x1b[2J" not in seen
+    ended = SubSession("s-1", "s", "reader", "success", 1, {}, None, 0.1)
+    it.renderer.sub_session_ended(ended)
+    output = {"response": "It is fine.", "session_id": "s-1", "usage": {"input_tokens": 3}}
+    await it.emit(
+        "tool:post", span_id="s1", tool_result=ToolResult(output=output), duration_ms=5, **call
+    )
+    it.end()
+    assert it.close() == ["✓ task reader: look at it · 5 ms", "    It is fine."]
 
 
 async def test_quiet_shows_the_answer_and_warnings_only() -> None:
