@@ -19,6 +19,8 @@ from amplifier_modules._shared.paths import PathError, PathGuard, is_regular
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 
 MOST_FILES = 100
+_MARKUP = 300
+"""Characters that stand around the text of a file, at most, beside its path."""
 
 _INCLUDE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -69,10 +71,12 @@ class Reader:
             path = os.path.join(folder, name)
             if not os.path.lexists(path):
                 continue
+            markup = _MARKUP + 2 * len(path)
+            self._left -= markup
             text = self._text(guard, path, ())
-            if text is None or not text.strip():
-                continue
-            return ContextFile(path, origin, text)
+            if text is not None and text.strip():
+                return ContextFile(path, origin, text)
+            self._left += markup
         return None
 
     def _text(self, guard: PathGuard, path: str, opened: Sequence[str]) -> str | None:
@@ -124,7 +128,7 @@ class Reader:
                 if not is_regular(status):
                     raise OSError(errno.EINVAL, "it is not a regular file")
                 if self._left <= 0 or len(self._seen) >= MOST_FILES:
-                    return self._problem(f"{path} is left out: there are too many files like it")
+                    return self._problem(f"{path} is left out: there is no room for more")
                 data = _read(file, self._left + 1)
             finally:
                 os.close(file)

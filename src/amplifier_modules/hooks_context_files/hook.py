@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 _CARRIED = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
 _PATHS = ("path", "file_path", "folder", "directory", "notebook_path")
-_MARKUP = 2048
-"""Characters of a text that are not from a file, at most as many files as there commonly are."""
+_FRAME = 1000
+"""Characters of a text that stand around all files, at most."""
 
 
 class ContextFilesHook:
@@ -117,7 +117,7 @@ class ContextFilesHook:
         if not isinstance(limit, int):
             return self._config.max_bytes
         # The kernel refuses a longer text, all of it.
-        return max(0, min(self._config.max_bytes, limit - _MARKUP))
+        return max(0, min(self._config.max_bytes, limit - _FRAME))
 
     async def _messages(self) -> list[Any]:
         get = getattr(self._coordinator.get("context"), "get_messages", None)

@@ -97,6 +97,6 @@ def shown(path: str) -> str:
 
 
 def _element(file: ContextFile) -> str:
-    # A file must not be able to end its own element and go on as something else.
-    text = _TAG.sub("&lt;", file.text)
+    # A file must not be able to end its own element and go on as something else, nor to grow by it.
+    text = _TAG.sub("‹", file.text)
     return f'<context-file path="{shown(file.path)}" from="{file.origin}">\n{text}\n</context-file>'

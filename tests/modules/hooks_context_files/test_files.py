@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 from amplifier_modules.hooks_context_files.files import Reader
@@ -195,9 +198,9 @@ def test_size_has_a_limit_over_all_files(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("x" * 1000 + "\n@more.md\n@none.md")
     (tmp_path / "more.md").write_text("é" * 40_000)
     (tmp_path / "none.md").write_text("no room")
-    text, problems = read(tmp_path, max_bytes=2000)
+    text, problems = read(tmp_path, max_bytes=3000)
     assert text is not None
-    assert len(text.encode()) < 2200
+    assert len(text) < 3100
     assert "[cut here; the file has 80000 bytes, read it for the rest]" in text
     assert text.endswith("@none.md")
     assert len(problems) == 2
@@ -209,3 +212,31 @@ def test_any_bytes_become_text(tmp_path: Path) -> None:
     assert text is not None
     assert text.startswith("start ")
     text.encode()
+
+
+LINES = [
+    "text",
+    "@a.md",
+    "@b.md",
+    "  @sub/c.md",
+    "@@a.md",
+    "@../a.md",
+    "@gone.md",
+    "```",
+    "~~~",
+    "\0é",
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=6), min_size=4, max_size=4))
+def test_whatever_includes_whatever_there_is_an_end(contents: list[list[str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "sub").mkdir()
+        for name, lines in zip(("AGENTS.md", "a.md", "b.md", "sub/c.md"), contents, strict=True):
+            Path(folder, name).write_text("\n".join(lines))
+        text, _ = read(Path(folder))
+    whole = "\n".join("\n".join(lines) for lines in contents)
+    # Nothing is given twice, and nothing that was not there.
+    assert len(text or "") <= len(whole)
+    assert set((text or "").split("\n")) <= {*whole.split("\n"), "@a.md", ""}

@@ -67,10 +67,14 @@ async def conversation(
     work: Path, *, home: Path | None = None, replies: list[Any] | None = None, **config: Any
 ) -> AsyncIterator[Conversation]:
     limit = config.pop("injection_size_limit", None)
+    window = config.pop("max_tokens", None)
     plan: dict[str, Any] = {
         "session": {
             "orchestrator": {"module": "loop-basic"},
-            "context": {"module": "context-simple"},
+            "context": {
+                "module": "context-simple",
+                "config": {"max_tokens": window} if window else {},
+            },
             **({"injection_size_limit": limit} if limit else {}),
         },
         "providers": [{"module": "provider-mock", "config": {"replies": replies or ["yes"] * 9}}],
@@ -241,12 +245,29 @@ async def test_a_file_cannot_end_its_element(work: Path) -> None:
 
 
 async def test_the_sessions_limit_cuts_instead_of_losing_all(work: Path) -> None:
-    (work / "AGENTS.md").write_text("y" * 9000)
-    async with conversation(work, injection_size_limit=5000) as talk:
-        await talk.say()
-        (text,) = await talk.given()
-    assert "[cut here" in text
-    assert len(text) <= 5000
+    # As long as it may be, and longer with each thing that stands around it.
+    deep = work / Path(*["folder" * 10] * 8)
+    deep.mkdir(parents=True)
+    for folder in (work, *list(deep.parents)[:8], deep):
+        (folder / "AGENTS.md").write_text("<context-file" * 1000)
+    for limit in (1500, 5000, 20_000):
+        async with conversation(deep, injection_size_limit=limit) as talk:
+            await talk.say()
+            given = await talk.given()
+        assert all(len(text) <= limit for text in given)
+        assert given or limit < 5000
+
+
+async def test_files_survive_compaction(work: Path) -> None:
+    (work / "AGENTS.md").write_text("never forget")
+    async with conversation(work, replies=["word " * 400] * 30, max_tokens=4000) as talk:
+        for _ in range(30):
+            await talk.say("word " * 200)
+        view = await talk.session.coordinator.get("context").get_messages_for_request()
+        stored = await talk.messages()
+    assert len(view) < len(stored)
+    assert "never forget" in view[0]["content"]
+    assert len(await talk.given()) == 1
 
 
 async def test_what_cannot_be_read_is_told_once(
