@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Renderer
+from amplifier_app.render.once import shown_once
 from amplifier_app.turn import EventHandler, TurnRecorder
 
 
@@ -15,7 +16,7 @@ def attach(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None
         # What it keeps of an error is shown; of other events it keeps names and numbers.
         handler = redacting(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
-    for event, handler in renderer.handlers().items():
+    for event, handler in shown_once(renderer.handlers()).items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, redacting(coordinator, handler), priority, name="app-renderer")
 
