@@ -22,6 +22,7 @@ from amplifier_app.sessions.recording import is_unbegun
 from amplifier_app.sessions.store import SavedSession
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.spending import Spending
 from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_core.session import AmplifierSession
 
@@ -131,7 +132,7 @@ class OpenSession:
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
         self._task: asyncio.Task[str] | None = None
-        self._budget: Any = None
+        self._spending: Spending
         self._told: set[asyncio.Task[Any]] = set()
         renderer.on_failure = lambda: self.stop(immediate=True)
 
@@ -181,32 +182,18 @@ class OpenSession:
         attach(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
-            coordinator.register_capability("session.spent", self.saved.metadata.get("spent"))
         share(self._lineage, coordinator)
         coordinator.register_capability("session.spawn", self._spawn)
         coordinator.register_capability("session.resume", self._resume)
-        around = coordinator.get_capability("session.budget")
+        self._spending = Spending(coordinator, self._keeper)
         await self._mounting.mount()
-        self._watch_budget(around)
+        if (remark := self._spending.watch()) is not None:
+            self.renderer.notice(remark, "warning", "session")
         if self._keeper is not None:
             for level, remark in await self._keeper.restore(coordinator):
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
         self.renderer.session_opened(self.facts)
-
-    def _watch_budget(self, around: Any) -> None:
-        """Keep what is used of a budget as it is used, so that a crash gives nothing back.
-
-        Args:
-            around: The budget of the session that started this one, which that one keeps.
-        """
-        budget, keeper = self.session.coordinator.get_capability("session.budget"), self._keeper
-        if budget is around or not hasattr(budget, "as_dict"):
-            # An orchestrator that counts nothing of its own.
-            return
-        self._budget = budget
-        if keeper is not None and budget.is_limited:
-            budget.listen(lambda: keeper.note_spent(budget.as_dict()))
 
     def _describe(self) -> SessionFacts:
         coordinator = self.session.coordinator
@@ -285,7 +272,7 @@ class OpenSession:
             self._keeper.note_turn(
                 one_line(showable(self.session.coordinator, prompt), 80),
                 self.turn.usage,
-                spent=None if self._budget is None else self._budget.as_dict(),
+                spent=self._spending.as_dict(),
                 provider=self.facts.provider,
                 model=self.facts.model,
             )

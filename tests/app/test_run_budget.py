@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.app import schemas
-from tests.app.plans import mock_plan
+from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall, Usage
 
@@ -223,3 +223,34 @@ def test_a_budget_that_is_wrong_is_told_with_its_line(
 @pytest.mark.parametrize("amount", ["0", "-1", "inf", "nan"])
 def test_an_amount_that_is_none_is_a_usage_error(amount: str) -> None:
     assert run_amplifier("run", "hi", "--max-cost", amount).code == 2
+
+
+PLAIN_LOOP = """
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        return "counted nothing"
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+
+def test_an_orchestrator_that_keeps_no_budgets_is_no_silent_matter(tmp_path: Path) -> None:
+    module_folder(tmp_path, PLAIN_LOOP, "amplifier_module_loop_plain")
+    plan = mock_plan(tmp_path, ["unused"])
+    document = yaml.safe_load(plan.read_text())
+    document["session"]["orchestrator"] = {
+        "module": "loop-plain",
+        "source": "./amplifier-module-loop-plain",
+    }
+    plan.write_text(yaml.safe_dump(document))
+    done = run_amplifier("run", "-f", plan, "hi")
+    assert (done.code, done.stdout) == (0, "counted nothing\n")
+    assert "budget" not in done.stderr
+    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
+    assert limited.code == 0
+    assert "warning: the orchestrator keeps no budgets" in limited.stderr

@@ -1,0 +1,51 @@
+"""What a session has used of its budget, kept with it.
+
+The counting is the orchestrator's, in the capability `session.budget`: an object with `as_dict()`,
+`is_limited` and `listen(function)`. What a resumed session used before it finds as `session.spent`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_app.sessions.keeping import Keeper
+
+UNKEPT = "the orchestrator keeps no budgets: session.budget of the plan has no effect"
+
+
+class Spending:
+    """The budget of one session.
+
+    To be made before the modules are mounted.
+
+    Args:
+        coordinator: The session's.
+        keeper: What saves the session; None if nothing does.
+    """
+
+    def __init__(self, coordinator: Any, keeper: Keeper | None) -> None:
+        self._coordinator = coordinator
+        self._keeper = keeper
+        # The budget of the session that started this one; that one keeps it.
+        self._around = coordinator.get_capability("session.budget")
+        self._budget: Any = None
+        if keeper is not None:
+            coordinator.register_capability("session.spent", keeper.saved.metadata.get("spent"))
+
+    def watch(self) -> str | None:
+        """Keep what is used as it is used, so that a crash gives nothing back.
+
+        To be called once the modules are mounted. Returns what a person should know.
+        """
+        budget, keeper = self._coordinator.get_capability("session.budget"), self._keeper
+        if budget is self._around or not hasattr(budget, "as_dict"):
+            limits = self._coordinator.config["session"].get("budget") or {}
+            return UNKEPT if any(limit is not None for limit in limits.values()) else None
+        self._budget = budget
+        if keeper is not None and budget.is_limited:
+            budget.listen(lambda: keeper.note_spent(budget.as_dict()))
+        return None
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """What was used so far; None if nobody counts."""
+        return None if self._budget is None else self._budget.as_dict()
