@@ -19,7 +19,7 @@ _DEPTH = 20_000
 _STACK = 512 * 1024 * 1024
 _UNSEEN = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
-    *("button", "input", "select", "textarea", "dialog"),
+    *("button", "input", "select", "textarea", "dialog", "title"),
 )
 _HIDING_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.I)
 

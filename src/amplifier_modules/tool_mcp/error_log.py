@@ -1,0 +1,78 @@
+"""What servers say beside their messages: in a file, without secrets, and never on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from amplifier_modules._shared.redaction import Redactor
+
+logger = logging.getLogger(__name__)
+
+_MOST = 5_000_000
+_TAIL = 2000
+
+
+class ErrorLog:
+    """The log of one server.
+
+    Args:
+        folder: Gives the folder it goes to, when there is something to write.
+        name: Name of the file.
+        redactor: Takes secrets out.
+    """
+
+    def __init__(self, folder: Callable[[], Path], name: str, redactor: Redactor) -> None:
+        self._folder = folder
+        self._name = name
+        self._redactor = redactor
+        self._unwritten = b""
+        self._tail = ""
+        self._written = 0
+        self._file: int | None = None
+        self.path: Path | None = None
+
+    def feed(self, data: bytes) -> None:
+        """The next piece. Never raises: a log that cannot be written is told once."""
+        *lines, self._unwritten = (self._unwritten + data).split(b"\n")
+        if len(self._unwritten) > 64 * 1024:
+            lines.append(self._unwritten)
+            self._unwritten = b""
+        if lines:
+            self._write("".join(f"{line.decode('utf-8', 'replace')}\n" for line in lines))
+
+    def last_words(self) -> str:
+        """The end of what it said, on one line."""
+        said = self._tail + self._redactor.text(self._unwritten.decode("utf-8", "replace"))
+        return " | ".join(line.strip() for line in said.splitlines()[-5:] if line.strip())[-500:]
+
+    def start_anew(self) -> None:
+        """Forget the last words: those of an earlier run explain nothing."""
+        self._tail = ""
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        if self._unwritten:
+            self.feed(b"\n")
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, text: str) -> None:
+        text = self._redactor.text(text)
+        self._tail = (self._tail + text)[-_TAIL:]
+        data = text.encode("utf-8", "replace")[: _MOST - self._written]
+        if not data:
+            return
+        try:
+            if self._file is None:
+                self.path = self._folder() / self._name
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+                self._file = os.open(self.path, flags, 0o600)
+            os.write(self._file, data)
+            self._written += len(data)
+        except OSError as error:
+            self._written = _MOST
+            logger.warning("The log %s of an MCP server cannot be written: %s", self._name, error)

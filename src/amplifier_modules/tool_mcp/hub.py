@@ -1,0 +1,262 @@
+"""All servers of a session: started side by side, their tools mounted when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from typing import Any
+
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.output_dir import output_dir
+from amplifier_modules._shared.process import ProcessRunner
+from amplifier_modules._shared.redaction import Redactor, secrets_in
+from amplifier_modules._shared.redaction import configured_secrets as all_configured_secrets
+from amplifier_modules.tool_mcp import tools
+from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
+from amplifier_modules.tool_mcp.error_log import ErrorLog
+from amplifier_modules.tool_mcp.names import tool_name
+from amplifier_modules.tool_mcp.results import Results
+from amplifier_modules.tool_mcp.server import CannotStart, Connection, Listener, Offers, Server
+from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
+
+logger = logging.getLogger(__name__)
+
+MCP_CONNECTED = "mcp:connected"
+MCP_DISCONNECTED = "mcp:disconnected"
+MCP_FAILED = "mcp:failed"
+MCP_LOG = "mcp:log"
+MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, tools.MCP_PROGRESS)
+"""Events this module emits beside those the kernel names."""
+
+_LONGEST_LOG = 10_000
+
+
+class Hub(Listener):
+    """The servers of a session.
+
+    Args:
+        coordinator: The session's.
+        config: The module's settings.
+    """
+
+    def __init__(self, coordinator: Any, config: McpConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._results = Results(config.max_output, lambda: output_dir(coordinator))
+        self._mounted: dict[str, dict[str, tools.MountedTool]] = {}
+        self._logs: list[ErrorLog] = []
+        self._started = False
+        self._servers = [
+            Server(name, settings, self._way_to(name, settings), self)
+            for name, settings in config.servers.items()
+            if settings.enabled
+        ]
+
+    async def start(self) -> None:
+        """Start all servers, and wait for those that are required.
+
+        Raises:
+            RuntimeError: The SDK is not installed, or a required server is not ready.
+        """
+        if not self._servers:
+            return
+        if find_spec("mcp") is None:
+            raise RuntimeError(
+                f"{MODULE_ID}: the SDK for MCP is not installed; install it with "
+                "pip install 'amplifier[mcp]'"
+            )
+        if self._coordinator.get_capability("offline"):
+            self._leave_out_remote_ones()
+        for server in self._servers:
+            server.start()
+        try:
+            await self._wait()
+        except BaseException:
+            await self.close()
+            raise
+        self._started = True
+
+    async def close(self) -> None:
+        """End all servers."""
+        await asyncio.gather(*(server.close() for server in self._servers))
+        for log in self._logs:
+            log.close()
+
+    async def _wait(self) -> None:
+        # The SDK takes a while to import; meanwhile the programs could not be heard anyway.
+        await asyncio.to_thread(_import_sdk)
+        waits = {asyncio.create_task(one.settled.wait()): one for one in self._servers}
+        required = [task for task, server in waits.items() if server.config.required]
+        try:
+            await asyncio.wait(waits, timeout=self._config.wait)
+            if required:
+                await asyncio.wait(required)
+        finally:
+            for task in waits:
+                task.cancel()
+        missing = [s for s in self._servers if s.config.required and not s.is_ready]
+        if missing:
+            told = "; ".join(f"{server.name}: {server.problem}" for server in missing)
+            raise RuntimeError(f"{MODULE_ID}: a required server is not there: {told}")
+
+    def _leave_out_remote_ones(self) -> None:
+        remote = [server for server in self._servers if server.config.url is not None]
+        for server in remote:
+            if server.config.required:
+                raise RuntimeError(f"{MODULE_ID}: {server.name} cannot be asked offline")
+            logger.warning("The MCP server %s is left out: this session runs offline", server.name)
+        self._servers = [server for server in self._servers if server not in remote]
+
+    # -- what servers tell -------------------------------------------------------------
+
+    async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
+        wanted = self._tools_of(server, offers)
+        await self._mount(server.name, wanted)
+        data = {
+            "transport": "stdio" if server.config.command else "http",
+            "tools": list(wanted),
+            "late": self._started,
+            "duration_ms": round(seconds * 1000),
+        }
+        await self._emit(MCP_CONNECTED, {"server": server.name, **data})
+
+    async def disconnected(self, server: Server, problem: str) -> None:
+        logger.info("The MCP server %s was lost: %s", server.name, problem)
+        await self._emit(MCP_DISCONNECTED, {"server": server.name, "error": problem})
+
+    async def failed(self, server: Server, problem: str, final: bool) -> None:
+        if final and not (server.config.required and not self._started):
+            logger.warning("The MCP server %s is not there: %s", server.name, problem)
+        data = {"error": problem, "final": final, "required": server.config.required}
+        await self._emit(MCP_FAILED, {"server": server.name, **data})
+
+    async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None:
+        text = data if isinstance(data, str) else repr(data)
+        fields = {"level": level, "logger": name, "data": text[:_LONGEST_LOG]}
+        await self._emit(MCP_LOG, {"server": server.name, **fields})
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        await self._coordinator.hooks.emit(event, {**event_ids(), **data})
+
+    # -- tools -------------------------------------------------------------------------
+
+    def _tools_of(self, server: Server, offers: Offers) -> dict[str, tools.MountedTool]:
+        """A server's tools by the names they are mounted under."""
+        own = self._mounted.get(server.name, {})
+        others = self._coordinator.get("tools").keys() - own.keys()
+        found: dict[str, tools.MountedTool] = {}
+        for remote in offers.tools:
+            if _is_wanted(remote.name, server.config):
+                name = tool_name(server.name, remote.name, {*others, *found})
+                found[name] = tools.RemoteTool(name, server, self._results, remote, self._emit)
+        extra: dict[str, Callable[[str, Server, Results], tools.MountedTool]] = {}
+        if offers.has_resources and server.config.resources:
+            extra |= {"list_resources": tools.ListResources, "read_resource": tools.ReadResource}
+        if offers.has_prompts and server.config.prompts:
+            extra |= {"list_prompts": tools.ListPrompts, "get_prompt": tools.GetPrompt}
+        for ending, kind in extra.items():
+            name = tool_name(server.name, ending, {*others, *found})
+            found[name] = kind(name, server, self._results)
+        return found
+
+    async def _mount(self, server: str, wanted: dict[str, tools.MountedTool]) -> None:
+        for name, tool in self._mounted.get(server, {}).items():
+            if name not in wanted and self._coordinator.get("tools", name) is tool:
+                await self._coordinator.unmount("tools", name=name)
+        for name, tool in wanted.items():
+            await self._coordinator.mount("tools", tool, name=name)
+        self._mounted[server] = wanted
+
+    # -- ways to servers ---------------------------------------------------------------
+
+    def _way_to(
+        self, name: str, config: ServerConfig
+    ) -> Callable[[Callable[[], None]], Awaitable[Connection]]:
+        if config.url is not None:
+            return _RemoteWay(config.url, config.headers, config.timeout)
+        redactor = Redactor([*secrets_in(), *self._all_secrets(), *config.env.values()])
+        log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
+        self._logs.append(log)
+        return _LocalWay(config, self._coordinator, log)
+
+    def _all_secrets(self) -> list[str]:
+        return all_configured_secrets(self._coordinator.config)
+
+
+class _LocalWay:
+    """Starts a server's program anew for each connection."""
+
+    def __init__(self, config: ServerConfig, coordinator: Any, log: ErrorLog) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._log = log
+        self._runner = ProcessRunner()
+
+    async def __call__(self, lost: Callable[[], None]) -> Connection:
+        program = self._program()
+        self._log.start_anew()
+        transport = StdioTransport(program, self._runner, self._log.feed, lost)
+        return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
+
+    def _explained(self, problem: str | None) -> str | None:
+        said = self._log.last_words() if problem else ""
+        return f"{problem}; it said: {said}" if said else problem
+
+    def _program(self) -> Program:
+        if os.name != "posix":
+            raise CannotStart("programs of MCP servers are started on POSIX systems only")
+        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
+        folder = os.path.normpath(folder)
+        environment = {**self._environment(), "PWD": folder, **self._config.env}
+        command = os.path.expanduser(self._config.command or "")
+        if "/" in command:
+            found = os.path.join(folder, command)
+            found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
+        else:
+            found = shutil.which(command, path=environment.get("PATH"))
+        if found is None:
+            raise CannotStart(f"there is no program {self._config.command!r}")
+        return Program([os.path.abspath(found), *self._config.args], environment, folder)
+
+    def _environment(self) -> dict[str, str]:
+        return command_environment(
+            os.environ,
+            secrets=configured_secrets(self._coordinator.config),
+            secret_names=self._coordinator.get_capability("secrets.variables") or (),
+            passthrough=self._config.env_passthrough,
+        )
+
+
+class _RemoteWay:
+    """Connects to a server over streamable HTTP."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
+        self._url = url
+        self._headers = dict(headers)
+        self._patience = patience
+
+    async def __call__(self, lost: Callable[[], None]) -> Connection:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        # A call has a time limit of its own; the stream for messages may be silent for ever.
+        limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
+        client = httpx2.AsyncClient(headers=self._headers, timeout=limits)
+        transport = streamable_http_client(self._url, http_client=client)
+        return Connection(transport, lambda: None, client.aclose)
+
+
+def _is_wanted(name: str, config: ServerConfig) -> bool:
+    allowed = any(fnmatchcase(name, pattern) for pattern in config.tools.allow)
+    return allowed and not any(fnmatchcase(name, pattern) for pattern in config.tools.deny)
+
+
+def _import_sdk() -> None:
+    import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]

@@ -1,0 +1,139 @@
+"""What servers answer, as results for models: text, images, and files for what is neither."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.output import OutputCapture
+
+_SPILL_LIMIT = 64 * 1024 * 1024
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Kinds of images that models take."""
+
+Block = dict[str, Any]
+
+
+class Results:
+    """Makes results.
+
+    Args:
+        max_output: Bytes of text of one result.
+        folder: Gives the folder for what is too long or no text.
+    """
+
+    def __init__(self, max_output: int, folder: Callable[[], Path]) -> None:
+        self._max_output = max_output
+        self._folder = folder
+
+    def of_call(self, answer: Any) -> ToolResult:
+        """A server's answer to a call."""
+        blocks = [self._block(content) for content in answer.content]
+        structured = answer.structured_content
+        if not blocks and structured is not None:
+            text = json.dumps(structured, ensure_ascii=False, indent=1, default=str)
+            blocks = [_text(text)]
+        return self._result(blocks, failed=bool(answer.is_error))
+
+    def of_resource(self, answer: Any) -> ToolResult:
+        """A resource that was read."""
+        return self._result([self._resource(contents) for contents in answer.contents])
+
+    def of_prompt(self, answer: Any) -> ToolResult:
+        """A prompt that was filled in: who says what."""
+        blocks: list[Block] = [_text(answer.description)] if answer.description else []
+        for message in answer.messages:
+            blocks += [_text(f"[{message.role}]"), self._block(message.content)]
+        return self._result(blocks)
+
+    def of_text(self, text: str) -> ToolResult:
+        return self._result([_text(text)])
+
+    # -- parts -------------------------------------------------------------------------
+
+    def _result(self, blocks: list[Block], *, failed: bool = False) -> ToolResult:
+        text = self._shortened("\n".join(_texts(blocks)))
+        error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
+        images = [block for block in blocks if block["type"] == "image"]
+        content: Any = [*([_text(text)] if text else []), *images] if images else None
+        return ToolResult(success=not failed, output=text, error=error, content=content)
+
+    def _shortened(self, text: str) -> str:
+        data = text.encode("utf-8", "replace")
+        if len(data) <= self._max_output:
+            return text
+        capture = OutputCapture(
+            limit=self._max_output,
+            spill_limit=_SPILL_LIMIT,
+            new_file=lambda: self._new_file("txt"),
+        )
+        capture.feed(data)
+        capture.close()
+        shown = capture.captured()
+        kept = f"all of it is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
+        return f"{shown.text}\n[the result has {shown.total} bytes; {kept}]"
+
+    def _block(self, content: Any) -> Block:
+        match content.type:
+            case "text":
+                return _text(content.text)
+            case "image":
+                return self._media(content.data, content.mime_type)
+            case "audio":
+                return self._media(content.data, content.mime_type)
+            case "resource":
+                return self._resource(content.resource)
+            case "resource_link":
+                about = ", ".join(filter(None, (content.name, content.mime_type)))
+                return _text(f"[resource {content.uri}: {about}]")
+            case other:
+                return _text(f"[content of the kind {other!r}, which is not known here]")
+
+    def _resource(self, contents: Any) -> Block:
+        text = getattr(contents, "text", None)
+        if text is not None:
+            return _text(f"[resource {contents.uri}]\n{text}")
+        return self._media(contents.blob, contents.mime_type or "application/octet-stream")
+
+    def _media(self, encoded: str, mime_type: str) -> Block:
+        """An image as such, other media in a file."""
+        kind = mime_type.partition(";")[0].strip().lower()
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            return _text(f"[{kind}: its data is not valid base64]")
+        if kind in _IMAGES and data:
+            source = {"type": "base64", "media_type": kind, "data": encoded}
+            return {"type": "image", "source": source}
+        try:
+            path = self._saved(data, kind)
+        except OSError as error:
+            return _text(f"[{kind}, {len(data)} bytes, could not be saved: {error.strerror}]")
+        return _text(f"[{kind}, {len(data)} bytes, saved as {path}]")
+
+    def _saved(self, data: bytes, kind: str) -> Path:
+        import mimetypes
+
+        path = self._new_file((mimetypes.guess_extension(kind) or ".bin").lstrip("."))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+        return path
+
+    def _new_file(self, extension: str) -> Path:
+        return self._folder() / f"mcp-{secrets.token_hex(6)}.{extension}"
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _texts(blocks: Iterable[Block]) -> Iterable[str]:
+    return (block["text"] for block in blocks if block["type"] == "text")

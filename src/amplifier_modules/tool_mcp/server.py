@@ -1,0 +1,375 @@
+"""One server: connected as long as the session lives, and again after it was lost.
+
+    ServerProblem
+    ├── NotConnected       the server is not there, the call was not sent
+    ├── CallLost           the call was sent, and whether it ran nobody knows
+    └── ServerRefused      the server answered with an error
+
+A task of its own holds the connection, because the SDK's contexts must be left by the task that
+entered them; calls come from whatever task. A call is sent once. Only one that a server has turned
+away because it does not know the session any more, which is to say unseen, is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from amplifier_modules.tool_mcp.config import ServerConfig
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+ResultT = TypeVar("ResultT")
+
+FIRST_PAUSE = 1.0
+"""Seconds between the first failure and the next attempt; it doubles each time."""
+
+_LONGEST_PAUSE = 30.0
+_MOST_ATTEMPTS = 5
+_MOST_PAGES = 50
+_LEAVE_SECONDS = 5.0
+_SESSION_GONE = "Session terminated"
+
+
+class ServerProblem(Exception):
+    """A server cannot be used as asked; the message is for the model."""
+
+
+class NotConnected(ServerProblem):
+    """There is no connection, so nothing was sent."""
+
+
+class CallLost(ServerProblem):
+    """No answer came."""
+
+
+class ServerRefused(ServerProblem):
+    """The server answered with an error."""
+
+
+class CannotStart(Exception):
+    """The server will not start however often it is tried."""
+
+
+class Offers(NamedTuple):
+    """What a server has.
+
+    Attributes:
+        tools: Its tools, as the SDK gives them.
+        has_resources: Whether it has resources.
+        has_prompts: Whether it has prompts.
+    """
+
+    tools: list[Any]
+    has_resources: bool
+    has_prompts: bool
+
+
+class Connection(NamedTuple):
+    """How one connection is made.
+
+    Attributes:
+        transport: What the SDK's client takes.
+        problem: Why it ended, if the transport knows.
+        close: Called afterwards, whatever happened.
+    """
+
+    transport: Any
+    problem: Callable[[], str | None]
+    close: Callable[[], Awaitable[None]]
+
+
+class Listener:
+    """What a server's owner wants to hear; does nothing by itself."""
+
+    async def connected(self, server: Server, offers: Offers, seconds: float) -> None: ...
+    async def disconnected(self, server: Server, problem: str) -> None: ...
+    async def failed(self, server: Server, problem: str, final: bool) -> None: ...
+    async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None: ...
+
+
+class Server:
+    """A configured server.
+
+    Args:
+        name: Its name in the config.
+        config: Its settings.
+        connect: Prepares a connection; `lost` is to be called when it ends by itself.
+        listener: Hears what happens.
+
+    Attributes:
+        settled: Set once the first connection is there, or given up.
+        problem: Why it is not connected.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        connect: Callable[[Callable[[], None]], Awaitable[Connection]],
+        listener: Listener,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.settled = asyncio.Event()
+        self.problem = "it has not started yet"
+        self._connect = connect
+        self._listener = listener
+        self._client: Client | None = None
+        self._ready = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._attempted = asyncio.Event()
+        self._relisting: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    def start(self) -> None:
+        """Connect, and stay connected until `close`."""
+        self._task = asyncio.create_task(self._stay_connected())
+
+    async def close(self) -> None:
+        """End the connection, and the server if it is a process of ours."""
+        self._closing.set()
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
+        if not done:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
+
+    async def call(self, use: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+        """What `use` gives for the connected client.
+
+        Raises:
+            ServerProblem: There is no connection, or no answer, or the answer is an error.
+        """
+        client = await self._connected_client()
+        try:
+            return await self._answered(client, use)
+        except _Unknown:
+            # The server has turned the call away unseen, as it was started anew.
+            client = await self._connected_client(not_this=client)
+        try:
+            return await self._answered(client, use)
+        except _Unknown as error:
+            raise NotConnected(f"the server {self.name} does not keep its session") from error
+
+    # -- calls -------------------------------------------------------------------------
+
+    async def _connected_client(self, not_this: Client | None = None) -> Client:
+        if not_this is not None and self._client is not_this:
+            self._drop()
+        if self._client is None:
+            self._wanted.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.start_timeout):
+                    await self._ready_or_failed()
+        if self._client is None:
+            raise NotConnected(f"the server {self.name} is not connected: {self.problem}")
+        return self._client
+
+    async def _ready_or_failed(self) -> None:
+        """Until there is a connection, or one more attempt has failed."""
+        self._attempted.clear()
+        await _first_of(self._ready, self._attempted)
+
+    async def _answered(
+        self, client: Client, use: Callable[[Client], Awaitable[ResultT]]
+    ) -> ResultT:
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await use(client)
+        except TimeoutError as error:
+            raise CallLost(
+                f"the server {self.name} did not answer in {self.config.timeout:g} s, the time "
+                "limit; whether the call has had effects is not known"
+            ) from error
+        except MCPError as error:
+            if error.message == _SESSION_GONE:
+                raise _Unknown from error
+            if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+                if error.code == CONNECTION_CLOSED and self._client is client:
+                    self._drop()
+                raise CallLost(
+                    f"the connection to the server {self.name} was lost during the call "
+                    f"({error.message}); whether it has had effects is not known"
+                ) from error
+            raise ServerRefused(f"the server {self.name} refused: {error.message}") from error
+        # What else the SDK raises is about this one answer: one that does not fit its schema, or
+        # asks for what is not offered.
+        except Exception as error:
+            raise ServerRefused(
+                f"the answer of the server {self.name} cannot be used: {_said(error)}"
+            ) from error
+
+    def _drop(self) -> None:
+        self._client = None
+        self._ready.clear()
+        self._lost.set()
+
+    # -- the connection ----------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        failures = 0
+        while not self._closing.is_set():
+            self._lost.clear()
+            self._wanted.clear()
+            started = time.monotonic()
+            was_ready = final = False
+            try:
+                was_ready = await self._one_connection(failures)
+            except CannotStart as error:
+                self.problem, final = str(error), True
+            # The SDK and the server are foreign; the session goes on without them.
+            except Exception as error:
+                was_ready = self._ready.is_set()
+                self.problem = _said(error)
+            self._client = None
+            self._ready.clear()
+            if self._closing.is_set():
+                return
+            # One that is lost right after it was made does not count as made.
+            failures = 0 if was_ready and time.monotonic() - started > FIRST_PAUSE else failures
+            failures += 1
+            most = 2 if self.config.required and not self.settled.is_set() else _MOST_ATTEMPTS
+            final = final or failures >= most
+            if was_ready:
+                await self._listener.disconnected(self, self.problem)
+            else:
+                await self._listener.failed(self, self.problem, final)
+                self._attempted.set()
+            await self._pause(failures, final)
+            failures = 0 if final else failures
+
+    async def _pause(self, failures: int, final: bool) -> None:
+        """Wait before the next attempt; after the last one until somebody calls."""
+        if final:
+            self.settled.set()
+        pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+        await _first_of(self._closing, self._wanted, seconds=pause)
+
+    async def _one_connection(self, failures: int) -> bool:
+        """Connect, and stay until the end; False if it ended before it was ready."""
+        from mcp import Client
+
+        connection = await self._connect(self._lost.set)
+        started = time.monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(self.config.start_timeout):
+                        # Old servers may not survive the question for newer protocols.
+                        mode = "legacy" if failures % 2 else "auto"
+                        client = await stack.enter_async_context(
+                            Client(
+                                connection.transport,
+                                mode=mode,
+                                cache=None,
+                                log_level="info",
+                                logging_callback=self._on_log,
+                                message_handler=self._on_message,
+                                client_info=_client_info(),
+                            )
+                        )
+                        offers = await self._offers(client)
+                except TimeoutError as error:
+                    limit = f"{self.config.start_timeout:g} s"
+                    raise _NotReady(f"it was not ready in {limit}") from error
+                self._client, self.problem = client, ""
+                await self._listener.connected(self, offers, time.monotonic() - started)
+                self._ready.set()
+                self.settled.set()
+                await _first_of(self._closing, self._lost)
+        except Exception as error:
+            # Where a process has ended, that says more than what the SDK makes of it.
+            if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
+                self.problem = problem
+                if self._ready.is_set():
+                    return True
+                raise _NotReady(problem) from error
+            raise
+        finally:
+            await connection.close()
+        self.problem = connection.problem() or "the connection was lost"
+        return True
+
+    async def _offers(self, client: Client) -> Offers:
+        has = client.server_capabilities
+        tools: list[Any] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES if has.tools is not None else 0):
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return Offers(tools, has.resources is not None, has.prompts is not None)
+
+    # -- what it says by itself --------------------------------------------------------
+
+    async def _on_log(self, params: Any) -> None:
+        await self._listener.logged(self, str(params.level), params.logger, params.data)
+
+    async def _on_message(self, message: Any) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification) and self._client is not None:
+            # Asking from here would wait for an answer that is only read after this.
+            task = asyncio.create_task(self._relist(self._client))
+            self._relisting.add(task)
+            task.add_done_callback(self._relisting.discard)
+
+    async def _relist(self, client: Client) -> None:
+        # As in `call`: what cannot be had leaves the tools as they are.
+        with contextlib.suppress(ServerProblem):
+            offers = await self._answered(client, self._offers)
+            await self._listener.connected(self, offers, 0.0)
+
+
+class _Unknown(Exception):
+    """The server does not know the session."""
+
+
+class _NotReady(Exception):
+    """The connection ended, or took too long, before it could be used."""
+
+
+async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Until one of the events is set, or the seconds are over."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _client_info() -> Any:
+    from mcp import Implementation
+
+    try:
+        own = version("amplifier")
+    except PackageNotFoundError:
+        own = "0"
+    return Implementation(name="amplifier", version=own)
+
+
+def _said(error: BaseException) -> str:
+    """What an error says; of a group, what its first member says."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,215 @@
+"""A server that is a process of ours: JSON lines on its stdin and stdout.
+
+The SDK has a transport like this one. It leaves behind what left the server's process group, takes
+four seconds for a server that ignores SIGTERM, and none of it when this process is killed; the
+process runner of this package does better on all three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_modules._shared.process import Command, CommandError, Ended, ProcessRunner
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+
+_LEAVE_SECONDS = 1.0
+"""How long a server may take to end by itself once its stdin is closed."""
+
+_LONGEST_LINE = 64 * 1024 * 1024
+_READ_SIZE = 64 * 1024
+
+
+class Program(NamedTuple):
+    """What to start.
+
+    Attributes:
+        argv: Absolute path of the program, and its arguments.
+        environment: All of its environment.
+        folder: Where it runs.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+
+
+class StdioTransport:
+    """A transport of the SDK over one run of a program; an asynchronous context manager.
+
+    Args:
+        program: What to start.
+        runner: Starts it, and ends what it leaves.
+        on_error_output: Called with what the program writes that is no message.
+        on_end: Called when it has ended.
+
+    Attributes:
+        problem: Why it could not be started, or how it ended; None while it runs.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        runner: ProcessRunner,
+        on_error_output: Callable[[bytes], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._program = program
+        self._runner = runner
+        self._on_error_output = on_error_output
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._unread = bytearray()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._descriptors: list[int] = []
+        self.problem: str | None = None
+
+    async def __aenter__(
+        self,
+    ) -> tuple[
+        MemoryObjectReceiveStream[SessionMessage | Exception],
+        MemoryObjectSendStream[SessionMessage],
+    ]:
+        import anyio
+
+        to_session, incoming = anyio.create_memory_object_stream[Any](math.inf)
+        outgoing, from_session = anyio.create_memory_object_stream[Any](0)
+        self._to_session, self._from_session = to_session, from_session
+        self._ends = (to_session, incoming, outgoing, from_session)
+        their_stdin, self._stdin = self._pipe()
+        self._stderr, their_stderr = self._pipe()
+        os.set_blocking(self._stdin, False)
+        os.set_blocking(self._stderr, False)
+        self._loop.add_reader(self._stderr, self._take_error_output)
+        self._process = asyncio.create_task(self._run((their_stdin, their_stderr)))
+        self._tasks = [self._process, asyncio.create_task(self._send())]
+        return incoming, outgoing
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """End the program: ask it by the end of its stdin, then kill it with all it has started."""
+        closing = asyncio.ensure_future(self._close())
+        while not closing.done():
+            # However often the session is cancelled: what is left of a program has to be ended.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([closing])
+        closing.result()
+
+    async def _close(self) -> None:
+        process, sender = self._tasks
+        sender.cancel()
+        await asyncio.wait([sender])
+        self._close_descriptor(self._stdin)
+        await asyncio.wait([process], timeout=_LEAVE_SECONDS)
+        process.cancel()
+        await self._runner.close()
+        await asyncio.wait([process])
+        self._loop.remove_reader(self._stderr)
+        self._take_error_output()
+        for descriptor in list(self._descriptors):
+            self._close_descriptor(descriptor)
+        for end in self._ends:
+            end.close()
+
+    async def _run(self, streams: tuple[int, int]) -> None:
+        try:
+            folder = os.open(self._program.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                command = Command(self._program.argv, self._program.environment, folder, streams)
+                ended = await self._runner.run(command, timeout=None, output=self._take_output)
+                self.problem = _ending(ended)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            self.problem = f"its folder {self._program.folder} cannot be opened: {error.strerror}"
+        except CommandError as error:
+            self.problem = str(error)
+        finally:
+            self.problem = self.problem or "it was ended"
+            self._to_session.close()
+            self._on_end()
+
+    # -- what it writes ----------------------------------------------------------------
+
+    def _take_output(self, data: bytes) -> None:
+        self._unread += data
+        *lines, rest = self._unread.split(b"\n")
+        self._unread = rest
+        for line in lines:
+            if line.strip():
+                self._take_line(bytes(line))
+        if len(self._unread) > _LONGEST_LINE:
+            self.problem = f"it wrote a line of more than {_LONGEST_LINE} bytes"
+            self._unread.clear()
+            self._process.cancel()
+
+    def _take_line(self, line: bytes) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            # Many programs greet on stdout. Who waits for an answer has a time limit.
+            self._on_error_output(b"[no message, on stdout] " + line[:_READ_SIZE] + b"\n")
+            return
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._to_session.send_nowait(SessionMessage(message))
+
+    def _take_error_output(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._stderr, _READ_SIZE):
+                self._on_error_output(data)
+                if len(data) < _READ_SIZE:
+                    break
+
+    # -- what it reads -----------------------------------------------------------------
+
+    async def _send(self) -> None:
+        try:
+            async for message in self._from_session:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await self._write(text.encode() + b"\n")
+        except OSError:
+            # It reads no more: nobody may wait for answers then.
+            self._to_session.close()
+
+    async def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._stdin, left) :]
+            except BlockingIOError:
+                writable = self._loop.create_future()
+                self._loop.add_writer(self._stdin, _wake, writable)
+                try:
+                    await writable
+                finally:
+                    self._loop.remove_writer(self._stdin)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._descriptors += ends
+        return ends
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        if descriptor in self._descriptors:
+            self._descriptors.remove(descriptor)
+            os.close(descriptor)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _ending(ended: Ended) -> str:
+    code = ended.exit_code or 0
+    return f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"

@@ -1,0 +1,108 @@
+"""A server that speaks as a test wants it to; a program of its own that needs only Python.
+
+    python raw_server.py OPTION…        options as below
+
+It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers) and `more`
+(adds the tool `added`). Every call that arrives becomes a line of the file CALLS, if that is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+OPTIONS = set(sys.argv[1:])
+TOOLS = ["echo", "pid", "die", "hang", "more"]
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def answer(number: Any, result: Any) -> None:
+    send({"id": number, "result": result})
+
+
+def listed() -> list[dict[str, Any]]:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return [
+        {"name": name, "description": f"The tool {name}", "inputSchema": schema} for name in TOOLS
+    ]
+
+
+def call(number: Any, name: str, arguments: dict[str, Any]) -> None:
+    if os.environ.get("CALLS"):
+        with open(os.environ["CALLS"], "a") as file:
+            file.write(f"{name}\n")
+    if name == "die":
+        print("this is the end", file=sys.stderr, flush=True)
+        os._exit(7)
+    if name == "hang":
+        return
+    if name == "more":
+        TOOLS.append("added")
+        TOOLS.remove("hang")
+        send({"method": "notifications/tools/list_changed"})
+    text = str(os.getpid()) if name == "pid" else str(arguments.get("text", name))
+    answer(number, {"content": [{"type": "text", "text": text}]})
+
+
+def handle(message: dict[str, Any]) -> None:
+    number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    match method:
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}}
+            info = {"name": "raw", "version": "1"}
+            version = params["protocolVersion"]
+            answer(
+                number,
+                {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info},
+            )
+        case "tools/list":
+            answer(number, {"tools": listed()})
+        case "tools/call":
+            call(number, params["name"], params.get("arguments") or {})
+        case _ if number is not None:
+            send({"id": number, "error": {"code": -32601, "message": "no such method"}})
+
+
+def main() -> None:
+    for option in OPTIONS:
+        if option.startswith("start-after="):
+            time.sleep(float(option.partition("=")[2]))
+        if option.startswith("fail-until="):
+            # Fails as often as the file is short.
+            path, _, times = option.partition("=")[2].rpartition(":")
+            with open(path, "a+") as file:
+                file.seek(0)
+                if len(file.read()) < int(times):
+                    file.write("x")
+                    sys.exit("not yet, with sk-ant-api03-" + "a" * 90)
+    if "exit" in OPTIONS:
+        sys.exit("cannot work like this")
+    if "noise" in OPTIONS:
+        print("Welcome to the raw server!", flush=True)
+        print('{"not": "a message"}', flush=True)
+    if "stubborn" in OPTIONS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        child = [sys.executable, "-c", code]
+        subprocess.Popen(child, start_new_session=True)
+        subprocess.Popen(child, start_new_session=True, stdin=0)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "silent" not in OPTIONS:
+            handle(message)
+    while "stubborn" in OPTIONS:
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()

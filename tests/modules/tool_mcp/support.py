@@ -1,0 +1,109 @@
+"""Sessions with MCP servers that are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.testing import MockCoordinator
+from amplifier_modules.tool_mcp import mount
+from amplifier_modules.tool_mcp.hub import MCP_EVENTS
+
+HERE = Path(__file__).parent
+PYTHON = "python3"
+
+
+def raw(*options: str, **settings: Any) -> dict[str, Any]:
+    """The config of a hand-written server."""
+    return {"command": PYTHON, "args": [str(HERE / "raw_server.py"), *options], **settings}
+
+
+def sdk(*options: str, **settings: Any) -> dict[str, Any]:
+    """The config of a server made with the SDK."""
+    import sys
+
+    return {"command": sys.executable, "args": [str(HERE / "sdk_server.py"), *options], **settings}
+
+
+class Session:
+    """What is mounted, and what was told."""
+
+    def __init__(
+        self, coordinator: MockCoordinator, events: list[tuple[str, dict[str, Any]]]
+    ) -> None:
+        self.coordinator = coordinator
+        self.events = events
+
+    @property
+    def tools(self) -> list[str]:
+        return list(self.coordinator.get("tools"))
+
+    async def call(self, tool: str, **values: Any) -> ToolResult:
+        return await self.coordinator.get("tools", f"mcp_{tool}").execute(values)
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        return [data for name, data in self.events if name == event]
+
+
+@asynccontextmanager
+async def session(
+    servers: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, **config: Any
+) -> AsyncGenerator[Session]:
+    """A session with these servers, waited for however busy the machine is."""
+    coordinator = MockCoordinator()
+    for name, value in (capabilities or {}).items():
+        coordinator.register_capability(name, value)
+    events: list[tuple[str, dict[str, Any]]] = []
+
+    async def note(event: str, data: dict[str, Any]) -> HookResult:
+        events.append((event, data))
+        return HookResult()
+
+    for event in MCP_EVENTS:
+        coordinator.hooks.register(event, note)
+    close = await mount(coordinator, {"wait": 60, "servers": dict(servers), **config})
+    try:
+        yield Session(coordinator, events)
+    finally:
+        await close()
+
+
+def text_of(result: ToolResult) -> str:
+    assert result.success, result.error
+    return str(result.output)
+
+
+def error_of(result: ToolResult) -> dict[str, Any]:
+    assert not result.success, result.output
+    assert result.error is not None
+    return result.error
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Fails unless `condition` comes true."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        await asyncio.sleep(0.02)
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes whose command line or environment has a word in it."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if word.encode() in text and state not in "ZX":
+            found.append(int(entry.name))
+    return found

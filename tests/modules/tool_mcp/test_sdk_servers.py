@@ -1,0 +1,214 @@
+"""Servers made with the SDK, as processes of ours and over HTTP: everything they can offer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_modules.tool_mcp import server
+from tests.modules.tool_mcp.support import HERE, error_of, eventually, sdk, session, text_of
+
+TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
+EXTRA = ("list_resources", "read_resource", "list_prompts", "get_prompt")
+
+
+class HttpServer:
+    """The server as a process of its own; `restart` ends it and starts another on the same port."""
+
+    def __init__(self, *options: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._options = options
+        self._process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, str(HERE / "sdk_server.py"), "http", str(self.port)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([*command, *self._options], **quiet)
+        until = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert time.monotonic() < until, "the server does not start"
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FIRST_PAUSE", 0.05)
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HttpServer]:
+    running = HttpServer()
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="module")
+def stateless() -> Iterator[HttpServer]:
+    running = HttpServer("stateless")
+    yield running
+    running.kill()
+
+
+@pytest.fixture(params=["stdio", "http", "stateless"])
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The server in each of the ways it can be reached."""
+    if request.param == "stdio":
+        return sdk("stdio", required=True)
+    return {"url": request.getfixturevalue(request.param).url, "required": True}
+
+
+async def test_everything_a_server_offers(config: dict[str, Any], tmp_path: Path) -> None:
+    async with session({"all": config}, {"session.dir": str(tmp_path)}) as mcp:
+        assert mcp.tools == [f"mcp_all_{name}" for name in (*TOOLS, *EXTRA)]
+        for name in mcp.tools:
+            tool = mcp.coordinator.get("tools", name)
+            assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+            assert tool.description
+            assert tool.input_schema["type"] == "object"
+        await check_calls(mcp)
+        await check_media(mcp, tmp_path)
+        await check_resources(mcp)
+        await check_prompts(mcp)
+        await check_notifications(mcp)
+    if "command" in config:
+        assert "noise on stderr" in (tmp_path / "tool-output" / "mcp-all.log").read_text()
+
+
+async def check_calls(mcp: Any) -> None:
+    assert text_of(await mcp.call("all_add", a=2, b=40)) == "42"
+    failed = error_of(await mcp.call("all_fail", why="because"))
+    assert failed["type"] == "ToolError"
+    assert "because" in failed["message"]
+    assert "add" in error_of(await mcp.call("all_add", a="x"))["message"]
+    long = text_of(await mcp.call("all_echo", text="é" * 100_000))
+    assert len(long.encode()) < 51_000
+    [path] = re.findall(r"\[the result has 200000 bytes; all of it is in (.*)\]$", long)
+    assert Path(path).read_text() == "é" * 100_000
+
+
+async def check_media(mcp: Any, folder: Path) -> None:
+    result = await mcp.call("all_media")
+    assert result.success
+    [text, image] = result.model_dump()["content"]
+    assert image["source"]["media_type"] == "image/png"
+    lines = text["text"].split("\n")
+    assert lines[0] == "before"
+    [audio] = re.findall(r"\[audio/wav, 9 bytes, saved as (.*)\]", lines[1])
+    assert Path(audio).read_bytes() == b"RIFFsound"
+    assert Path(audio).parent == folder / "tool-output"
+    assert lines[2:] == ["[resource memo://1]", "the memo", "[resource memo://2: second]"]
+
+
+async def check_resources(mcp: Any) -> None:
+    listed = text_of(await mcp.call("all_list_resources"))
+    assert "file://logo: logo, image/png, The logo." in listed
+    assert "memo://{number}: memo, text/plain, A memo." in listed
+    assert text_of(await mcp.call("all_read_resource", uri="memo://7")) == (
+        "[resource memo://7]\nmemo 7"
+    )
+    logo = await mcp.call("all_read_resource", uri="file://logo")
+    assert logo.model_dump()["content"][-1]["type"] == "image"
+    assert error_of(await mcp.call("all_read_resource", uri="no://such"))["type"] == "ServerRefused"
+
+
+async def check_prompts(mcp: Any) -> None:
+    assert text_of(await mcp.call("all_list_prompts")) == (
+        "review(code, style?): Asks for a review."
+    )
+    filled = text_of(await mcp.call("all_get_prompt", name="review", arguments={"code": "x = 1"}))
+    assert filled == "Asks for a review.\n[user]\nReview this in a kind way: x = 1"
+    assert error_of(await mcp.call("all_get_prompt", name="none"))["type"] == "ServerRefused"
+    assert error_of(await mcp.call("all_get_prompt", name=1))["type"] == "InvalidInput"
+
+
+async def check_notifications(mcp: Any) -> None:
+    assert text_of(await mcp.call("all_work", steps=2)) == "worked"
+    await eventually(lambda: len(mcp.told("mcp:progress")) == 2, 10)
+    first, second = mcp.told("mcp:progress")
+    assert {key: first[key] for key in ("server", "tool", "progress", "total", "message")} == {
+        "server": "all",
+        "tool": "mcp_all_work",
+        "progress": 1,
+        "total": 2,
+        "message": "step 1",
+    }
+    assert second["progress"] == 2
+    await eventually(lambda: len(mcp.told("mcp:log")) == 2, 10)
+    assert [data["data"] for data in mcp.told("mcp:log")] == ["did step 1", "did step 2"]
+    assert mcp.told("mcp:log")[0]["level"] == "info"
+
+
+async def test_a_server_that_was_started_anew_is_found_again(tmp_path: Path) -> None:
+    running = HttpServer()
+    try:
+        async with session({"far": {"url": running.url, "required": True}}) as mcp:
+            assert text_of(await mcp.call("far_add", a=1, b=1)) == "2"
+            running.kill()
+            running.start()
+            assert text_of(await mcp.call("far_add", a=1, b=2)) == "3"
+            note = tmp_path / "note"
+            call = asyncio.create_task(mcp.call("far_sleep", seconds=60, note=str(note)))
+            await eventually(note.exists)
+            running.kill()
+            error = error_of(await call)
+            assert error["type"] == "CallLost"
+            assert error_of(await mcp.call("far_add", a=1, b=1))["type"] in (
+                "NotConnected",
+                "CallLost",
+            )
+            running.start()
+            await eventually(lambda: len(mcp.told("mcp:connected")) > 1)
+            assert text_of(await mcp.call("far_add", a=2, b=2)) == "4"
+    finally:
+        running.kill()
+
+
+async def test_headers_are_sent() -> None:
+    from tests.modules.raw_http import answer, raw_server
+
+    async def refuse(request: Any, write: Any) -> None:
+        await write(answer(401, "{}"))
+
+    async with raw_server(refuse) as far:
+        headers = {"Authorization": "Bearer abc"}
+        config = {"url": far.url, "headers": headers, "required": True}
+        with pytest.raises(RuntimeError, match="a required server is not there: far: ") as caught:
+            async with session({"far": config}):
+                pass
+    assert "abc" not in str(caught.value)
+    assert far.requests
+    assert {request.headers["authorization"] for request in far.requests} == {"Bearer abc"}
+
+
+async def test_two_servers_of_a_kind_stand_side_by_side(http: HttpServer) -> None:
+    servers = {"a": {"url": http.url}, "b": sdk("stdio")}
+    async with session(servers) as mcp:
+        results = await asyncio.gather(
+            *(mcp.call(f"{name}_add", a=number, b=0) for name in "ab" for number in range(20))
+        )
+        assert [text_of(result) for result in results] == [str(n) for _ in "ab" for n in range(20)]
+        pid = text_of(await mcp.call("b_where")).split()[1]
+        assert pid != str(os.getpid())

@@ -1,0 +1,300 @@
+"""Servers as processes: how they start, are lost, come back and end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_modules.tool_mcp import mount, server
+from tests.modules.tool_mcp.support import (
+    error_of,
+    eventually,
+    processes_with,
+    raw,
+    session,
+    text_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FIRST_PAUSE", 0.05)
+
+
+async def test_the_tools_of_a_server_are_mounted_and_run() -> None:
+    async with session({"raw": raw()}) as mcp:
+        assert mcp.tools == [f"mcp_raw_{name}" for name in ("echo", "pid", "die", "hang", "more")]
+        tool = mcp.coordinator.get("tools", "mcp_raw_echo")
+        assert tool.description == "The tool echo"
+        assert tool.input_schema["properties"] == {"text": {"type": "string"}}
+        assert text_of(await mcp.call("raw_echo", text="hällo\n\ud800")) == "hällo\n"
+        [connected] = mcp.told("mcp:connected")
+    assert connected["server"] == "raw"
+    assert connected["transport"] == "stdio"
+    assert connected["late"] is False
+    assert connected["tools"] == mcp.tools
+
+
+async def test_only_wanted_tools_are_mounted() -> None:
+    tools = {"allow": ["e*", "pid", "d*"], "deny": ["die"]}
+    async with session({"raw": raw(tools=tools), "off": raw(enabled=False)}) as mcp:
+        assert mcp.tools == ["mcp_raw_echo", "mcp_raw_pid"]
+
+
+async def test_servers_start_side_by_side_and_slow_ones_come_late() -> None:
+    servers = {
+        "quick": raw(),
+        "slow": raw("start-after=3"),
+        "never": raw("silent", start_timeout=1),
+    }
+    async with session(servers, wait=0.5) as mcp:
+        assert not any(name.startswith("mcp_slow") for name in mcp.tools)
+        # One call may wait for what the start did not.
+        await eventually(lambda: "mcp_quick_echo" in mcp.tools)
+        await eventually(lambda: "mcp_slow_echo" in mcp.tools)
+        assert text_of(await mcp.call("slow_echo", text="here")) == "here"
+        late = {data["server"]: data["late"] for data in mcp.told("mcp:connected")}
+        assert late["slow"] is True
+        await eventually(lambda: mcp.told("mcp:failed"))
+        failed = mcp.told("mcp:failed")[0]
+        assert failed["server"] == "never"
+        assert failed["error"] == "it was not ready in 1 s"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (raw("exit"), "it ended with exit code 1; it said: cannot work like this"),
+        ({"command": "no-such-program"}, "there is no program 'no-such-program'"),
+        ({"command": "./no-such-program"}, "there is no program './no-such-program'"),
+        ({"command": "true"}, "it ended with exit code 0"),
+        (raw(cwd="/no/such/folder"), "its folder /no/such/folder cannot be opened"),
+        ({"url": "http://127.0.0.1:9/mcp"}, ""),
+    ],
+)
+async def test_a_required_server_that_is_not_there_is_an_error(
+    config: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(RuntimeError, match="a required server is not there: it: ") as caught:
+        async with session({"it": {**config, "required": True}}):
+            pass
+    assert why in str(caught.value)
+
+
+async def test_an_optional_server_that_is_not_there_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with session({"it": {"command": "no-such-program"}, "raw": raw()}) as mcp:
+        assert "mcp_raw_echo" in mcp.tools
+        [failed] = mcp.told("mcp:failed")
+    assert failed["final"] is True
+    assert "The MCP server it is not there: there is no program" in caplog.text
+
+
+async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) -> None:
+    secret = "sk-ant-api03-" + "a" * 90
+    config = raw(f"fail-until={tmp_path}/tries:3")
+    async with session({"it": config}, {"session.dir": str(tmp_path)}) as mcp:
+        assert "mcp_it_echo" in mcp.tools
+        assert len(mcp.told("mcp:failed")) == 3
+        assert secret not in str(mcp.told("mcp:failed"))
+    log = tmp_path / "tool-output" / "mcp-it.log"
+    assert "not yet" in log.read_text()
+    assert secret not in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+# -- at most once ----------------------------------------------------------------------
+
+
+async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    async with session({"raw": raw(env={"CALLS": str(calls)})}) as mcp:
+        first = text_of(await mcp.call("raw_pid"))
+        error = error_of(await mcp.call("raw_die"))
+        assert error["type"] == "CallLost"
+        assert "whether it has had effects is not known" in error["message"]
+        # The next call finds a server again, a new one.
+        second = text_of(await mcp.call("raw_pid"))
+        assert first != second
+        assert calls.read_text().split() == ["pid", "die", "pid"]
+        [lost] = mcp.told("mcp:disconnected")
+        assert "exit code 7; it said: this is the end" in lost["error"]
+        assert len(mcp.told("mcp:connected")) == 2
+
+
+async def test_a_call_that_takes_too_long_is_given_up_and_not_repeated(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    async with session({"raw": raw(env={"CALLS": str(calls)}, timeout=0.5)}) as mcp:
+        error = error_of(await mcp.call("raw_hang"))
+        assert error["type"] == "CallLost"
+        assert "did not answer in 0.5 s" in error["message"]
+        assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
+        assert calls.read_text().split() == ["hang", "echo"]
+        assert mcp.told("mcp:disconnected") == []
+
+
+async def test_calls_in_flight_when_a_server_dies_all_end(tmp_path: Path) -> None:
+    async with session({"raw": raw()}) as mcp:
+        hanging = [asyncio.create_task(mcp.call("raw_hang")) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        results = [*await asyncio.gather(mcp.call("raw_die"), *hanging)]
+        assert {error_of(result)["type"] for result in results} == {"CallLost"}
+
+
+async def test_a_call_that_is_cancelled_leaves_the_connection_alone() -> None:
+    async with session({"raw": raw()}) as mcp:
+        task = asyncio.create_task(mcp.call("raw_hang"))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
+
+
+async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nexec python3 {raw()['args'][0]}\n")
+    program.chmod(0o755)
+    async with session({"it": {"command": str(program)}}) as mcp:
+        program.unlink()
+        assert error_of(await mcp.call("it_die"))["type"] == "CallLost"
+        error = error_of(await mcp.call("it_echo", text="x"))
+        assert error["type"] == "NotConnected"
+        assert "there is no program" in error["message"]
+
+
+async def test_a_server_that_changes_its_tools_is_asked_anew() -> None:
+    async with session({"raw": raw()}) as mcp:
+        await mcp.call("raw_more")
+        await eventually(lambda: "mcp_raw_added" in mcp.tools)
+        assert "mcp_raw_hang" not in mcp.tools
+        assert text_of(await mcp.call("raw_added")) == "added"
+
+
+async def test_what_is_no_message_disturbs_nobody(tmp_path: Path) -> None:
+    async with session({"raw": raw("noise")}, {"session.dir": str(tmp_path)}) as mcp:
+        assert text_of(await mcp.call("raw_echo", text="a" * 3_000_000))[:3] == "aaa"
+    log = (tmp_path / "tool-output" / "mcp-raw.log").read_text()
+    assert "[no message, on stdout] Welcome to the raw server!" in log
+
+
+# -- the environment -------------------------------------------------------------------
+
+
+async def test_servers_do_not_get_the_keys_of_providers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-value")
+    monkeypatch.setenv("STORED_ONE", "stored-value")
+    monkeypatch.setenv("PLAIN", "plain")
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!/bin/sh\nenv > {tmp_path}/env; pwd > {tmp_path}/pwd\nexec python3 {raw()['args'][0]}\n"
+    )
+    program.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    config = {"command": "../program", "cwd": "work", "env": {"GIVEN_TOKEN": "yes"}}
+    capabilities = {"secrets.variables": ["STORED_ONE"], "session.working_dir": str(tmp_path)}
+    async with session({"it": config}, capabilities):
+        pass
+    found = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    assert found["PLAIN"] == "plain"
+    assert found["GIVEN_TOKEN"] == "yes"
+    assert not {"ANTHROPIC_API_KEY", "STORED_ONE"} & found.keys()
+    assert (tmp_path / "pwd").read_text().strip() == str(tmp_path / "work")
+
+
+# -- the end ---------------------------------------------------------------------------
+
+
+async def test_nothing_of_a_stubborn_server_is_left() -> None:
+    word = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+    async with session({"it": raw("stubborn", env={"MARK": word})}) as mcp:
+        await mcp.call("it_echo")
+        assert len(processes_with(word)) == 3
+        started = time.monotonic()
+    assert processes_with(word) == []
+    assert time.monotonic() - started < 20
+
+
+async def test_nothing_is_left_when_the_start_is_given_up() -> None:
+    word = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+    servers = {
+        "bad": raw("exit", required=True),
+        "good": raw("stubborn", env={"MARK": word}),
+        "slow": raw("silent", env={"MARK": word}),
+    }
+    with pytest.raises(RuntimeError, match="bad: it ended"):
+        async with session(servers, wait=1):
+            pass
+    assert processes_with(word) == []
+
+
+async def test_nothing_is_left_when_the_mount_is_cancelled() -> None:
+    word = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+
+    async def start() -> None:
+        async with session({"slow": raw("silent", env={"MARK": word}, required=True)}):
+            pass
+
+    task = asyncio.create_task(start())
+    await eventually(lambda: processes_with(word))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes_with(word) == []
+
+
+async def test_a_server_ends_by_itself_when_it_is_asked() -> None:
+    async with session({"raw": raw()}) as mcp:
+        pid = int(text_of(await mcp.call("raw_pid")))
+        assert Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+# -- the module ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("servers", "message"),
+    [
+        ({"a": {}}, "give either 'command' or 'url'"),
+        ({"a": {"command": "x", "url": "http://x"}}, "give either 'command' or 'url'"),
+        ({"a": {"url": "file:///x"}}, "must begin with http"),
+        ({"a b": {"command": "x"}}, "no name for a server"),
+        ({"a": {"command": "x", "arg": []}}, "unknown key 'servers.a.arg'"),
+        ({"a": {"url": "http://x", "headers": {"A": "b\nc"}}}, "has a line break"),
+    ],
+)
+async def test_a_server_that_is_not_described_is_an_error(
+    servers: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match="tool-mcp: config is not valid") as caught:
+        async with session(servers):
+            pass
+    assert message in str(caught.value)
+
+
+async def test_remote_servers_are_left_out_offline(caplog: pytest.LogCaptureFixture) -> None:
+    servers = {"far": {"url": "http://127.0.0.1:9/mcp"}, "near": raw()}
+    async with session(servers, {"offline": True}) as mcp:
+        assert "mcp_near_echo" in mcp.tools
+    assert "far is left out: this session runs offline" in caplog.text
+
+
+async def test_without_servers_nothing_happens() -> None:
+    from amplifier_core.testing import MockCoordinator
+
+    coordinator = MockCoordinator()
+    close = await mount(coordinator, {})
+    assert coordinator.get("tools") == {}
+    await close()
+    told = await coordinator.collect_contributions("observability.events")
+    assert told == [["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]]
