@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
     Attributes:
         at: Where it is written; the file is named as it was given.
-        what: `"module"`, `"source"`, `"extends"`, `"address"` or `"variable"`.
+        what: `"module"`, `"source"`, `"extends"`, `"command"`, `"address"` or `"variable"`.
         text: The value, as it is written.
     """
 
@@ -95,6 +95,8 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "source", text))
         elif keys == ("extends",):
             found.append(Fact(node.at, "extends", text))
+        elif keys[-1:] == ("command",):
+            found.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):
             found.append(Fact(node.at, "address", text))
         # In the text of a Markdown document a variable is only a word.

@@ -91,8 +91,8 @@ class McpConfig(ModuleConfig):
 
     Attributes:
         servers: The servers by a short name of letters, digits, `_` and `-`.
-        wait: Seconds the start waits for servers that are not required; their tools are mounted
-            when they come.
+        wait: Most seconds the start waits for the first attempt of servers that are not required;
+            tools of late ones are mounted when they come.
         max_output: Bytes of a result shown to the model; what is over is cut in the middle and
             kept in a file.
     """

@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any
 
+from amplifier_core.events import SESSION_RESUME, SESSION_START
+from amplifier_core.models import HookResult
 from amplifier_modules._shared.command_environment import command_environment, configured_secrets
 from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.output_dir import output_dir
@@ -35,6 +37,10 @@ MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, tools.MCP_PR
 """Events this module emits beside those the kernel names."""
 
 _LONGEST_LOG = 10_000
+_MOST_UNTOLD = 100
+
+Way = Callable[[Callable[[], None]], Awaitable[Connection]]
+"""Prepares a connection; what it is given is to be called when the connection ends by itself."""
 
 
 class Hub(Listener):
@@ -52,6 +58,8 @@ class Hub(Listener):
         self._mounted: dict[str, dict[str, tools.MountedTool]] = {}
         self._logs: list[ErrorLog] = []
         self._started = False
+        self._sdk: asyncio.Task[None] | None = None
+        self._untold: list[tuple[str, dict[str, Any]]] | None = []
         self._servers = [
             Server(name, settings, self._way_to(name, settings), self)
             for name, settings in config.servers.items()
@@ -73,6 +81,11 @@ class Hub(Listener):
             )
         if self._coordinator.get_capability("offline"):
             self._leave_out_remote_ones()
+        # Most hooks are mounted after tools: what happens before is told when the session begins.
+        for event in (SESSION_START, SESSION_RESUME):
+            self._coordinator.hooks.register(event, self._tell_untold, name=MODULE_ID)
+        # The SDK takes seconds to import, which nobody shall wait for who can do without.
+        self._sdk = asyncio.create_task(asyncio.to_thread(_import_sdk))
         for server in self._servers:
             server.start()
         try:
@@ -89,18 +102,17 @@ class Hub(Listener):
             log.close()
 
     async def _wait(self) -> None:
-        # The SDK takes a while to import; meanwhile the programs could not be heard anyway.
-        await asyncio.to_thread(_import_sdk)
-        waits = {asyncio.create_task(one.settled.wait()): one for one in self._servers}
-        required = [task for task, server in waits.items() if server.config.required]
+        required = [server for server in self._servers if server.config.required]
+        others = [asyncio.create_task(one.tried.wait()) for one in self._servers]
+        needed = [asyncio.create_task(one.settled.wait()) for one in required]
         try:
-            await asyncio.wait(waits, timeout=self._config.wait)
-            if required:
-                await asyncio.wait(required)
+            await asyncio.wait(others, timeout=self._config.wait)
+            if needed:
+                await asyncio.wait(needed)
         finally:
-            for task in waits:
+            for task in (*others, *needed):
                 task.cancel()
-        missing = [s for s in self._servers if s.config.required and not s.is_ready]
+        missing = [server for server in required if not server.is_ready]
         if missing:
             told = "; ".join(f"{server.name}: {server.problem}" for server in missing)
             raise RuntimeError(f"{MODULE_ID}: a required server is not there: {told}")
@@ -142,7 +154,17 @@ class Hub(Listener):
         await self._emit(MCP_LOG, {"server": server.name, **fields})
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:
-        await self._coordinator.hooks.emit(event, {**event_ids(), **data})
+        data = {**event_ids(), **data}
+        if self._untold is None:
+            await self._coordinator.hooks.emit(event, data)
+        elif len(self._untold) < _MOST_UNTOLD:
+            self._untold.append((event, data))
+
+    async def _tell_untold(self, event: str, data: dict[str, Any]) -> HookResult:
+        untold, self._untold = self._untold, None
+        for name, held in untold or ():
+            await self._coordinator.hooks.emit(name, held)
+        return HookResult()
 
     # -- tools -------------------------------------------------------------------------
 
@@ -175,11 +197,20 @@ class Hub(Listener):
 
     # -- ways to servers ---------------------------------------------------------------
 
-    def _way_to(
-        self, name: str, config: ServerConfig
-    ) -> Callable[[Callable[[], None]], Awaitable[Connection]]:
+    def _way_to(self, name: str, config: ServerConfig) -> Way:
         if config.url is not None:
-            return _RemoteWay(config.url, config.headers, config.timeout)
+            way: Way = _RemoteWay(config.url, config.headers, config.timeout)
+        else:
+            way = self._local_way(name, config)
+
+        async def connect(lost: Callable[[], None]) -> Connection:
+            if self._sdk is not None:
+                await asyncio.shield(self._sdk)
+            return await way(lost)
+
+        return connect
+
+    def _local_way(self, name: str, config: ServerConfig) -> _LocalWay:
         redactor = Redactor([*secrets_in(), *self._all_secrets(), *config.env.values()])
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)
@@ -259,4 +290,10 @@ def _is_wanted(name: str, config: ServerConfig) -> bool:
 
 
 def _import_sdk() -> None:
-    import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    try:
+        from mcp import Client  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise CannotStart(
+            f"the SDK for MCP that is installed cannot be used ({error}); version 2 is needed, "
+            "install it with pip install 'amplifier[mcp]'"
+        ) from error

@@ -104,6 +104,7 @@ class Server:
         listener: Hears what happens.
 
     Attributes:
+        tried: Set once the first attempt has come to something.
         settled: Set once the first connection is there, or given up.
         problem: Why it is not connected.
     """
@@ -117,6 +118,7 @@ class Server:
     ) -> None:
         self.name = name
         self.config = config
+        self.tried = asyncio.Event()
         self.settled = asyncio.Event()
         self.problem = "it has not started yet"
         self._connect = connect
@@ -252,6 +254,7 @@ class Server:
             else:
                 await self._listener.failed(self, self.problem, final)
                 self._attempted.set()
+            self.tried.set()
             await self._pause(failures, final)
             failures = 0 if final else failures
 
@@ -264,9 +267,9 @@ class Server:
 
     async def _one_connection(self, failures: int) -> bool:
         """Connect, and stay until the end; False if it ended before it was ready."""
+        connection = await self._connect(self._lost.set)
         from mcp import Client
 
-        connection = await self._connect(self._lost.set)
         started = time.monotonic()
         try:
             async with AsyncExitStack() as stack:
@@ -292,6 +295,7 @@ class Server:
                 self._client, self.problem = client, ""
                 await self._listener.connected(self, offers, time.monotonic() - started)
                 self._ready.set()
+                self.tried.set()
                 self.settled.set()
                 await _first_of(self._closing, self._lost)
         except Exception as error:

@@ -11,6 +11,7 @@ import pytest
 from amplifier_app.sources.installed import bundled
 from tests.support.cli import run_amplifier
 
+MCP_SERVER = Path(__file__).parents[2] / "modules" / "tool_mcp" / "raw_server.py"
 CONFIG: dict[str, dict[str, Any]] = {
     "provider-anthropic": {"api_key": "sk-ant-none", "base_url": "http://127.0.0.1:9"},
     "provider-openai": {
@@ -21,6 +22,9 @@ CONFIG: dict[str, dict[str, Any]] = {
         "max_output_tokens": 4_000,
     },
     "hooks-logging": {"path": "events.jsonl"},
+    "tool-mcp": {
+        "servers": {"one": {"command": "python3", "args": [str(MCP_SERVER)], "required": True}}
+    },
 }
 """What a module needs to do its work; the others need nothing."""
 

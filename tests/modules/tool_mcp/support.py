@@ -68,6 +68,7 @@ async def session(
     for event in MCP_EVENTS:
         coordinator.hooks.register(event, note)
     close = await mount(coordinator, {"wait": 60, "servers": dict(servers), **config})
+    await coordinator.hooks.emit("session:start", {})
     try:
         yield Session(coordinator, events)
     finally:

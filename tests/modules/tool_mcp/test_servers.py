@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 import time
+import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +104,7 @@ async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) ->
     secret = "sk-ant-api03-" + "a" * 90
     config = raw(f"fail-until={tmp_path}/tries:3")
     async with session({"it": config}, {"session.dir": str(tmp_path)}) as mcp:
-        assert "mcp_it_echo" in mcp.tools
+        await eventually(lambda: "mcp_it_echo" in mcp.tools)
         assert len(mcp.told("mcp:failed")) == 3
         assert secret not in str(mcp.told("mcp:failed"))
     log = tmp_path / "tool-output" / "mcp-it.log"
@@ -280,6 +283,24 @@ async def test_a_server_that_is_not_described_is_an_error(
         async with session(servers):
             pass
     assert message in str(caught.value)
+
+
+async def test_without_the_sdk_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(RuntimeError, match=r"not installed; .*pip install 'amplifier\[mcp\]'"):
+        async with session({"raw": raw()}):
+            pass
+
+
+async def test_an_old_sdk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = types.ModuleType("mcp")
+    old.__spec__ = ModuleSpec("mcp", None)
+    monkeypatch.setitem(sys.modules, "mcp", old)
+    with pytest.raises(RuntimeError, match="version 2 is needed"):
+        async with session({"raw": raw(required=True)}):
+            pass
 
 
 async def test_remote_servers_are_left_out_offline(caplog: pytest.LogCaptureFixture) -> None:
