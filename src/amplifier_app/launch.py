@@ -175,7 +175,9 @@ def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
         progress = sys.stderr.isatty() or invocation.verbose
         return text.TextRenderer(stdout, quiet=quiet, progress=progress)
     if request.plain or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        return text.PlainRenderer(stdout, quiet=quiet)
+        from amplifier_app.render.plain import PlainRenderer
+
+        return PlainRenderer(stdout, quiet=quiet)
     from amplifier_app.render.terminal import TerminalRenderer
 
     return TerminalRenderer(stdout, quiet=quiet)

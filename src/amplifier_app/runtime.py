@@ -23,6 +23,7 @@ from amplifier_app.sessions.store import SavedSession
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.spending import Spending
+from amplifier_app.steering import Steering
 from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_core.session import AmplifierSession
 
@@ -95,6 +96,7 @@ class OpenSession:
         facts: What is worth saying about it.
         usage: Tokens and cost of all turns since it was opened.
         turn: The last turn, whole or cut short.
+        steering: Messages for the turn under way.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class OpenSession:
             display_system=Display(renderer),
             is_resumed=resumed,
         )
+        self.steering = Steering(self.session.coordinator)
         self._mounting = Mounting(self.session, plan, sources, renderer)
         self.facts: SessionFacts
         self.usage = Usage()

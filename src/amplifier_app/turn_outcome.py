@@ -53,6 +53,9 @@ def _incomplete(turn: TurnResult, session_id: str | None, go_on: str | None) -> 
     if turn.reason == "no_progress":
         message = turn.response or "the model makes the same tool calls again and again"
         return Outcome(Ending.BUDGET, f"stopped without a final answer. {message}", go_on)
+    if turn.reason == "max_steps":
+        message = "stopped at the most steps a turn may take (max_steps of its orchestrator)"
+        return Outcome(Ending.BUDGET, message, go_on)
     message = f"stopped after {turn.turns} model calls without a final answer"
     return Outcome(Ending.BUDGET, message, _joined("Allow more with --max-turns.", go_on))
 

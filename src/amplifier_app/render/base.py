@@ -54,15 +54,35 @@ class SubSessionFacts(NamedTuple):
     instruction: str
 
 
+class Typed(NamedTuple):
+    """What the user has typed while a turn runs.
+
+    Attributes:
+        line: The line that is being typed.
+        cursor: Where in it the next character goes.
+        waiting: The lines that were sent and that nothing has come of yet, each with what it
+            waits for.
+    """
+
+    line: str = ""
+    cursor: int = 0
+    waiting: tuple[str, ...] = ()
+
+
+NOTHING_TYPED = Typed()
+
+
 class Renderer:
     """Base of all renderers; by itself it shows nothing.
 
     Attributes:
         on_failure: Called once the output cannot be written any more, to stop the turn.
+        while_paused: Entered while somebody else has the terminal.
     """
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
+        self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def handlers(self) -> dict[str, EventHandler]:
         """What to call on which event. Handlers are synchronous and must not raise."""
@@ -90,8 +110,14 @@ class Renderer:
         """Something to tell the user that is not part of the answer."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """While entered, somebody else writes to the terminal."""
-        return nullcontext()
+        """While entered, somebody else reads from and writes to the terminal."""
+        return self.while_paused()
+
+    def typed(self, typed: Typed) -> None:
+        """What the user types during the turn has changed."""
+
+    def said(self, text: str) -> None:
+        """What the user typed during a turn is told to the model now."""
 
     def close(self) -> None:
         """Nothing more will come; leave the terminal as it was found."""

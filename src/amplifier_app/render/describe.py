@@ -145,3 +145,11 @@ def compaction_text(data: dict[str, Any]) -> str:
     if isinstance(before, int) and isinstance(after, int):
         return f"context compacted: {tokens(before)} → {tokens(after)} tokens"
     return "context compacted"
+
+
+def step_text(data: dict[str, Any]) -> str:
+    """Which step of several begins; empty if there is only one."""
+    step, count = peek(data, "step"), peek(data, "count")
+    if not isinstance(count, int) or count < 2:
+        return ""
+    return f"step: {one_line(str(peek(step, 'name') or ''), 60)}"

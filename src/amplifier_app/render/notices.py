@@ -13,17 +13,20 @@ _NOTICES: dict[str, tuple[Callable[[dict[str, Any]], str], Level, str]] = {
     "provider:retry": (describe.retry_text, "warning", "provider"),
     "provider:fallback": (describe.fallback_text, "warning", "provider"),
     "context:overflow": (describe.overflow_text, "warning", "context"),
+    "step:start": (describe.step_text, "info", "loop"),
     "context:post_compact": (describe.compaction_text, "info", "context"),
 }
-"""Text, level and source by event."""
+"""Text, level and source by event; no text is nothing to tell."""
 
 
 def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
     """Handlers that tell these events, and what modules notify of, through `renderer.notice`."""
 
     def tell(event: str, data: dict[str, Any]) -> None:
-        text, level, source = _NOTICES[event]
-        renderer.notice(text(data), level, source)
+        describing, level, source = _NOTICES[event]
+        text = describing(data)
+        if text:
+            renderer.notice(text, level, source)
 
     def notify(event: str, data: dict[str, Any]) -> None:
         level = peek(data, "level")

@@ -57,6 +57,11 @@ def one_line(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def in_line(text: str) -> str:
+    """`text` for a line that is being typed: cleaned, each line break one character."""
+    return for_terminal(text).replace("\t", " ").replace("\n", "⏎")
+
+
 def visible(text: str, limit: int = 1000) -> str:
     """`text` in one line with nothing in it that cannot be seen, for who has to decide on it.
 

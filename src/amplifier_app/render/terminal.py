@@ -21,11 +21,19 @@ from rich.text import Text
 
 from amplifier_app.render import describe
 from amplifier_app.render.activity import Activity
-from amplifier_app.render.base import Level, Renderer, SessionFacts, SubSessionFacts
+from amplifier_app.render.base import (
+    NOTHING_TYPED,
+    Level,
+    Renderer,
+    SessionFacts,
+    SubSessionFacts,
+    Typed,
+)
 from amplifier_app.render.console import TerminalConsole
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
 from amplifier_app.render.notices import notice_handlers
 from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
+from amplifier_app.render.typed import typed_lines
 from amplifier_app.stdio import Output
 from amplifier_app.turn import EventHandler, SubSession, TurnResult, peek, succeeded
 
@@ -71,6 +79,7 @@ class TerminalRenderer(Renderer):
         self._refreshed = 0.0
         self._spinner = Spinner("dots", style="cyan")
         self._activity = Activity()
+        self._typed = NOTHING_TYPED
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
         self._begin_message()
 
@@ -86,6 +95,7 @@ class TerminalRenderer(Renderer):
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
             "task:start": self._on_task_start,
+            "steer:injected": self._on_steering,
             **notice_handlers(self),
         }
 
@@ -121,10 +131,24 @@ class TerminalRenderer(Renderer):
         was_live = self._live is not None
         self._stop_live()
         try:
-            yield
+            with self.while_paused():
+                yield
         finally:
             if was_live:
                 self._start_live()
+
+    def typed(self, typed: Typed) -> None:
+        self._typed = typed
+        self._refresh()
+        self._schedule()
+
+    def said(self, text: str) -> None:
+        self._flush()
+        with self.console:
+            self._space("said", continues=False)
+            self.console.print(Text.assemble(("› ", "bold"), for_terminal(text)))
+            self._refresh()
+        self._failed_yet()
 
     def close(self) -> None:
         self._stop_live()
@@ -272,6 +296,9 @@ class TerminalRenderer(Renderer):
         self._activity.agent_ended(ended.session_id)
         self._schedule()
 
+    def _on_steering(self, event: str, data: dict[str, Any]) -> None:
+        self.said(str(peek(data, "text") or ""))
+
     # The live region
 
     def _start_live(self) -> None:
@@ -300,7 +327,8 @@ class TerminalRenderer(Renderer):
 
     def _live_region(self) -> Group:
         parts: list[Any] = []
-        height = max(3, min(12, self.console.size.height // 3))
+        typed = typed_lines(self._typed)
+        height = max(3, min(12, (self.console.size.height - len(typed)) // 3))
         if self._thought.strip():
             parts.append(_Tail(Text(self._thought, style="dim italic"), height))
         if self._text.rest.strip():
@@ -311,7 +339,7 @@ class TerminalRenderer(Renderer):
                 parts.append(_dim(f"    {line.below}"))
         if not parts and self._live is not None:
             parts.append(self._frame())
-        return Group(*parts)
+        return Group(*parts, *typed)
 
     def _frame(self) -> Text:
         frame = self._spinner.render(self.console.get_time())

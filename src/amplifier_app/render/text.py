@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Renderer
@@ -29,97 +29,12 @@ class StderrNotices(Renderer):
         to_stderr(f"amplifier: {prefix}{for_terminal(message)}")
 
 
-class PlainRenderer(StderrNotices):
-    """A terminal without a live region: everything streams as lines of plain text.
-
-    For `--plain`, terminals that cannot move the cursor, and screen readers.
-    """
-
-    def __init__(self, output: Output, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
-        self._output = output
-        self._last_character = "\n"
-        self._begin_message()
-
-    def handlers(self) -> dict[str, EventHandler]:
-        handlers = {
-            **super().handlers(),
-            "provider:request": self._on_request,
-            "content_block:delta": self._on_delta,
-            "content_block:end": self._on_block_end,
-        }
-        if not self._quiet:
-            handlers["tool:post"] = handlers["tool:error"] = self._on_tool_end
-        return handlers
-
-    def turn_started(self) -> None:
-        self._begin_message()
-
-    def turn_ended(self, result: TurnResult) -> None:
-        self._write(self._sanitizer.flush())
-        if not self._shown and result.has_answer:
-            self._write(for_terminal(result.response))
-        self._end_line()
-
-    def notice(self, message: str, level: Level, source: str) -> None:
-        self._end_line()
-        super().notice(message, level, source)
-
-    def _begin_message(self) -> None:
-        self._sanitizer = StreamSanitizer(terminal=True)
-        self._streamed: set[Any] = set()
-        self._shown = False
-
-    def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        self._end_line()
-        self._begin_message()
-
-    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        delta = peek(data, "delta")
-        if isinstance(delta, str) and self._wanted(data):
-            self._streamed.add(peek(data, "block_index"))
-            self._show(data, self._sanitizer.feed(delta))
-
-    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
-        if not self._wanted(data):
-            return
-        self._show(data, self._sanitizer.flush())
-        if peek(data, "block_index") not in self._streamed:
-            self._show(data, for_terminal(describe.block_text(data)))
-        self._end_line()
-
-    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        self._end_line()
-        failed = f": {describe.error_text(data)}" if event == "tool:error" else ""
-        about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-        self._write(f"[{about}{failed}]\n")
-
-    def _wanted(self, data: dict[str, Any]) -> bool:
-        kind = peek(data, "block_type")
-        return kind == "text" or (kind == "thinking" and not self._quiet)
-
-    def _show(self, data: dict[str, Any], text: str) -> None:
-        if text and peek(data, "block_type") == "text":
-            self._shown = True
-        self._write(text)
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._last_character = text[-1]
-            if not self._output.write(text):
-                self.on_failure()
-
-    def _end_line(self) -> None:
-        if self._last_character != "\n":
-            self._write("\n")
-
-
 class TextRenderer(StderrNotices):
     """The answer on stdout and nothing else.
 
     Text is written as it arrives when the request offered no tools. With tools a message may
-    turn out to be commentary on the calls that follow it, so the answer is written when the
-    turn has one.
+    turn out to be commentary on the calls that follow it, and with several steps only the last
+    gives the answer, so it is written when the turn has one.
 
     Args:
         output: Where the answer goes.
@@ -132,6 +47,7 @@ class TextRenderer(StderrNotices):
         self._output = output
         self._progress = progress and not quiet
         self._live = False
+        self._several_steps = False
         self._written = False  # of the message under way
         self._line_open = False
         self._sanitizer = StreamSanitizer(terminal=output.isatty())
@@ -140,13 +56,14 @@ class TextRenderer(StderrNotices):
         handlers = super().handlers()
         handlers["provider:request"] = self._on_request
         handlers["content_block:delta"] = self._on_delta
+        handlers["plan:end"] = self._on_plan
         if self._progress:
             handlers["tool:post"] = self._on_tool_end
             handlers["tool:error"] = self._on_tool_end
         return handlers
 
     def turn_started(self) -> None:
-        self._live = self._written = False
+        self._live = self._written = self._several_steps = False
 
     def turn_ended(self, result: TurnResult) -> None:
         self._write(self._sanitizer.flush())
@@ -157,7 +74,7 @@ class TextRenderer(StderrNotices):
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         # A foreign loop may not say what it offered; then it may have offered tools.
         tools = peek(data, "tools")
-        self._live = tools is not None and not tools
+        self._live = tools is not None and not tools and not self._several_steps
         self._write(self._sanitizer.flush())
         self._end_line()
         self._written = False
@@ -171,6 +88,10 @@ class TextRenderer(StderrNotices):
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         failed = f": {describe.error_text(data)}" if event == "tool:error" else ""
         self.notice(f"{describe.tool_name(data)} {describe.tool_input(data)}{failed}", "info", "")
+
+    def _on_plan(self, event: str, data: dict[str, Any]) -> None:
+        steps = peek(data, "steps")
+        self._several_steps = isinstance(steps, list) and len(cast("list[Any]", steps)) > 1
 
     def _clean(self, text: str) -> str:
         return for_terminal(text) if self._output.isatty() else for_pipe(text)

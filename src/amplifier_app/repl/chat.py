@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.history import History, InMemoryHistory
@@ -10,10 +11,11 @@ from prompt_toolkit.history import History, InMemoryHistory
 from amplifier_app.errors import SessionError, Terminated
 from amplifier_app.outcome import OK, Outcome, outcome_of
 from amplifier_app.render import describe
-from amplifier_app.render.base import Renderer
+from amplifier_app.render.base import NOTHING_TYPED, Renderer, Typed
 from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.repl.commands import COMMANDS, Leave, command_in, run_command
-from amplifier_app.repl.editor import LineEditor, no_echo, project_history
+from amplifier_app.repl.editor import LineEditor, project_history
+from amplifier_app.repl.keyboard import Keyboard
 from amplifier_app.signals import Interrupts
 from amplifier_app.stdio import Output
 from amplifier_app.turn_outcome import outcome_of_turn
@@ -36,17 +38,18 @@ async def chat(session: OpenSession, renderer: Renderer, stdout: Output, *, plai
         status=lambda: status_line(session),
         plain=plain,
     )
+    conversation = _Conversation(session, renderer, editor)
     renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
     try:
         while stdout.failure is None:
             try:
-                text = await editor.read()
+                text = await conversation.next()
             except EOFError:
                 break
             if command_in(text):
                 stdout.write(for_terminal(await run_command(text, session)) + "\n")
             elif text.strip():
-                await _turn(session, renderer, text)
+                await conversation.turn(text)
                 stdout.write("\n")
     except Leave:
         pass
@@ -64,19 +67,92 @@ def _history(renderer: Renderer) -> History:
         return InMemoryHistory()
 
 
-async def _turn(session: OpenSession, renderer: Renderer, prompt: str) -> None:
-    with no_echo(), Interrupts(session.stop) as interrupts:
+class _Conversation:
+    """What the user says: at the prompt, and while a turn runs."""
+
+    def __init__(self, session: OpenSession, renderer: Renderer, editor: LineEditor) -> None:
+        self._session = session
+        self._renderer = renderer
+        self._editor = editor
+        self._upcoming: list[str] = []  # to be done after the turn, in order
+        self._draft = ""  # what is typed and not sent
+        self._keyboard: Keyboard | None = None
+        # Behind the hooks that may change the text.
+        hooks = session.session.coordinator.hooks
+        hooks.register("steer:injected", lambda *_: self._show(), 1_000_000, name="app-chat")
+
+    async def next(self) -> str:
+        """What is to be done next: what waited for the end of the turn, else what is typed now.
+
+        Raises:
+            EOFError: Ctrl-D on an empty line.
+        """
+        if self._upcoming:
+            text = self._upcoming.pop(0)
+            self._renderer.said(text)
+            return text
+        draft, self._draft = self._draft, ""
+        return await self._editor.read(draft)
+
+    async def turn(self, prompt: str) -> None:
+        """Send a prompt, and to its turn what is typed while it runs."""
+        ended_well = False
+        keyboard = Keyboard(
+            0,
+            take=self._take,
+            changed=self._show,
+            ahead=self._editor.ahead,
+            line=self._draft,
+        )
+        self._keyboard, self._renderer.while_paused = keyboard, keyboard.away
         try:
-            await session.run(prompt)
-        except SessionError:
-            raise
-        # The boundary of a turn: providers and modules may raise anything, the chat goes on.
-        except Exception as error:
-            _tell(outcome_of(error), renderer)
-            return
-    if interrupts.terminated:
-        raise Terminated
-    _tell_ending(session, renderer)
+            with keyboard:
+                ended_well = await self._run(prompt)
+        finally:
+            self._keyboard, self._renderer.while_paused = None, nullcontext
+            self._draft = keyboard.line
+            self._renderer.typed(NOTHING_TYPED)
+        self._sort_out(ended_well)
+
+    async def _run(self, prompt: str) -> bool:
+        """Run a turn; whether it came to its end."""
+        with Interrupts(self._session.stop) as interrupts:
+            try:
+                await self._session.run(prompt)
+            except SessionError:
+                raise
+            # The boundary of a turn: providers and modules may raise anything, the chat goes on.
+            except Exception as error:
+                _tell(outcome_of(error), self._renderer)
+                return False
+        if interrupts.terminated:
+            raise Terminated
+        _tell_ending(self._session, self._renderer)
+        return self._session.turn.status == "success"
+
+    def _take(self, text: str) -> None:
+        """A line typed during the turn: a message for it, or something to do after it."""
+        self._editor.remember(text)
+        waits = self._upcoming or command_in(text)
+        if waits or not self._session.steering.say(text):
+            self._upcoming.append(text)
+        self._show()
+
+    def _show(self) -> None:
+        if self._keyboard is not None:
+            queued = [f"queued: {text}" for text in self._session.steering.waiting()]
+            later = [f"after this turn: {text}" for text in self._upcoming]
+            line, cursor = self._keyboard.line, self._keyboard.cursor
+            self._renderer.typed(Typed(line, cursor, (*queued, *later)))
+
+    def _sort_out(self, ended_well: bool) -> None:
+        """What the turn did not use comes next; after one that was cut short the user decides."""
+        waiting = [*self._session.steering.take_back(), *self._upcoming]
+        if not ended_well:
+            texts = [text for text in waiting if not command_in(text)]
+            self._draft = "\n".join([*texts, *([self._draft] if self._draft else [])])
+            waiting = [text for text in waiting if command_in(text)]
+        self._upcoming = waiting
 
 
 def _tell(outcome: Outcome, renderer: Renderer) -> None:

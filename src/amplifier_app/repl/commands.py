@@ -47,6 +47,7 @@ async def _help(session: OpenSession) -> str:
     keys = [
         "",
         "Enter sends; Alt-Enter or Ctrl-J starts a new line.",
+        "What you type during a turn is told to the model after its step; commands wait for the end.",
         "Ctrl-C stops the turn after its step, pressed again at once; at the prompt it clears.",
         "Ctrl-D leaves.",
     ]

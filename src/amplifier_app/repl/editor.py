@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -14,7 +13,8 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
@@ -90,13 +90,24 @@ class LineEditor:
     def _typing_a_command(self) -> bool:
         return self._session.default_buffer.text.startswith("/")
 
-    async def read(self) -> str:
+    async def read(self, draft: str = "") -> str:
         """The next input; may have several lines.
+
+        Args:
+            draft: What is there to begin with.
 
         Raises:
             EOFError: Ctrl-D on an empty line.
         """
-        return await self._session.prompt_async()
+        return await self._session.prompt_async(default=draft)
+
+    def remember(self, text: str) -> None:
+        """Add an input that was read otherwise to the history."""
+        self._session.history.append_string(text)
+
+    def ahead(self) -> list[KeyPress]:
+        """Keys that were read with the last input and came behind it; they are given out once."""
+        return get_typeahead(self._session.input)
 
 
 def _key_bindings() -> KeyBindings:
@@ -135,28 +146,3 @@ def project_history(project: str) -> FileHistory:
     make_private_directory(path.parent)
     os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
     return FileHistory(path)
-
-
-@contextlib.contextmanager
-def no_echo(fd: int = 0) -> Generator[None]:
-    """While entered, keys typed into a terminal are kept for later and not shown.
-
-    They would land in the middle of what is being written. Ctrl-C still works.
-    """
-    try:
-        import termios
-    except ImportError:  # no terminals of this kind on Windows
-        yield
-        return
-    try:
-        before = termios.tcgetattr(fd)
-    except termios.error:  # not a terminal
-        yield
-        return
-    quiet = list(before)
-    quiet[3] = before[3] & ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)

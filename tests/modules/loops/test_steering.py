@@ -43,7 +43,7 @@ async def test_mounting_registers_the_capability(module: Any) -> None:
     steer = coordinator.get_capability("session.steer")
     assert steer("turn left") is None
     assert steer is coordinator.get("orchestrator").steer
-    assert steer.take_back() == ["turn left"]
+    assert steer.waiting() == steer.take_back() == ["turn left"]
     events = await coordinator.collect_contributions("observability.events")
     assert any("steer:injected" in names for names in events)
 
@@ -195,7 +195,7 @@ def test_only_text_can_be_said(rig: Rig) -> None:
     with pytest.raises(TypeError, match="takes text, not dict"):
         rig.loop.steer({"text": "hello"})  # type: ignore[arg-type]
     rig.loop.steer("  \n")
-    assert not rig.loop.steer.waits
+    assert rig.loop.steer.waiting() == []
 
 
 async def test_requests_stay_valid(

@@ -43,14 +43,13 @@ class Steering:
         if text.strip():
             self._waiting.append(_Waiting(token_hex(8), text))
 
-    @property
-    def waits(self) -> bool:
-        """Whether there is anything to tell."""
-        return bool(self._waiting)
+    def waiting(self) -> list[str]:
+        """What no turn has used yet, in order."""
+        return [waiting.text for waiting in self._waiting]
 
     def take_back(self) -> list[str]:
         """What no turn has used, in order; it is then no longer queued."""
-        texts = [waiting.text for waiting in self._waiting]
+        texts = self.waiting()
         self._waiting.clear()
         return texts
 

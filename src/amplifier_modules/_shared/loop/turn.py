@@ -192,7 +192,11 @@ class Turn:
                 return await self._stopped()
             ending = await self._cycle()
             # What was said while the answer was made is answered in this turn as well.
-            goes_on = self._steering.waits and self._has_room() and self._budget.reached() is None
+            goes_on = (
+                bool(self._steering.waiting())
+                and self._has_room()
+                and self._budget.reached() is None
+            )
             if ending is not None and (ending.reason == OUT_OF_BUDGET or not goes_on):
                 return ending
         return Ending("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")

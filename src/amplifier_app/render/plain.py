@@ -1,0 +1,167 @@
+"""Plain text on a terminal, for `--plain`, terminals that cannot move the cursor, screen readers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+from amplifier_app.render import describe
+from amplifier_app.render.base import Level, Typed
+from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, in_line, one_line
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.stdio import Output
+from amplifier_app.turn import EventHandler, TurnResult, peek
+
+
+class PlainRenderer(StderrNotices):
+    """A terminal without a live region: everything streams as lines of plain text.
+
+    What the user types during a turn stands in a line of its own; what is to be shown meanwhile
+    waits for its end.
+    """
+
+    def __init__(self, output: Output, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._output = output
+        self._last_character = "\n"
+        self._held: list[Callable[[], object]] | None = None
+        self._echoed = ""
+        self._waiting = 0
+        self._begin_message()
+
+    def handlers(self) -> dict[str, EventHandler]:
+        handlers = {
+            **super().handlers(),
+            "provider:request": self._on_request,
+            "content_block:delta": self._on_delta,
+            "content_block:end": self._on_block_end,
+            "steer:injected": self._on_steering,
+        }
+        if not self._quiet:
+            handlers["tool:post"] = handlers["tool:error"] = self._on_tool_end
+        return handlers
+
+    def turn_started(self) -> None:
+        self._begin_message()
+
+    def turn_ended(self, result: TurnResult) -> None:
+        self._release()
+        self._write(self._sanitizer.flush())
+        if not self._shown and result.has_answer:
+            self._write(for_terminal(result.response))
+        self._end_line()
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        line = self._echoed
+        self._release()
+        self._end_line()
+        super().notice(message, level, source)
+        if line:
+            self._open(line)
+
+    def typed(self, typed: Typed) -> None:
+        line = in_line(typed.line)
+        if line and self._held is None:
+            self._open(line)
+        elif self._held is not None:
+            self._echo(line)
+        if not typed.line:
+            self._release()
+        if len(typed.waiting) > self._waiting:
+            self.notice(one_line(typed.waiting[-1]), "info", "chat")
+        self._waiting = len(typed.waiting)
+
+    def said(self, text: str) -> None:
+        self._end_line()
+        self._write(f"> {for_terminal(text)}\n")
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        self._release()
+        with super().paused():
+            yield
+
+    def _open(self, line: str) -> None:
+        self._end_line()
+        self._output.write("> ")
+        self._held = []
+        self._echo(line)
+
+    def _echo(self, line: str) -> None:
+        from prompt_toolkit.utils import get_cwidth
+
+        same = next(
+            (
+                n
+                for n, pair in enumerate(zip(self._echoed, line, strict=False))
+                if len(set(pair)) > 1
+            ),
+            min(len(self._echoed), len(line)),
+        )
+        width = get_cwidth(self._echoed[same:])
+        self._output.write("\b" * width + " " * width + "\b" * width + line[same:])
+        self._echoed = line
+
+    def _release(self) -> None:
+        if self._held is None:
+            return
+        held, self._held, self._echoed = self._held, None, ""
+        self._write("\n")
+        for show in held:
+            show()
+
+    def _on_steering(self, event: str, data: dict[str, Any]) -> None:
+        self.said(str(peek(data, "text") or ""))
+
+    def _begin_message(self) -> None:
+        self._sanitizer = StreamSanitizer(terminal=True)
+        self._streamed: set[Any] = set()
+        self._shown = False
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._end_line()
+        self._begin_message()
+
+    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
+        delta = peek(data, "delta")
+        if isinstance(delta, str) and self._wanted(data):
+            self._streamed.add(peek(data, "block_index"))
+            self._show(data, self._sanitizer.feed(delta))
+
+    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        if not self._wanted(data):
+            return
+        self._show(data, self._sanitizer.flush())
+        if peek(data, "block_index") not in self._streamed:
+            self._show(data, for_terminal(describe.block_text(data)))
+        self._end_line()
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        self._end_line()
+        failed = f": {describe.error_text(data)}" if event == "tool:error" else ""
+        about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+        self._write(f"[{about}{failed}]\n")
+
+    def _wanted(self, data: dict[str, Any]) -> bool:
+        kind = peek(data, "block_type")
+        return kind == "text" or (kind == "thinking" and not self._quiet)
+
+    def _show(self, data: dict[str, Any], text: str) -> None:
+        if text and peek(data, "block_type") == "text":
+            self._shown = True
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(lambda: self._write(text))
+        elif text:
+            self._last_character = text[-1]
+            if not self._output.write(text):
+                self.on_failure()
+
+    def _end_line(self) -> None:
+        if self._held is not None:
+            self._held.append(self._end_line)
+        elif self._last_character != "\n":
+            self._write("\n")

@@ -1,0 +1,294 @@
+"""What is typed while a turn runs, on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan, module_folder
+from tests.app.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, PASTE, Terminal
+from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
+from tests.support.cli import run_amplifier
+
+SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
+BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
+
+LISTING = {"name": "list_directory", "input": {"path": "."}}
+FILES: dict[str, Any] = {"tools": [{"module": "tool-filesystem"}]}
+
+plain = pytest.mark.parametrize("plain", [False, True], ids=["live", "plain"])
+
+
+def chat(tmp_path: Path, replies: list[Any], *, plain: bool = False, **more: Any) -> Terminal:
+    plan = mock_plan(tmp_path, replies, **more)
+    return Terminal("run", "-f", plan, *(["--plain"] if plain else []), cwd=tmp_path)
+
+
+def roles(session_id: str) -> list[str]:
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    return [message["role"] for message in json.loads(shown.stdout)["messages"]]
+
+
+def begin(terminal: Terminal, prompt: str = "go") -> None:
+    """Send the prompt and wait until its turn runs."""
+    terminal.prompt()
+    terminal.type(prompt + ENTER)
+    terminal.until(rf"[›>] {prompt}.*\n")
+
+
+@plain
+def test_a_line_typed_during_a_turn_is_told_after_the_step(tmp_path: Path, plain: bool) -> None:
+    replies = [{"tool_calls": [LISTING], "delay": 2}, {"text": "all done", "delay": 0.2}]
+    with chat(tmp_path, replies, plain=plain, **FILES) as terminal:
+        begin(terminal)
+        terminal.type("be brief")
+        terminal.until("be brief")
+        terminal.type(ENTER)
+        terminal.until("queued: be brief")
+        terminal.until("list_directory")
+        terminal.until("[›>] be brief")
+        terminal.until("all done")
+        terminal.prompt()
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["go", "be brief"]
+    assert roles(session_id) == ["user", "assistant", "tool", "user", "assistant"]
+
+
+@plain
+def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(
+    tmp_path: Path, plain: bool
+) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+        begin(terminal)
+        terminal.type("and this" + ENTER)
+        terminal.until("queued: and this")
+        terminal.until("first")
+        terminal.until("[›>] and this")
+        terminal.until("second")
+        terminal.prompt()
+        session_id = leave(terminal)
+    assert roles(session_id) == ["user", "assistant", "user", "assistant"]
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    assert json.loads(shown.stdout)["metadata"]["turns"] == 1
+
+
+def test_several_lines_keep_their_order(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"]) as terminal:
+        begin(terminal)
+        terminal.type("one" + ENTER + "two" + ENTER)
+        terminal.until("queued: one")
+        terminal.until("queued: two")
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "one", "two"]
+
+
+def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 3}, "second"]) as terminal:
+        begin(terminal)
+        terminal.type("nonsense" + CTRL_U + "ue" + LEFT + "xy" + BACKSPACE * 2 + "s")
+        terminal.type(" word" + CTRL_W + BACKSPACE + END)
+        terminal.type(ALT_ENTER + PASTE.format("ñ\ntail") + ENTER)
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "use\nñ\ntail"]
+
+
+@plain
+def test_what_is_not_sent_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+        begin(terminal)
+        terminal.type("half a thou")
+        terminal.until("half a thou")
+        terminal.until("first")
+        terminal.until("[›>] half a thou")
+        terminal.type("ght" + ENTER)
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "half a thought"]
+
+
+@plain
+def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
+    with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=plain) as terminal:
+        begin(terminal)
+        terminal.type("rather this" + ENTER + "and th")
+        terminal.until("queued: rather this")
+        terminal.type(CTRL_C)
+        terminal.until("again to stop at once")
+        terminal.type(CTRL_C)
+        terminal.until("stopped")
+        terminal.until("[›>] rather this")
+        terminal.until("and th")
+        terminal.type("at" + ENTER)
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "rather this\nand that"]
+
+
+def test_a_failed_turn_gives_back_what_was_queued(tmp_path: Path) -> None:
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}, "delay": 2}
+    with chat(tmp_path, [failing, "fine"]) as terminal:
+        begin(terminal)
+        terminal.type("hello?" + ENTER)
+        terminal.until("queued: hello")
+        terminal.until("no such model")
+        terminal.until(r"› hello\?")
+        terminal.type(ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "hello?"]
+
+
+def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> None:
+    session = {
+        "orchestrator": {"module": "loop-streaming", "config": {"max_iterations": 1}},
+        "context": "context-simple",
+    }
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], session=session) as terminal:
+        begin(terminal)
+        terminal.type("go on" + ENTER)
+        terminal.until("queued: go on")
+        terminal.until("first")
+        terminal.until("› go on")
+        terminal.until("second")
+        terminal.prompt()
+        session_id = leave(terminal)
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    assert json.loads(shown.stdout)["metadata"]["turns"] == 2
+
+
+@plain
+def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path, plain: bool) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+        begin(terminal)
+        terminal.type("/cost" + ENTER + "and then" + ENTER)
+        terminal.until("after this turn: /cost")
+        terminal.until("first")
+        terminal.until("[›>] /cost")
+        terminal.until("total tokens")
+        terminal.until("[›>] and then")
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "and then"]
+
+
+def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}]) as terminal:
+        begin(terminal)
+        terminal.type(CTRL_D)
+        terminal.until("after this turn: /quit")
+        terminal.until("first")
+        terminal.until("amplifier run --resume")
+        assert terminal.finish() == 0
+
+
+FOREIGN_LOOP = """
+import asyncio
+
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    async def execute(self, prompt, context, providers, tools, hooks, **more):
+        from amplifier_core.message_models import ChatRequest, Message
+
+        await context.add_message({"role": "user", "content": prompt})
+        await asyncio.sleep(2)
+        (provider,) = providers.values()
+        request = ChatRequest(messages=[Message(role="user", content=prompt)])
+        response = await provider.complete(request)
+        text = "".join(block.text for block in response.content)
+        await context.add_message({"role": "assistant", "content": text})
+        return text
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+
+@plain
+def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: bool) -> None:
+    source = str(module_folder(tmp_path, FOREIGN_LOOP, "amplifier_module_loop_foreign"))
+    session = {
+        "orchestrator": {"module": "loop-foreign", "source": source},
+        "context": "context-simple",
+    }
+    with chat(tmp_path, ["first", "second"], plain=plain, session=session) as terminal:
+        begin(terminal)
+        terminal.type("what now?" + ENTER)
+        terminal.until(r"after this turn: what now\?")
+        terminal.until("first")
+        terminal.until(r"[›>] what now\?")
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "what now?"]
+
+
+@plain
+def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: bool) -> None:
+    source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
+    write = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
+    with chat(
+        tmp_path,
+        [{"tool_calls": [write], "delay": 2}, {"text": "first", "delay": 2}, "second"],
+        plain=plain,
+        hooks=[{"module": "hooks-ask", "source": source}],
+        **FILES,
+    ) as terminal:
+        begin(terminal)
+        terminal.type("afterw")
+        terminal.until("afterw")
+        terminal.until(r"\[1\] Allow  \[2\] Deny:")
+        terminal.type("1" + ENTER)
+        terminal.until("[›>] afterw")
+        terminal.type("ards" + ENTER)
+        terminal.until("queued: afterwards")
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "afterwards"]
+    assert (tmp_path / "out.txt").exists()
+
+
+def test_keys_typed_at_once_are_prompt_and_message(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 1}]) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER + "and this" + ENTER)
+        terminal.until("› and this")
+        terminal.until("first")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "and this"]
+
+
+def test_no_control_character_that_is_typed_is_shown(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"]) as terminal:
+        begin(terminal)
+        terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
+        terminal.until("second")
+        terminal.prompt()
+        leave(terminal)
+    assert "\x1b]" not in terminal.raw
+    assert "\u202e" not in terminal.raw
+
+
+def test_the_terminal_is_left_as_it_was(tmp_path: Path) -> None:
+    """The modes of the turn end with it, also when it is stopped."""
+    with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=True) as terminal:
+        begin(terminal)
+        terminal.type("x")
+        terminal.until("x")
+        terminal.type(CTRL_C)
+        terminal.until("again to stop at once")
+        terminal.type(CTRL_C)
+        terminal.until("stopped")
+        terminal.until("> x")
+        terminal.type(CTRL_C + "y" + ENTER)
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "y"]
+    assert not re.search("[\x00-\x06\x0b\x0c\x0e-\x1a]", terminal.raw)
