@@ -452,7 +452,7 @@ async def test_it_announces_its_events() -> None:
     coordinator = MockCoordinator()
     await loop_events.mount(coordinator, {})
     (events,) = await coordinator.collect_contributions("observability.events")
-    assert sorted(events) == [
+    assert {
         "loop:next", "provider:stream", "steer:injected", "step:end", "step:start",
         "tool:selected", "tool:selecting", "tools:offer",
-    ]  # fmt: skip
+    } <= set(events)  # fmt: skip
