@@ -287,7 +287,9 @@ async def test_compressed_pages_are_unpacked(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "encoding"), [(b"no gzip", "gzip"), (gzip.compress(b"a"), "br"), (b"x", "gzip, gzip")]
+    ("body", "encoding"),
+    [(b"no gzip", "gzip"), (gzip.compress(b"a"), "br"), (b"x", "gzip, gzip")],
+    ids=["broken", "unknown", "nested"],
 )
 async def test_a_body_that_cannot_be_unpacked_is_a_failure(body: bytes, encoding: str) -> None:
     pages = Pages(page=(body, {"content-encoding": encoding}))
