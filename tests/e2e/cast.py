@@ -85,7 +85,7 @@ def plan_of(
     **more: Any,
 ) -> Path:
     """A plan file: the lead with tools for files, a shell and tasks, and its agents."""
-    provider = {"base_url": server.base_url, "max_retries": 0}
+    provider = {"base_url": server.base_url, "max_retries": 0, "list_prices": True}
     session = {
         "orchestrator": "loop-streaming",
         "context": "context-simple",

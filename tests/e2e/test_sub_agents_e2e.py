@@ -106,6 +106,11 @@ def check_totals(server: ScriptedLLM, result: dict[str, Any]) -> None:
     requests = len(server.completions)
     assert result["turns"] + sum(sub["turns"] for sub in subs) == requests == 8
     assert result["usage"]["output_tokens"] == 5 * requests
+    each = result["cost"]["usd"] / requests
+    assert each > 0
+    assert [sub["cost"]["usd"] for sub in subs] == [
+        pytest.approx(each * sub["turns"]) for sub in subs
+    ]
 
 
 def check_sessions(plan: Path, result: dict[str, Any]) -> None:
@@ -126,6 +131,13 @@ def check_sessions(plan: Path, result: dict[str, Any]) -> None:
     fork = next(fact for fact in facts if fact["event"] == "session:fork")
     assert "s1" in json.dumps(fork)
     assert all(reader in line and '"s1"' in line for line in events)
+    # A turn of an agent is part of the tool call that waits for it.
+    log = (home / "sessions" / "s1" / "events.jsonl").read_text().splitlines()
+    calls = [fact for fact in map(json.loads, log) if fact["event"] == "tool:pre"]
+    turns = [fact["data"] for fact in facts if fact["event"] == "prompt:submit"]
+    spans = {fact["data"]["span_id"] for fact in calls if fact["data"]["tool_name"] == "task"}
+    assert len(turns) == 2
+    assert {turn["parent_span_id"] for turn in turns} < spans
 
 
 def test_a_person_can_go_on_with_a_sub_session(folder: Path, tmp_path: Path) -> None:
@@ -214,6 +226,18 @@ def test_the_budget_is_one_for_all_of_them(folder: Path) -> None:
         assert result["outcome"] == "budget"
         assert len(server.completions) == 7
         assert {sub["status"] for sub in result["sub_sessions"]} == {"incomplete"}
+
+
+def test_an_agent_may_have_a_budget_of_its_own_inside_that_of_the_run(folder: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "It took too long."], "worker": [SHELL] * 20}
+    agents = {"worker": {"session": {"budget": {"max_turns": 2}}}}
+    with playing(lines) as server:
+        plan = plan_of(folder, server, agents, session={"budget": {"max_turns": 9}})
+        result = result_of(run(plan, "Go.", "--output", "json"))
+        assert len(asked_of(server, "worker")) == 2
+        (told,) = tool_results(asked_of(server, LEAD)[1])
+        assert "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in told
+        assert result["response"] == "It took too long."
 
 
 def test_what_an_agent_is_refused_counts_for_the_run(folder: Path) -> None:
