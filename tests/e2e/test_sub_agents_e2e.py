@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.app.plans import module_folder
 from tests.app.schemas import RESULT, STREAM
 from tests.app.terminal import ENTER, Terminal
 from tests.e2e.cast import KEY, LEAD, asked_of, called, meeting, plan_of, playing, task, tasks
@@ -345,3 +346,42 @@ def test_a_person_is_asked_what_an_agent_may_do(folder: Path) -> None:
             terminal.until("Done.")
             assert terminal.finish() == 0
     assert (folder / "made.txt").read_text() == "by the worker"
+
+
+MARKING = """
+from pathlib import Path
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    with open(config["file"], "a") as file:
+        file.write(f"{coordinator.parent_id}\\n")
+"""
+
+
+def test_code_of_an_agent_runs_only_while_the_project_is_trusted(folder: Path) -> None:
+    lines = {LEAD: [tasks("worker"), "Done."], "worker": ["I worked.", "Again."]}
+    project, mark = folder / ".amplifier", folder / "mark"
+    (project / "profiles").mkdir(parents=True)
+    source = module_folder(project, MARKING, "amplifier_module_marking")
+    hook = {"module": "marking", "source": str(source), "config": {"file": str(mark)}}
+    ask = ("--approve", "allow", "--output", "json")
+    with playing(lines) as server:
+        plan = plan_of(folder, server, {"worker": {"hooks": [hook]}})
+        plan.rename(project / "profiles" / "cast.yaml")
+
+        def run_here(*arguments: str) -> Finished:
+            return run_amplifier("run", *arguments, *ask, cwd=folder, env=KEY)
+
+        assert run_here("-P", "cast", "Go.").code == 78
+        assert not mark.exists()
+        done = run_here("-P", "cast", "Go.", "--trust", "--session", "s1")
+        child = result_of(done)["sub_sessions"][0]["session_id"]
+        assert mark.read_text().count("s1") == 1
+        code = source / "amplifier_module_marking" / "__init__.py"
+        code.write_text(code.read_text() + "\n# changed\n")
+        assert run_here("--resume", child, "Go on.").code == 78
+        assert mark.read_text().count("s1") == 1
+        assert result_of(run_here("--resume", child, "--trust", "Go on."))["response"] == "Again."
+        assert mark.read_text().count("s1") == 2
