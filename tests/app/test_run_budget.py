@@ -13,7 +13,7 @@ import yaml
 from tests.app import schemas
 from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
-from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall, Usage
+from tests.support.llm_server import Reply, Request, ScriptedLLM, Stall, ToolCall, Usage
 
 USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
 
@@ -254,3 +254,38 @@ def test_an_orchestrator_that_keeps_no_budgets_is_no_silent_matter(tmp_path: Pat
     limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
     assert limited.code == 0
     assert "warning: the orchestrator keeps no budgets" in limited.stderr
+
+
+def test_sub_agents_share_the_budget_and_go_over_by_one_request_at_most(tmp_path: Path) -> None:
+    usage = Usage(input_tokens=80, output_tokens=20)
+    counter = iter(range(1000))
+
+    def answer(request: Request) -> Reply:
+        """The main agent gives three tasks at once; whoever has one works and works."""
+        if any(tool["name"] == "task" for tool in request.body["tools"]):
+            asks = [
+                ToolCall("task", {"agent": "worker", "instruction": f"part {n}"}) for n in range(3)
+            ]
+            return Reply(tool_calls=asks, usage=usage)
+        call = ToolCall("list_directory", {"path": "./" * (next(counter) + 1)})
+        return Reply(tool_calls=[call], usage=usage)
+
+    with ScriptedLLM.running([answer] * 100) as server:
+        plan = server_plan(tmp_path, server, max_tokens=1000)
+        document = yaml.safe_load(plan.read_text())
+        document["tools"].append("tool-task")
+        document["agents"] = {"worker": {"description": "works"}}
+        plan.write_text(yaml.safe_dump(document))
+        arguments = ["run", "-f", str(plan), "--session", "s", "go", "--output", "json"]
+        done = run_amplifier(*arguments, cwd=tmp_path, env=KEY)
+        asked = len(server.completions)
+        again = run_amplifier("run", "--resume", "s", "go on", cwd=tmp_path, env=KEY)
+        assert len(server.completions) == asked
+        assert server.rejections == []
+    result = result_of(done)
+    assert (done.code, result["reason"]) == (7, "budget")
+    assert result["limit"]["name"] == "max_tokens"
+    assert asked == 10, "1000 tokens are ten requests; one that may be too much waits"
+    assert result["usage"]["total_tokens"] == 1000
+    assert again.code == 7
+    assert "1,000 of 1,000 tokens" in again.stderr
