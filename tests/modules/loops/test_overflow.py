@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.llm_errors import ContextLengthError
+from amplifier_modules._shared.loop.overflow import share_that_fits
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules.loops.rig import ListContext, Rig, call, calls, echo_tool
 from tests.modules.loops.test_over_http import asks, provided
@@ -182,3 +183,21 @@ async def test_spans_and_iteration_of_the_second_request(rig: Rig) -> None:
     assert first["parent_span_id"] == second["parent_span_id"]
     (post,) = rig.of("tool:post")
     assert post["parent_span_id"] == second["span_id"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "share"),
+    [
+        ("prompt is too long: 250000 tokens > 200000 maximum", 0.72),
+        (
+            "This model's maximum context length is 8,192 tokens. However, your messages resulted "
+            "in 16,384 tokens.",
+            0.45,
+        ),
+        ("input length and max_tokens exceed context limit: 190000 + 20000 > 200000", None),
+        ("the request exceeds the available context size", None),
+        ("error 400: context_length_exceeded", None),
+    ],
+)
+def test_how_much_fits_is_read_from_the_refusal(reason: str, share: float | None) -> None:
+    assert share_that_fits(reason) == (None if share is None else pytest.approx(share))

@@ -151,7 +151,12 @@ class Exchanges:
             if self._channel.told or self._token.is_cancelled:
                 raise
             smaller = await self._room.make_smaller(
-                self._context, target.name, target.provider, target.model, view
+                self._context,
+                target.name,
+                target.provider,
+                target.model,
+                refused=view,
+                reason=str(error),
             )
             about = {
                 "provider": target.name,

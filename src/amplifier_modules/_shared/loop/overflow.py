@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from amplifier_modules._shared.loop.requests import view_of
@@ -12,6 +13,17 @@ CONTEXT_OVERFLOW = "context:overflow"
 
 _SMALLER = 0.9
 """A view has to be at most this much of the one that was too long to be worth a request."""
+
+_LIKELY = 0.75
+"""A compacted view that is at most this much of it will do, where nobody says how much fits."""
+
+_MARGIN = 0.9
+"""How much of what is said to fit is used: a request is more than its messages."""
+
+_TRIES = 3
+"""How often a context is asked for less before what it gives has to do."""
+
+_COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 
 
 class Room:
@@ -28,12 +40,19 @@ class Room:
         return self._budgets.get((provider, model))
 
     async def make_smaller(
-        self, context: Any, name: str, provider: Any, model: str | None, refused: list[Any]
+        self,
+        context: Any,
+        name: str,
+        provider: Any,
+        model: str | None,
+        *,
+        refused: list[Any],
+        reason: str,
     ) -> list[Any] | None:
         """A view of the conversation that is clearly smaller than the one that was refused.
 
-        The context compacts itself if it can. If that does not help it is asked for half, now and
-        with every later request to the same model.
+        The context compacts itself if it can. If that is not enough it is asked for what fits, or
+        for half where nobody says what does, now and with every later request to the same model.
 
         Args:
             context: The conversation.
@@ -41,24 +60,43 @@ class Room:
             provider: That provider.
             model: The model that was asked.
             refused: The view that was too long.
+            reason: What the provider said.
 
         Returns:
             None where the context has nothing smaller to give.
         """
-        before = size_of(refused)
+        before, share = size_of(refused), share_that_fits(reason)
         compact = getattr(context, "compact", None)
         if callable(compact):
             done: Any = compact()
             if inspect.isawaitable(done):
                 await done
             view = await view_of(context, provider, self.budget(name, model))
-            if size_of(view) <= before * _SMALLER:
+            if size_of(view) <= before * (share or _LIKELY):
                 return view
-        self._budgets[name, model] = half = max(1, before // 2)
-        view = await view_of(context, provider, half)
+        target = before * (share or 0.5)
+        budget, view = target, refused
+        for _ in range(_TRIES):
+            # Contexts count in the vendor's tokens, as far as they have learnt these.
+            self._budgets[name, model] = max(1, int(budget))
+            view = await view_of(context, provider, max(1, int(budget)))
+            if size_of(view) <= target:
+                break
+            budget *= target / size_of(view)
         return view if size_of(view) <= before * _SMALLER else None
 
 
 def size_of(messages: list[Any]) -> int:
     """Estimated tokens of a view."""
     return sum(estimate_message(message) for message in messages)
+
+
+def share_that_fits(reason: str) -> float | None:
+    """How much of a request fits, by the two numbers in "213000 tokens > 200000 maximum".
+
+    None where the message has no two such numbers.
+    """
+    counts = {int(found.replace(",", "")) for found in _COUNT.findall(reason)}
+    if len(counts) != 2:
+        return None
+    return min(counts) / max(counts) * _MARGIN
