@@ -308,6 +308,8 @@ async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys
         "strategy": strategy,
     }
     assert post == {
+        "before_tokens": 20 * 104,
+        "before_messages": 20,
         "after_tokens": len(view) * 104,
         "after_messages": len(view),
         "removed_tokens": (20 - len(view)) * 104,

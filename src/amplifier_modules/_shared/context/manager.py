@@ -190,6 +190,8 @@ class CompactingContext:
             result = self._use(view, before_tokens, before_messages)
             await self._announce(
                 CONTEXT_POST_COMPACT,
+                before_tokens=before_tokens,
+                before_messages=before_messages,
                 after_tokens=result.after_tokens,
                 after_messages=result.after_messages,
                 removed_tokens=result.removed_tokens,
