@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,30 +171,29 @@ def test_links_folders_and_pipes_are_refused(path: Path, tmp_path: Path) -> None
         Journal(path)
 
 
-def _hold(path: Path, held: Any, done: Any) -> None:
-    journal = Journal(path)
-    held.set()
-    done.wait(20)
-    journal.close()
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from amplifier_modules.context_persistent.journal import Journal
+
+journal = Journal(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
 
 
-def test_there_is_one_writer(path: Path) -> None:
+def test_there_is_one_writer_until_it_dies(path: Path) -> None:
     written(path, said("a"))
-    context = multiprocessing.get_context("spawn")
-    held, done = context.Event(), context.Event()
-    holder = context.Process(target=_hold, args=(path, held, done))
-    holder.start()
-    try:
-        assert held.wait(20)
-        with pytest.raises(JournalError, match="in use by another session"):
-            Journal(path)
-        assert holder.pid is not None
-        holder.kill()
-        holder.join()
-        assert read(path) == [said("a")]
-    finally:
-        done.set()
-        holder.join()
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(path)], stdout=subprocess.PIPE)
+    with holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            with pytest.raises(JournalError, match="in use by another session"):
+                Journal(path)
+        finally:
+            holder.kill()
+    assert read(path) == [said("a")]
 
 
 def test_of_two_that_begin_a_file_the_second_is_refused(path: Path) -> None:
@@ -236,10 +236,13 @@ def test_a_full_disk_is_told_and_what_was_saved_stays(path: Path) -> None:
     with pytest.raises(JournalError, match=r"Cannot save to .*No space left"):
         journal.append(said("b"))
     os.dup2(kept, journal._descriptor)
+    with path.open("ab") as torn:  # what the disk took of it
+        torn.write(b'{"role":"user","content":"b' + b"b" * 100)
     journal.append(said("c"))
     journal.close()
     os.close(full)
     os.close(kept)
+    assert b"bbb" not in path.read_bytes()
     assert read(path) == [said("a"), said("c")]
 
 

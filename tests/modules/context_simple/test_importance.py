@@ -129,3 +129,18 @@ async def test_scores_follow_the_conversation():
     view = await context.get_messages_for_request(token_budget=2_000)
     assert wish not in view
     assert view[0] == user("new")
+
+
+async def test_what_is_superseded_between_two_views_is_left_out_of_the_second():
+    context = SimpleContextManager(
+        strategy="importance", compaction_threshold=1.0, keep_recent_turns=1
+    )
+    first = did("x", "read_file", path="a.py")
+    for message in [user("go"), *steps(20), *first, *steps(2, 20), user("now")]:
+        await context.add_message(message)
+    assert first[0] in await context.get_messages_for_request(token_budget=2_000)
+    for message in [*did("y", "read_file", path="a.py"), *steps(8, 22), user("then")]:
+        await context.add_message(message)
+    view = await context.get_messages_for_request(token_budget=3_100)
+    assert first[0] not in view
+    assert steps(1, 20)[0] in view

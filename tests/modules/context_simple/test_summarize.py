@@ -138,6 +138,15 @@ async def test_a_long_summary_is_cut_to_its_share():
     assert size(view) <= 4_000
 
 
+async def test_a_view_with_a_long_summary_never_outgrows_its_room():
+    context, provider = summarizing(), Summariser("w" * 40_000, window=6_000)
+    for message in filler(100):
+        await context.add_message(message)
+        assert size(await context.get_messages_for_request(provider=provider)) <= 4_500
+    assert len(provider.requests) > 3
+    assert all(size(request.messages) <= 4_500 for request in provider.requests)
+
+
 async def test_who_is_asked_can_be_another_model():
     context, provider = summarizing(summary_model="small-one"), Summariser()
     await context.set_messages(filler(40))
@@ -260,7 +269,10 @@ async def test_hooks_see_the_call_and_its_usage_and_the_estimates_learn_nothing_
         coordinator.hooks.register(event, lambda event, data: told.append((event, dict(data))))
     context = summarizing(hooks=coordinator.hooks, coordinator=coordinator)
     coordinator.hooks.register("provider:response", context.on_provider_response)
-    await context.set_messages(filler(40))
+    await context.add_message(user("x" * 4_000))
+    await context.get_messages_for_request(provider=Summariser())
+    for message in filler(40):
+        await context.add_message(message)
     count = await context.get_token_count()
     await context.get_messages_for_request(provider=Summariser())
     assert [event for event, _ in told] == ["provider:request", "provider:response"]
@@ -302,11 +314,15 @@ async def test_a_hook_may_change_what_is_asked_and_what_comes_back():
 # --- the session's budget --------------------------------------------------------------------------
 
 
-async def with_budget(**limits: Any) -> tuple[SimpleContextManager, Budget]:
+def sharing(budget: Budget) -> SimpleContextManager:
     coordinator = ModuleCoordinator()
-    budget = Budget(BudgetConfig.model_validate(limits))
     coordinator.register_capability("session.budget", budget)
-    context = summarizing(hooks=coordinator.hooks, coordinator=coordinator)
+    return summarizing(hooks=coordinator.hooks, coordinator=coordinator)
+
+
+async def with_budget(**limits: Any) -> tuple[SimpleContextManager, Budget]:
+    budget = Budget(BudgetConfig.model_validate(limits))
+    context = sharing(budget)
     await context.set_messages(filler(40))
     return context, budget
 
@@ -328,6 +344,18 @@ async def test_without_budget_left_there_is_no_summary(caplog):
         await context.get_messages_for_request(provider=provider)
     assert provider.requests == []
     assert "Budget reached: 1 of 1 model calls" in caplog.text
+
+
+async def test_where_the_rest_of_the_budget_is_being_used_it_is_not_waited_for(caplog):
+    first, budget = await with_budget(max_tokens=100)
+    await first.get_messages_for_request(provider=Summariser())
+    context, provider = sharing(budget), Summariser()
+    await context.set_messages(filler(40))
+    ticket = await budget.admit()  # of the request that the view is for
+    await context.get_messages_for_request(provider=provider)
+    ticket.settle()
+    assert provider.requests == []
+    assert "may not allow another model call" in caplog.text
 
 
 async def test_the_end_of_the_sessions_time_ends_the_call():

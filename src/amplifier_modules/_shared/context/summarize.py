@@ -81,7 +81,6 @@ class Summarize:
             Why it could not be done, or None.
         """
         with ledger.lock:
-            generation = ledger.generation
             choice = choose(ledger, limits, *newest_first(ledger))
             left, spared = self._not_covered(ledger, choice)
             considered = len(ledger.units)
@@ -94,9 +93,8 @@ class Summarize:
         except SummaryFailed as error:
             return self._failed(error)
         self._failures = 0
-        if generation == ledger.generation:
-            self._text, self._message = text, None
-            self._considered, self._spared = considered, spared
+        self._text = cut_text(text, self._config.summary_tokens + LEAST)
+        self._considered, self._spared = considered, spared
         return None
 
     def _not_covered(self, ledger: Ledger, choice: Choice) -> tuple[list[Unit], set[int]]:
