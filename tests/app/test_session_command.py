@@ -123,6 +123,8 @@ def test_sub_sessions_stand_below_the_session_that_spawned_them(tmp_path: Path) 
         ("a", None, None),
         ("a-one", "a", "reader"),
     ]
+    of_two = json.loads(session(home, "list", "-n", "3", "--output", "json").stdout)
+    assert [one["id"] for one in of_two] == ["lost", "b", "a", "a-one", "a-one-two"]
     assert "sub-session: a-one (reader)" in session(home, "show", "a").stdout
     assert json.loads(session(home, "show", "a", "--output", "json").stdout)["sub_sessions"] == [
         "a-one"

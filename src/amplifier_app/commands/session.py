@@ -22,7 +22,10 @@ HEAD = ("SESSION", "UPDATED", "TURNS", "PROJECT", "TITLE")
 @app.command("list")
 def list_sessions(
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="At most so many; 0: all.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, help="At most so many, not counting sub-sessions; 0: all."
+        ),
     ] = 0,
     project: Annotated[
         str | None, typer.Option("--project", help="Only those started in this directory.")
@@ -35,8 +38,7 @@ def list_sessions(
         for summary in SessionStore().summaries()
         if project is None or summary.project == project
     ]
-    found = _with_their_own(found)
-    found = found[:limit] if limit else found
+    found = _with_their_own(found, limit)
     if output is Format.JSON:
         print(json.dumps([summary._asdict() for summary in found], indent=2))
         return
@@ -69,15 +71,15 @@ def show(
             print(for_terminal(line))
 
 
-def _with_their_own(summaries: list[SessionSummary]) -> list[SessionSummary]:
-    """The sessions in the same order, each followed by those it spawned."""
+def _with_their_own(summaries: list[SessionSummary], limit: int) -> list[SessionSummary]:
+    """The sessions in the same order, each followed by those it spawned, which do not count."""
     ids = {summary.id for summary in summaries}
     spawned: dict[str | None, list[SessionSummary]] = {}
     for summary in summaries:
         above = summary.parent if summary.agent and summary.parent in ids else None
         spawned.setdefault(above, []).append(summary)
     ordered: list[SessionSummary] = []
-    waiting = spawned.get(None, [])[::-1]
+    waiting = spawned.get(None, [])[: limit or None][::-1]
     while waiting:
         summary = waiting.pop()
         ordered.append(summary)

@@ -23,6 +23,9 @@ from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances, ju
 logger = logging.getLogger(__name__)
 
 AUDIT_NAME = "approvals.jsonl"
+REMEMBERED = "approval.remembered"
+"""Capability with what was allowed for the session."""
+
 ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
 
 _ALLOWING = frozenset({"allow", ONCE.lower(), SESSION.lower(), ALWAYS.lower()})
@@ -38,7 +41,7 @@ class ApprovalHook:
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._memory = Memory(coordinator.get_capability("config.dir"))
+        self._memory = Memory(coordinator.get_capability("config.dir"), _shared(coordinator))
         self._warned = False
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
@@ -195,3 +198,12 @@ def _refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: boo
 
 def _denial(reason: str) -> HookResult:
     return HookResult(action="deny", reason=reason)
+
+
+def _shared(coordinator: Any) -> set[str]:
+    """What was allowed for the session, one and the same for its sub-agents'."""
+    remembered = coordinator.get_capability(REMEMBERED)
+    if not isinstance(remembered, set):
+        remembered = set[str]()
+        coordinator.register_capability(REMEMBERED, remembered)
+    return cast("set[str]", remembered)

@@ -28,11 +28,12 @@ class Memory:
 
     Args:
         folder: The user's own settings folder; None keeps nothing beyond the session.
+        session: Digests of what was allowed for this session.
     """
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: str | None, session: set[str]) -> None:
         self._file = Path(folder) / FILE_NAME if folder else None
-        self._session: set[str] = set()
+        self._session = session
         self._warned = False
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import secrets
 import time
@@ -166,7 +167,9 @@ class TaskTool:
         result = _failure("interrupted", "Interrupted")
         try:
             async with asyncio.timeout(self._config.timeout):
-                answer = await call()
+                given: Any = call()
+                given = await given if inspect.isawaitable(given) else given
+                answer = given if isinstance(given, Mapping) else {"output": given}
             result = _result(answer, task)
         except TimeoutError as error:
             result = self._timed_out(task, error)

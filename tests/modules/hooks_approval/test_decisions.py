@@ -173,6 +173,21 @@ async def test_once_is_once_and_a_session_is_a_session(folder: Path) -> None:
     assert not await another.allows("bash", command="make")
 
 
+async def test_what_a_session_was_allowed_its_sub_agents_are_and_the_other_way_round(
+    folder: Path,
+) -> None:
+    session = await opened(folder, "Allow for this session")
+    assert await session.allows("bash", command="make")
+    below = Session(folder, "Allow for this session")
+    remembered = session.coordinator.get_capability("approval.remembered")
+    below.coordinator.register_capability("approval.remembered", remembered)
+    await mount(below.coordinator, {})
+    assert await below.allows("bash", command="make")
+    assert await below.allows("bash", command="make test")
+    assert await session.allows("bash", command="make test")
+    assert (len(session.asked), len(below.asked)) == (1, 1)
+
+
 async def test_always_holds_for_the_same_call_in_the_same_directory(folder: Path) -> None:
     session = await opened(folder, "Allow always", "Allow always")
     assert await session.allows("bash", command="deploy --token hunter2-hunter2")

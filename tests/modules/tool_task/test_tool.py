@@ -173,6 +173,14 @@ async def test_a_task_that_fails_is_a_result(answer: Any, kind: str, message: st
     assert data["error"] == result.error
 
 
+async def test_an_app_that_answers_with_no_more_than_a_text_will_do() -> None:
+    coordinator, tool = await mounted(None)
+    coordinator.register_capability("session.spawn", lambda **_: "said")
+    result = await tool.execute({"agent": "reader", "instruction": "x"})
+    assert result.output["response"] == "said"
+    assert result.output["session_id"].endswith("_reader")
+
+
 async def test_an_answer_that_is_cut_off_is_one() -> None:
     app = App({"status": "incomplete", "reason": "length"})
     _, tool = await mounted(app)
