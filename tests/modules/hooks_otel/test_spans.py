@@ -186,6 +186,25 @@ async def test_content_that_is_wanted_has_no_secrets(collector: Collector, tmp_p
     assert "[REDACTED" in attributes(tool)["gen_ai.tool.call.result"]
 
 
+async def test_the_sessions_own_rules_of_redaction_count(
+    collector: Collector, tmp_path: Path
+) -> None:
+    config = {"endpoint": collector.url, "capture_content": True}
+    opened = AmplifierSession(
+        {
+            **plan(["call 555-0199"], **config),
+            "hooks": [
+                {"module": "hooks-otel", "config": config},
+                {"module": "hooks-redaction", "config": {"patterns": ["555-[0-9]+"]}},
+            ],
+        }
+    )
+    async with opened:
+        await opened.execute("ring 555-0100")
+    assert "555-01" not in str(collector.spans)
+    assert str(collector.spans).count("[REDACTED:custom]") >= 3
+
+
 async def test_content_has_a_limit_and_stays_json(collector: Collector, tmp_path: Path) -> None:
     async with session(
         ["word " * 1000] * 4,
@@ -221,8 +240,10 @@ async def test_failures_are_told_without_secrets(collector: Collector, tmp_path:
 
 async def test_what_is_stopped_half_way_is_told(collector: Collector, tmp_path: Path) -> None:
     async with session([{"text": "slow", "delay": 30}], tmp_path, endpoint=collector.url) as opened:
+        asked = asyncio.Event()
+        opened.coordinator.hooks.register("provider:request", lambda event, data: asked.set(), 200)
         task = asyncio.create_task(opened.execute("go"))
-        await asyncio.sleep(0.3)
+        await asked.wait()
         opened.coordinator.cancellation.request_immediate()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -395,7 +416,8 @@ async def test_a_dead_collector_holds_the_end_for_no_longer_than_it_may(
             assert await opened.execute("go") == "hi"
             began = time.monotonic()
         took = time.monotonic() - began
-    assert took < 2.5
+    # Its own limit is ten seconds.
+    assert took < 8
     # Told once, with the reason where there is one, and nothing of the library's own.
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.name.startswith("amplifier_modules.hooks_otel")

@@ -72,6 +72,17 @@ def test_a_guard_refuses_and_changes_calls(tmp_path: Path) -> None:
     assert all(each["turn_id"] and each["tool_call_id"] for each in told)
 
 
+@pytest.mark.parametrize(("policy", "code", "made"), [("allow", 0, True), ("deny", 8, False)])
+def test_a_command_can_have_the_user_asked(
+    tmp_path: Path, policy: str, code: int, made: bool
+) -> None:
+    answer = json.dumps({"decision": "ask", "reason": "Really touch it?"})
+    spec = {"event": "tool:pre", "command": f"echo '{answer}'"}
+    done = run(tmp_path, ["touch made"], [spec], "--approve", policy)
+    assert done.code == code, done.stderr
+    assert (tmp_path / "work" / "made").exists() is made
+
+
 def test_a_guard_that_is_missing_stops_the_calls_and_says_so(tmp_path: Path) -> None:
     spec = {"event": "tool:pre", "command": [str(tmp_path / "no-guard")]}
     done = run(tmp_path, ["touch made"], [spec])
