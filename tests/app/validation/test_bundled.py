@@ -22,6 +22,7 @@ CONFIG: dict[str, dict[str, Any]] = {
         "max_output_tokens": 4_000,
     },
     "hooks-logging": {"path": "events.jsonl"},
+    "hooks-shell": {"hooks": [{"event": "tool:pre", "command": "cat"}]},
     "tool-mcp": {
         "servers": {"one": {"command": "python3", "args": [str(MCP_SERVER)], "required": True}}
     },
