@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 MOST_DEPTH = 5
 """How deep sub-agents may give tasks to sub-agents, whatever a tool allows."""
 
-_SHARED = ("session.budget", "secrets.variables", "redaction.event", "approval.remembered")
+_SHARED = (
+    "session.budget",
+    "secrets.variables",
+    "redaction.event",
+    "approval.remembered",
+    "backup.session",
+)
 """Capabilities a sub-session has from the start; a module of its own may replace them."""
 
 

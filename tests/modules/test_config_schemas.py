@@ -88,6 +88,7 @@ SHORT_FORMS = [
     ("hooks-logging", {"events": {"include": ["tool:*"]}}),
     ("loop-events", {"steps": [{"name": "a", "tools": [], "next": "b"}, {"name": "b"}]}),
     ("hooks-approval", {"rules": [{"action": "deny", "path": "a", "command": ["b", "c"]}]}),
+    ("hooks-backup", {"tools": {"patch": ["target"]}, "commands": {}}),
 ]
 
 
@@ -113,6 +114,7 @@ WRONG = [
     ("tool-filesystem", {"allowed_read_paths": "src"}),
     ("hooks-logging", {"events": {"only": []}}),
     ("hooks-approval", {"rules": [{"action": "maybe"}]}),
+    ("hooks-backup", {"max_bytes": 0}),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.render import describe
 from amplifier_app.render.sanitize import one_line
+from amplifier_app.repl import undo
 
 if TYPE_CHECKING:
     from amplifier_app.runtime import OpenSession
@@ -37,6 +38,8 @@ async def run_command(text: str, session: OpenSession) -> str:
         Leave: It is the one that ends the chat.
     """
     name = command_in(text)
+    if name in _WITH_ARGUMENT:
+        return await _WITH_ARGUMENT[name](session, text[len(name) :].strip())
     if name is None or name not in _HANDLERS:
         return f"no such command: {name}. /help lists them; a leading space sends it as a prompt."
     return await _HANDLERS[name](session)
@@ -103,5 +106,10 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("/cost", "Tokens and cost so far.", _cost),
     ("/quit", "Leave; so does Ctrl-D.", _quit),
 )
-COMMANDS = tuple((name, summary) for name, summary, _ in _TABLE)
+COMMANDS = (
+    *((name, summary) for name, summary, _ in _TABLE[:-1]),
+    ("/undo", undo.SUMMARY),
+    *((name, summary) for name, summary, _ in _TABLE[-1:]),
+)
+_WITH_ARGUMENT = {"/undo": undo.undo}
 _HANDLERS = {name: handler for name, _, handler in _TABLE} | {"/exit": _quit}

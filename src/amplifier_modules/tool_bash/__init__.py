@@ -49,6 +49,7 @@ async def mount(
         events += [BACKGROUND_START, BACKGROUND_END]
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
+    coordinator.register_capability("bash.working_dir", lambda: shell.working_dir)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
 
     async def close() -> None:

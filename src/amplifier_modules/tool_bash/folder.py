@@ -69,6 +69,11 @@ class WorkingFolder:
         return [f"the next command begins in {ended}"]
 
     @property
+    def next(self) -> str:
+        """Where the next command begins if nothing else is chosen."""
+        return self._kept or self._home
+
+    @property
     def _home(self) -> str:
         return self._coordinator.get_capability("session.working_dir") or os.getcwd()
 

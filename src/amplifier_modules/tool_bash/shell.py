@@ -68,6 +68,11 @@ class Shell:
         self._runner = ProcessRunner()
         self._captures: list[OutputCapture] = []
 
+    @property
+    def working_dir(self) -> str:
+        """Where the next command begins."""
+        return self._folder.next
+
     def job(self, line: str, working_directory: str | None, *, traced: bool) -> Job:
         """Get ready to run a command line; its folder is open until `run` has ended.
 

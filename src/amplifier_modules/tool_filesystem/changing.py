@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files import exists, read_whole, write_whole
+from amplifier_modules._shared.off_loop import off_loop
 from amplifier_modules._shared.paths import Location
 from amplifier_modules._shared.tool_input import InvalidInput
 from amplifier_modules.tool_filesystem.diff import unified_diff
@@ -19,7 +20,7 @@ from amplifier_modules.tool_filesystem.text import (
     for_model,
     with_line_end,
 )
-from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool, off_loop
+from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool
 
 LARGEST_EDIT = 64 * 1024 * 1024
 """Bytes of the largest file that is edited: it is held in memory several times."""

@@ -6,9 +6,10 @@ import base64
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.off_loop import off_loop
 from amplifier_modules.tool_filesystem.listing import list_folder
 from amplifier_modules.tool_filesystem.reading import ImageFile, Limits, Page, read_file
-from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool, off_loop
+from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool
 
 DEFAULT_LINES = 2000
 

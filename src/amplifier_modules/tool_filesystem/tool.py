@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.paths import PathError
@@ -14,11 +11,7 @@ from amplifier_modules._shared.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_filesystem.errors import FileProblem, os_problem
 from amplifier_modules.tool_filesystem.workspace import Workspace
 
-T = TypeVar("T")
-
 PATH = {"type": "string", "description": "Path, absolute or relative to the working directory"}
-
-_INLINE = 1024 * 1024
 
 
 class FilesystemTool(ABC):
@@ -52,23 +45,6 @@ class FilesystemTool(ABC):
     @abstractmethod
     async def run(self, values: dict[str, Any]) -> ToolResult:
         """What the model gets. Raises what `execute` turns into a failure."""
-
-
-async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """Run `work` at once when it handles few bytes, which is faster, else in a thread.
-
-    A cancellation waits for the thread, which uses the caller's descriptors.
-    """
-    if size <= _INLINE:
-        return work()
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        raise
 
 
 def _failure(error: Exception, message: str) -> ToolResult:

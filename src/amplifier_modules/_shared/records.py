@@ -1,4 +1,4 @@
-"""Files of JSON lines that nobody else may read or write: the audit, and what is remembered."""
+"""Files of JSON lines that nobody but the user may read or write."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
         os.close(file)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines that are whole; none if there is no file.
+def read(path: Path, most_bytes: int = _MOST_BYTES) -> list[dict[str, Any]]:
+    """The lines that are whole, of so many bytes; none if there is no file.
 
     Raises:
         OSError: It cannot be read, or somebody else could have written it.
@@ -48,7 +48,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         state = os.fstat(stream.fileno())
         if state.st_uid != os.geteuid() or state.st_mode & 0o022:
             raise PermissionError(f"{path} may be written by others; make it yours and 0600")
-        data = stream.read(_MOST_BYTES)
+        data = stream.read(most_bytes)
     return [record for line in data.splitlines() if (record := _record(line)) is not None]
 
 

@@ -1,0 +1,142 @@
+"""The files of one tool call: which they are, what they were before it and are after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_modules._shared.files import FileProblem
+from amplifier_modules._shared.paths import Location, OutsideRoots, PathError, PathGuard
+from amplifier_modules.hooks_backup.states import MISSING, Seen, State, look
+
+
+class Place(NamedTuple):
+    """Where a file is or will be: its absolute path without links, and folders not there yet."""
+
+    path: str
+    folders: list[str]
+
+
+class Before(NamedTuple):
+    """A file before a call.
+
+    Attributes:
+        place: Where it is.
+        state: What it is.
+        version: How often calls of the turn had changed it; see `Call`.
+        why: Why there is no copy of it; empty if there is one, or nothing to copy.
+        named: The call names it as a file to change.
+    """
+
+    place: Place
+    state: State
+    version: int
+    why: str = ""
+    named: bool = True
+
+    def as_entry(self) -> dict[str, Any]:
+        """As it stands in a record."""
+        entry: dict[str, Any] = {"path": self.place.path, "before": list(self.state)}
+        if self.place.folders:
+            entry["folders"] = self.place.folders
+        if self.why:
+            entry["why"] = self.why
+        return entry
+
+
+class Call(NamedTuple):
+    """A call under way.
+
+    Attributes:
+        id: Its id.
+        turn: The turn's id.
+        tool: The tool's name.
+        files: The files it may change, as they were before.
+        candidates: Paths at which nothing was, but may be afterwards.
+        ids: The ids its events carry.
+    """
+
+    id: str
+    turn: str
+    tool: str
+    files: list[Before]
+    candidates: list[str]
+    ids: dict[str, Any]
+
+
+def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
+    """The texts under `keys` in a tool's input, also in lists and objects inside it."""
+    wanted = frozenset(keys)
+
+    def walk(value: object, named: bool) -> Iterator[str]:
+        if isinstance(value, str):
+            if named and value and "\0" not in value:
+                yield value
+        elif isinstance(value, list):
+            for item in cast("list[object]", value):
+                yield from walk(item, named)
+        elif isinstance(value, Mapping):
+            for key, item in cast("Mapping[object, object]", value).items():
+                yield from walk(item, key in wanted)
+
+    return walk(values, False)
+
+
+def find(guard: PathGuard, path: str) -> Place:
+    """Where the file of a path is or would be made, links inside the granted folders followed.
+
+    Raises:
+        PathError: It is not inside them, or no path.
+        OSError: It cannot be told.
+    """
+    absolute = os.path.normpath(os.path.join(guard.base, path))
+    behind: list[str] = []
+    while True:
+        try:
+            with guard.locate(absolute) as location:
+                real = location.path
+            break
+        except FileNotFoundError:
+            absolute, name = os.path.split(absolute)
+            if not name:
+                raise
+            behind.append(name)
+    folders: list[str] = []
+    for name in reversed(behind):
+        folders.append(real)
+        real = os.path.join(real, name)
+    return Place(real, folders)
+
+
+async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
+    """What is at a path, also if a folder on the way to it is not there.
+
+    Raises:
+        FileProblem: Something that is no file is there.
+        PathError: It is not inside the granted folders.
+        OSError: It cannot be read.
+    """
+    try:
+        location = guard.locate(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Seen(MISSING, None)
+    with location:
+        _require_unmoved(location, path)
+        return await look(location, most)
+
+
+def _require_unmoved(location: Location, path: str) -> None:
+    if location.path != path:
+        raise OutsideRoots(f"{path!r} is reached through a link now")
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be looked at or kept, in a few words."""
+    if isinstance(error, OutsideRoots):
+        return "it is outside the folders copies are kept of (paths in the config of hooks-backup)"
+    if isinstance(error, (FileProblem, PathError)):
+        return str(error)
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)

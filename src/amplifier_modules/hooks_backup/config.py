@@ -1,0 +1,50 @@
+"""Settings of hooks-backup."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
+
+MODULE_ID = "hooks-backup"
+
+
+def writing_tools() -> dict[str, list[str]]:
+    """Tools that change files, with the keys of their input that name them."""
+    path = ["path", "file_path"]
+    return {
+        "write_file": path,
+        "edit_file": path,
+        "multi_edit": path,
+        "create_file": path,
+        "delete_file": path,
+        "move_file": [*path, "source", "destination"],
+        "apply_patch": path,
+        "notebook_edit": [*path, "notebook_path"],
+        "str_replace_based_edit_tool": path,
+    }
+
+
+class BackupConfig(ModuleConfig):
+    """Settings of hooks-backup.
+
+    Attributes:
+        tools: Tools that change files, with the keys of their input that name them, at any depth.
+            A mapping here replaces the default one.
+        commands: Tools that run shell commands, with the key of the command. Files it names and
+            files already kept in the turn are looked at. Empty leaves commands out.
+        paths: Folders or files that copies are kept of, absolute or relative to the working
+            directory; `~` is expanded. By default the working directory.
+        max_file_bytes: Largest file a copy is kept of.
+        max_bytes: Most bytes of copies in a session; the oldest turns go first.
+        max_age_days: Turns older than this go when the session is used again.
+        priority: Place among the hooks of a call, behind those that change or refuse it.
+    """
+
+    tools: dict[str, list[str]] = Field(default_factory=writing_tools)
+    commands: dict[str, str] = Field(default_factory=lambda: {"bash": "command"})
+    paths: list[str] | None = None
+    max_file_bytes: int = Field(default=10_000_000, ge=1)
+    max_bytes: int = Field(default=200_000_000, ge=1)
+    max_age_days: float = Field(default=30, gt=0)
+    priority: int = 95

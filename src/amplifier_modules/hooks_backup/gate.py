@@ -1,0 +1,138 @@
+"""What listens from the start; the work itself is imported when a tool is about to change a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
+from amplifier_core.models import HookResult
+from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_backup.hook import BackupHook
+
+BACKUP_CREATED = "backup:created"
+BACKUP_RESTORED = "backup:restored"
+BACKUP_EVENTS = (BACKUP_CREATED, BACKUP_RESTORED)
+"""Events this module emits beside those the kernel names."""
+
+SESSION = "backup.session"
+"""Capability: what a session shares with its sub-sessions, so that their changes are its turn's."""
+
+FOLDER = "backups"
+INDEX = "index.jsonl"
+
+_SHOWN_PROMPT = 80
+
+
+class Gate:
+    """The handlers of one session.
+
+    Attributes:
+        turn: Id of the turn under way, and the beginning of its prompt.
+        above: The gate of the session that gave this one its task; None for one of its own.
+    """
+
+    def __init__(self, coordinator: Any, config: BackupConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self.turn: tuple[str, str] = (_new_turn_id(), "")
+        above = coordinator.get_capability(SESSION)
+        self.above: Gate | None = above if isinstance(above, Gate) else None
+        self._opened: BackupHook | None = None
+        self._listening: list[Callable[[], None]] = []
+
+    def listen(self) -> None:
+        """Handle the events of tools and prompts, and offer the capabilities, from now on."""
+        coordinator = self._coordinator
+        if self.above is None:
+            coordinator.register_capability(SESSION, self)
+        coordinator.register_capability("backup.undo", self.undo)
+        coordinator.register_capability("backup.list", self.turns)
+        handlers: dict[str, Callable[[str, Any], Awaitable[HookResult]]] = {
+            PROMPT_SUBMIT: self._on_prompt,
+            TOOL_PRE: self._on_tool,
+            TOOL_POST: self._on_done,
+            TOOL_ERROR: self._on_done,
+            EXECUTION_END: self._on_end,
+        }
+        self._listening = [
+            coordinator.hooks.register(
+                event, handler, priority=self._config.priority, name=MODULE_ID
+            )
+            for event, handler in handlers.items()
+        ]
+
+    def close(self) -> None:
+        """Stop listening; what was kept for a session that is not saved goes."""
+        for unregister in self._listening:
+            unregister()
+        self._listening = []
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def hook(self) -> BackupHook:
+        """What does the work."""
+        if self._opened is None:
+            from amplifier_modules.hooks_backup.hook import BackupHook
+
+            above = None if self.above is None else self.above.hook
+            self._opened = BackupHook(self._coordinator, self._config, above)
+        return self._opened
+
+    async def undo(self, *, force: bool = False) -> dict[str, Any] | None:
+        """See `BackupHook.undo`."""
+        return await self.hook.undo(force=force)
+
+    def turns(self) -> list[dict[str, Any]]:
+        """See `BackupHook.turns`."""
+        return self.hook.turns()
+
+    def current_turn(self, ids: Mapping[str, Any]) -> tuple[str, str]:
+        """The turn a call with these ids belongs to: in a sub-session, that of the one above."""
+        if self.above is not None:
+            return self.above.current_turn({})
+        return str(ids.get("turn_id") or self.turn[0]), self.turn[1]
+
+    # -- events ----------------------------------------------------------------------------
+
+    async def _on_prompt(self, event: str, data: Any) -> HookResult:
+        values = mapping(data)
+        prompt = " ".join(str(values.get("prompt") or "").split())
+        self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt[:_SHOWN_PROMPT])
+        if self.above is not None or (self._opened is None and not self._has_records()):
+            return HookResult()
+        return self.hook.on_prompt()
+
+    def _has_records(self) -> bool:
+        session = self._coordinator.get_capability("session.dir")
+        return bool(session) and os.path.exists(os.path.join(session, FOLDER, INDEX))
+
+    async def _on_tool(self, event: str, data: Any) -> HookResult:
+        values = mapping(data)
+        tool = str(values.get("tool_name"))
+        if tool in self._config.tools or tool in self._config.commands:
+            await self.hook.on_tool(tool, values, self.current_turn(values))
+        return HookResult()
+
+    async def _on_done(self, event: str, data: Any) -> HookResult:
+        if self._opened is not None:
+            await self._opened.on_done(mapping(data), ran=event == TOOL_POST)
+        return HookResult()
+
+    async def _on_end(self, event: str, data: Any) -> HookResult:
+        if self._opened is not None:
+            await self._opened.close_calls()
+        return HookResult()
+
+
+def mapping(data: Any) -> Mapping[str, Any]:
+    """`data` if it is a mapping, else an empty one."""
+    return cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
+
+
+def _new_turn_id() -> str:
+    return os.urandom(16).hex()

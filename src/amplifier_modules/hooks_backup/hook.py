@@ -1,0 +1,245 @@
+"""Keeps copies of the files tools change, and puts them back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from amplifier_core.models import HookResult
+from amplifier_modules.hooks_backup import store as stores
+from amplifier_modules.hooks_backup.calls import Call, paths_under
+from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.gate import BACKUP_CREATED, BACKUP_RESTORED, FOLDER, mapping
+from amplifier_modules.hooks_backup.keeper import Keeper
+from amplifier_modules.hooks_backup.named import named_paths
+from amplifier_modules.hooks_backup.store import Store
+from amplifier_modules.hooks_backup.turns import History, read_history
+from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back
+
+logger = logging.getLogger(__name__)
+
+_IDS = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
+
+
+class BackupHook:
+    """Keeps copies of the files tools change, and puts them back.
+
+    Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
+        config: The module's settings.
+        above: That of the session that gave this one its task; it then keeps the copies.
+    """
+
+    def __init__(
+        self, coordinator: Any, config: BackupConfig, above: BackupHook | None = None
+    ) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._own: Path | None = None
+        if above is None:
+            self._store = Store(self._folder, config.max_bytes, config.max_age_days)
+            self._keeper = Keeper(self._store, config, self._base)
+            self._busy = asyncio.Lock()
+        else:
+            self._store, self._keeper, self._busy = above._store, above._keeper, above._busy
+        self._calls: dict[str, Call] = {}
+        self._told_of_failure = False
+        self._may_tell = True
+
+    def close(self) -> None:
+        """Remove what was kept for a session that is not saved."""
+        if self._own is not None:
+            stores.remove(self._own)
+
+    # -- capabilities ----------------------------------------------------------------------
+
+    async def undo(self, *, force: bool = False) -> dict[str, Any] | None:
+        """Take back what the last turn did to files that is not taken back yet.
+
+        Args:
+            force: Also where a file has changed since. After an undo that left files as they are,
+                take back these.
+
+        Returns:
+            `turn_id`, `prompt` and `time` (seconds of the epoch) of the turn; the paths that were
+            `restored` and `removed`; `refused`, each a `path` and a `reason`; and `left`, the
+            number of turns that could still be taken back. None if there was nothing to take back.
+
+        Raises:
+            OSError: The copies cannot be read, or what was done cannot be written down.
+        """
+        async with self._busy:
+            await self._close_calls()
+            picked = pick(self._history(), force=force)
+            if picked is None:
+                return None
+            turn, paths = picked
+            outcome = await asyncio.to_thread(take_back, turn, paths, self._store, force)
+            self._store.write_down({"kind": "undone", "turn": turn.id, **outcome})
+            self._may_tell = True
+            left = sum(not other.undone for other in self._history().turns)
+        told = {"turn_id": turn.id, "prompt": turn.prompt, "time": turn.time, **outcome}
+        await self._coordinator.hooks.emit(BACKUP_RESTORED, told)
+        return {**told, "left": left}
+
+    def turns(self) -> list[dict[str, Any]]:
+        """The turns that changed files, the last one first.
+
+        Each has `turn_id`, `prompt`, `time`, `undone`, and `files`: `path` and `change`, which is
+        `created`, `changed` or `deleted`.
+
+        Raises:
+            OSError: The records cannot be read.
+        """
+        return [
+            {
+                "turn_id": turn.id,
+                "prompt": turn.prompt,
+                "time": turn.time,
+                "undone": turn.undone,
+                "files": [
+                    {"path": path, "change": change.kind} for path, change in turn.files.items()
+                ],
+            }
+            for turn in reversed(self._history().turns)
+        ]
+
+    def _history(self) -> History:
+        return read_history(self._store.records())
+
+    # -- events ----------------------------------------------------------------------------
+
+    def on_prompt(self) -> HookResult:
+        """Tell the model of what was undone since it last heard."""
+        if not self._may_tell:
+            return HookResult()
+        self._may_tell = False
+        try:
+            untold = self._history().untold
+            if untold:
+                self._store.write_down({"kind": "told", "turn": untold[-1]["turn"]})
+        except OSError as error:
+            logger.warning("%s: the copies cannot be read: %s", MODULE_ID, error)
+            return HookResult()
+        if not untold:
+            return HookResult()
+        return HookResult(
+            action="inject_context",
+            context_injection=note_for_model(untold, self._base()),
+            context_injection_role="user",
+        )
+
+    async def on_tool(self, tool: str, values: Mapping[str, Any], turn: tuple[str, str]) -> None:
+        """Keep what a call is about to change.
+
+        Args:
+            tool: The tool's name.
+            values: The data of its event.
+            turn: Id of the turn it belongs to, and the beginning of its prompt.
+        """
+        # Two names of one thing, of which a hook may have changed one.
+        inputs = [values[key] for key in ("tool_input", "input") if key in values]
+        inputs = inputs[:1] if inputs[1:] == inputs[:1] else inputs
+        call_id = str(values.get("tool_call_id") or tool)
+        ids = {key: values[key] for key in _IDS if key in values}
+        call = Call(call_id, turn[0], tool, [], [], ids)
+        async with self._busy:
+            self._keeper.begin(*turn)
+            try:
+                if tool in self._config.commands:
+                    await self._keeper.look_at_named(call, self._named(tool, inputs))
+                else:
+                    keys = self._config.tools[tool]
+                    paths = dict.fromkeys(p for given in inputs for p in paths_under(given, keys))
+                    await self._keeper.look_at(call, list(paths))
+                self._calls[call_id] = call
+                self._keeper.note_intent(call)
+            except OSError as error:
+                self._failed(error)
+
+    async def on_done(self, values: Mapping[str, Any], *, ran: bool) -> None:
+        """Find out what a call has changed, which `ran` or failed to."""
+        call = self._calls.pop(str(values.get("tool_call_id") or values.get("tool_name")), None)
+        if call is None:
+            return
+        async with self._busy:
+            try:
+                changed = await self._keeper.finish(call, succeeded=ran and _succeeded(values))
+            except OSError as error:
+                self._failed(error)
+                return
+        for entry in changed:
+            digest, _, size = entry["before"]
+            facts = {"path": entry["path"], "sha256": digest, "bytes": size, "tool_name": call.tool}
+            await self._coordinator.hooks.emit(BACKUP_CREATED, {**facts, **call.ids})
+
+    async def close_calls(self) -> None:
+        """See to calls of which nobody told that they ended."""
+        async with self._busy:
+            await self._close_calls()
+
+    async def _close_calls(self) -> None:
+        calls, self._calls = list(self._calls.values()), {}
+        for call in calls:
+            try:
+                await self._keeper.finish(call, succeeded=False)
+            except OSError as error:
+                self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        """Tell once that copies are not kept; a tool is not stopped by that."""
+        level = logging.DEBUG if self._told_of_failure else logging.WARNING
+        self._told_of_failure = True
+        logger.log(
+            level,
+            "%s: copies of changed files are not kept, so they cannot be undone: %s",
+            MODULE_ID,
+            error,
+        )
+
+    # -- places ----------------------------------------------------------------------------
+
+    def _named(self, tool: str, inputs: list[Any]) -> list[str]:
+        base = self._base()
+        where = self._coordinator.get_capability(f"{tool}.working_dir")
+        if callable(where):
+            base = str(where())
+        found: dict[str, None] = {}
+        for given in inputs:
+            values = mapping(given)
+            command = values.get(self._config.commands[tool])
+            folder = values.get("working_directory") or values.get("cwd") or "."
+            if isinstance(command, str) and isinstance(folder, str):
+                found |= dict.fromkeys(named_paths(command, os.path.join(base, folder)))
+        return list(found)
+
+    def _base(self) -> str:
+        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+
+    def _folder(self, make: bool) -> Path | None:
+        """Where the copies of this session are kept; of one that is not saved only if `make`."""
+        session = self._coordinator.get_capability("session.dir")
+        if session:
+            return Path(session) / FOLDER
+        if self._own is None and make:
+            cache = self._coordinator.get_capability("cache.dir")
+            if cache:
+                folder = Path(cache) / FOLDER
+                stores.remove_older(folder, self._config.max_age_days)
+                self._own = folder / os.urandom(8).hex()
+            else:
+                import tempfile
+
+                self._own = Path(tempfile.mkdtemp(prefix="amplifier-backups-"))
+        return self._own
+
+
+def _succeeded(values: Mapping[str, Any]) -> bool:
+    result = values.get("tool_result", values.get("result"))
+    if isinstance(result, Mapping):
+        return bool(cast("Mapping[str, Any]", result).get("success", True))
+    return bool(getattr(result, "success", True))

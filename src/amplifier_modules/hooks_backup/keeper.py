@@ -1,0 +1,197 @@
+"""Keeps copies of the files of calls, and finds out what the calls did to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amplifier_modules._shared.files import FileProblem
+from amplifier_modules._shared.paths import OutsideRoots, PathError, PathGuard
+from amplifier_modules.hooks_backup.calls import (
+    Before,
+    Call,
+    Place,
+    find,
+    reason,
+    state_at,
+)
+from amplifier_modules.hooks_backup.config import BackupConfig
+from amplifier_modules.hooks_backup.states import MISSING, Seen, State
+from amplifier_modules.hooks_backup.store import Full, Store
+
+_MOST_FOLLOWED = 500
+_UNKNOWN = ["?", 0, 0]
+"""The state of what could not be looked at; no file has this digest."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A file of the turn: what it was when last looked at, and how often calls changed it."""
+
+    state: State
+    version: int = 0
+
+
+class Keeper:
+    """Looks at the files of a session's calls.
+
+    Args:
+        store: Where copies and records go.
+        config: The module's settings.
+        base: Gives the working directory.
+    """
+
+    def __init__(self, store: Store, config: BackupConfig, base: Callable[[], str]) -> None:
+        self._store = store
+        self._config = config
+        self._base = base
+        self._guards: dict[str, PathGuard] = {}
+        self._turn = ""
+        self._prompt = ""
+        self._followed: dict[str, _Followed] = {}
+
+    def begin(self, turn: str, prompt: str) -> None:
+        """Be told which turn the next call belongs to."""
+        if turn != self._turn:
+            self._turn, self._prompt = turn, prompt
+            self._followed = {}
+
+    async def look_at(self, call: Call, paths: Sequence[str]) -> None:
+        """Add files to `call`, before it runs, with copies of those that are there.
+
+        Raises:
+            OSError: A copy cannot be written.
+        """
+        for path in paths:
+            try:
+                place = find(self._guard, path)
+            except PathError as error:
+                if isinstance(error, OutsideRoots):
+                    where = Place(os.path.normpath(os.path.join(self._base(), path)), [])
+                    call.files.append(Before(where, MISSING, 0, reason(error)))
+            except OSError:
+                pass  # The tool will meet the same.
+            else:
+                await self._add(call, place, named=True)
+
+    async def look_at_named(self, call: Call, paths: Sequence[str]) -> None:
+        """As `look_at`, for paths a command may mean, and for the files of the turn so far."""
+        for path in list(self._followed)[:_MOST_FOLLOWED]:
+            await self._add(call, Place(path, []), named=False)
+        for path in paths:
+            if not os.path.lexists(path):
+                call.candidates.append(path)
+                continue
+            try:
+                place = find(self._guard, path)
+            except (PathError, OSError):
+                continue  # Whatever words of a command mean, most are no files to keep.
+            await self._add(call, place, named=False)
+
+    def note_intent(self, call: Call) -> None:
+        """Write down what `call` may change, so that it is known if the run ends with it."""
+        if call.files:
+            self._write("intent", call, [before.as_entry() for before in call.files])
+
+    async def finish(self, call: Call, *, succeeded: bool) -> list[dict[str, Any]]:
+        """Find out and write down what `call` has changed.
+
+        Returns:
+            An entry for each file that is not what it was, with `path`, `before` and `after`.
+
+        Raises:
+            OSError: It cannot be written down.
+        """
+        entries = [await self._changed(before, succeeded) for before in call.files]
+        entries += [await self._appeared(path) for path in call.candidates]
+        changed = [entry for entry in entries if entry]
+        if call.files or changed:
+            self._write("changes", call, changed)
+        return [entry for entry in changed if not entry.get("why")]
+
+    async def _add(self, call: Call, place: Place, *, named: bool) -> None:
+        path = place.path
+        if any(before.place.path == path for before in call.files):
+            return
+        try:
+            seen = await state_at(path, self._guard, self._config.max_file_bytes)
+        except (FileProblem, PathError):
+            return  # A folder or device, which no tool of files changes.
+        except OSError as error:
+            if named:
+                call.files.append(Before(place, MISSING, 0, reason(error)))
+            return
+        known = self._followed.get(path)
+        if known is not None and known.state == seen.state:
+            call.files.append(Before(place, seen.state, known.version, "", named))
+            return
+        why = self._keep(seen)
+        version = 0 if known is None else known.version
+        call.files.append(Before(place, seen.state, version, why, named))
+
+    def _keep(self, seen: Seen) -> str:
+        """Keep a copy; why there is none."""
+        if seen.state.digest is None:
+            return ""
+        if seen.data is None:
+            return f"it has {seen.state.size} bytes, and copies are kept of {self._limit} at most"
+        try:
+            self._store.put(seen.state.digest, seen.data, self._turn)
+        except Full as error:
+            return str(error)
+        return ""
+
+    @property
+    def _limit(self) -> int:
+        return self._config.max_file_bytes
+
+    async def _changed(self, before: Before, succeeded: bool) -> dict[str, Any] | None:
+        """The entry of a file that is not what it was."""
+        path = before.place.path
+        if before.why and not before.state.is_there:
+            # Nothing of it could be looked at. If the tool has done something there, say so later.
+            return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
+        try:
+            state = (await state_at(path, self._guard, 0)).state
+        except (FileProblem, PathError, OSError):
+            return {**before.as_entry(), "after": _UNKNOWN}
+        known = self._followed.get(path)
+        was = before.state
+        if known is not None and known.version > before.version:
+            # Another call at the same time has changed it; that is what this one found.
+            was = known.state
+        if state == was:
+            return None
+        version = before.version if known is None else known.version
+        self._followed[path] = _Followed(state, version + 1)
+        return {**before._replace(state=was).as_entry(), "after": list(state)}
+
+    async def _appeared(self, path: str) -> dict[str, Any] | None:
+        """The entry of a file that was not there before."""
+        if not os.path.lexists(path):
+            return None
+        try:
+            place = find(self._guard, path)
+            state = (await state_at(place.path, self._guard, 0)).state
+        except (FileProblem, PathError, OSError):
+            return None
+        known = self._followed.get(place.path)
+        if not state.is_there or (known is not None and known.state == state):
+            return None
+        self._followed[place.path] = _Followed(state, 1)
+        return {"path": place.path, "before": list(MISSING), "after": list(state)}
+
+    def _write(self, kind: str, call: Call, files: list[dict[str, Any]]) -> None:
+        about = {"turn": call.turn, "prompt": self._prompt, "call": call.id, "tool": call.tool}
+        self._store.write_down({"kind": kind, **about, "files": files})
+
+    @property
+    def _guard(self) -> PathGuard:
+        base = self._base()
+        if base not in self._guards:
+            paths = self._config.paths
+            roots = None if paths is None else [os.path.expanduser(path) for path in paths]
+            self._guards[base] = PathGuard(roots, base=base, writing=False, setting="paths")
+        return self._guards[base]

@@ -1,0 +1,201 @@
+"""Copies of files and the record of changes, in a folder of the user's alone.
+
+backups/
+    index.jsonl         one line for each call that changes files, before it and after
+    objects/ab/abcd…    contents under their SHA-256
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_modules._shared import records
+from amplifier_modules.hooks_backup.gate import INDEX
+from amplifier_modules.hooks_backup.states import digest_of
+
+OBJECTS = "objects"
+
+_DAY = 86_400
+_LARGEST_INDEX = 256 * 1024 * 1024
+_ROOM = 0.8
+"""Part of the limit that is used after the oldest turns went, so that they do not go one by one."""
+
+
+class Full(Exception):
+    """There is no room for another copy."""
+
+
+class Store:
+    """The copies of one session.
+
+    Args:
+        folder: Gives the folder they are kept in. Asked with True when something is to be kept;
+            with False it may be None where nothing can have been kept yet.
+        max_bytes: Most bytes of copies.
+        max_age_days: Age at which turns are dropped.
+    """
+
+    def __init__(
+        self, folder: Callable[[bool], Path | None], max_bytes: int, max_age_days: float
+    ) -> None:
+        self._find = folder
+        self._max_bytes = max_bytes
+        self._max_age = max_age_days * _DAY
+        self._made: Path | None = None
+        self._used = 0
+
+    # -- records ---------------------------------------------------------------------------
+
+    def records(self) -> list[dict[str, Any]]:
+        """What was written down, in order.
+
+        Raises:
+            OSError: It cannot be read, or somebody else could have written it.
+        """
+        folder = self._find(False)
+        return [] if folder is None else records.read(folder / INDEX, _LARGEST_INDEX)
+
+    def write_down(self, record: Mapping[str, Any]) -> None:
+        """Add a record. Raises OSError."""
+        records.append(self._ready() / INDEX, {"time": time.time(), **record})
+
+    # -- contents --------------------------------------------------------------------------
+
+    def put(self, digest: str, data: bytes, turn: str) -> None:
+        """Keep a content; one that is there already costs nothing.
+
+        Args:
+            digest: Of `data`.
+            data: The content.
+            turn: The turn under way, whose copies are not dropped to make room.
+
+        Raises:
+            Full: Even without the copies of all other turns there is no room.
+            OSError: It cannot be written.
+        """
+        path = self._object(self._ready(), digest)
+        with contextlib.suppress(OSError):
+            if path.stat(follow_symlinks=False).st_size == len(data):
+                return
+        if self._used + len(data) > self._max_bytes:
+            self._drop_old(keep=turn, room=len(data))
+            if self._used + len(data) > self._max_bytes:
+                raise Full(f"the copies of this turn alone take {self._max_bytes} bytes")
+        path.parent.mkdir(mode=records.FOLDER_MODE, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # The half of one, which a run that was killed left behind.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), records.FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        self._used += len(data)
+
+    def get(self, digest: str) -> bytes | None:
+        """A content that was kept; None if it is gone or damaged. Raises OSError."""
+        try:
+            data = self._object(self._ready(), digest).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data if digest_of(data) == digest else None
+
+    # -- the folder ------------------------------------------------------------------------
+
+    @staticmethod
+    def _object(folder: Path, digest: str) -> Path:
+        return folder / OBJECTS / digest[:2] / digest
+
+    def _ready(self) -> Path:
+        """The folder, made and tidied when it is first needed."""
+        if self._made is None:
+            folder = self._find(True)
+            assert folder is not None
+            for private in (folder, folder / OBJECTS):
+                private.mkdir(mode=records.FOLDER_MODE, parents=True, exist_ok=True)
+                if private.is_symlink():
+                    raise OSError(f"{private} is a link")
+                private.chmod(records.FOLDER_MODE)
+            self._made = folder
+            self._used = sum(path.stat().st_size for path in _files(folder / OBJECTS))
+            self._drop_old(keep=None, room=0)
+        return self._made
+
+    def _drop_old(self, *, keep: str | None, room: int) -> None:
+        """Forget turns that are too old, and the oldest ones while there is too little room."""
+        assert self._made is not None
+        known = records.read(self._made / INDEX, _LARGEST_INDEX)
+        turns: dict[Any, list[dict[str, Any]]] = {}
+        for record in known:
+            turns.setdefault(record.get("turn"), []).append(record)
+        tight = self._used + room > self._max_bytes
+        oldest = time.time() - self._max_age
+        left = dict(turns)
+        for turn, lines in turns.items():
+            if turn == keep:
+                continue
+            too_old = max(map(_time, lines)) < oldest
+            if too_old or (tight and self._size(left.values()) + room > self._max_bytes * _ROOM):
+                del left[turn]
+        if len(left) < len(turns):
+            self._rewrite([record for record in known if record.get("turn") in left])
+        wanted = _digests(left.values())
+        for path in list(_files(self._made / OBJECTS)):
+            if path.name not in wanted:
+                self._used -= path.stat().st_size
+                path.unlink()
+
+    def _size(self, turns: Iterable[Iterable[Mapping[str, Any]]]) -> int:
+        """Bytes of the copies these turns need."""
+        assert self._made is not None
+        size = 0
+        for digest in _digests(turns):
+            with contextlib.suppress(OSError):
+                size += self._object(self._made, digest).stat().st_size
+        return size
+
+    def _rewrite(self, kept: Iterable[Mapping[str, Any]]) -> None:
+        assert self._made is not None
+        handle, name = tempfile.mkstemp(dir=self._made)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.writelines(json.dumps(record) + "\n" for record in kept)
+        os.replace(name, self._made / INDEX)
+
+
+def remove(folder: Path) -> None:
+    """Take the copies of a session away that can never be resumed."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_older(folder: Path, days: float) -> None:
+    """Take folders away that killed runs left in `folder` so many days ago."""
+    limit = time.time() - days * _DAY
+    with contextlib.suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if entry.is_dir() and not entry.is_symlink() and entry.stat().st_mtime < limit:
+                remove(entry)
+
+
+def _files(objects: Path) -> Iterable[Path]:
+    return (path for path in objects.glob("??/*") if path.is_file() and not path.is_symlink())
+
+
+def _time(record: Mapping[str, Any]) -> float:
+    value = record.get("time")
+    return value if isinstance(value, (int, float)) else 0
+
+
+def _digests(turns: Iterable[Iterable[Mapping[str, Any]]]) -> set[str]:
+    """Every content the records of these turns name."""
+    found: set[str] = set()
+    for record in (record for lines in turns for record in lines):
+        states: list[Any] = [file.get("before") for file in record.get("files", ())]
+        found |= {state[0] for state in states if state and state[0]}
+        found |= {saved["sha256"] for saved in record.get("saved", ())}
+    return found

@@ -1,0 +1,143 @@
+"""What the records of a session say about its turns.
+
+A call that will change files is written down before it runs (`kind: intent`) and after
+(`kind: changes`, with what became of the files). A turn whose changes were taken back has a record
+of that (`kind: undone`), and `kind: told` follows once the model has been told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplifier_modules.hooks_backup.config import MODULE_ID
+from amplifier_modules.hooks_backup.states import State
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Change:
+    """What a turn did to one file.
+
+    Attributes:
+        before: What it was.
+        after: What the turn left; None if the run was ended before that was known.
+        folders: Folders that were made for it, outermost first.
+        why: Why there is no copy of it; empty if there is one.
+        meddled: Somebody else changed it during the turn as well.
+    """
+
+    before: State
+    after: State | None
+    folders: list[str] = field(default_factory=list[str])
+    why: str = ""
+    meddled: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        return self.after is None or self.after.digest != self.before.digest
+
+    @property
+    def kind(self) -> str:
+        """`created`, `deleted` or `changed`."""
+        if not self.before.is_there:
+            return "created"
+        return "changed" if self.after is None or self.after.is_there else "deleted"
+
+
+@dataclass
+class Turn:
+    """A turn that changed files.
+
+    Attributes:
+        id: Its id.
+        prompt: The beginning of what the user asked for.
+        time: When it first changed something, in seconds of the epoch.
+        files: What it did, by absolute path.
+        undone: Its changes were taken back, as far as that was possible.
+        refused: Paths that were then left as they are.
+    """
+
+    id: str
+    prompt: str
+    time: float
+    files: dict[str, Change] = field(default_factory=dict[str, Change])
+    undone: bool = False
+    refused: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class History:
+    """What is known of a session.
+
+    Attributes:
+        turns: The turns that changed files, oldest first.
+        last_undone: The one that was taken back last, if nothing was changed since.
+        untold: The records of what was taken back that the model does not know of.
+    """
+
+    turns: list[Turn]
+    last_undone: Turn | None
+    untold: list[dict[str, Any]]
+
+
+def read_history(records: Iterable[Mapping[str, Any]]) -> History:
+    """The history of a session; records that make no sense are left out."""
+    turns: dict[str, Turn] = {}
+    open_calls: dict[Any, Mapping[str, Any]] = {}
+    untold: list[dict[str, Any]] = []
+    last_undone: Turn | None = None
+    for record in records:
+        try:
+            kind, call = record["kind"], record.get("call")
+            if kind == "intent":
+                _turn(turns, record)
+                open_calls[call] = record
+            elif kind == "changes":
+                open_calls.pop(call, None)
+                _add(turns, record)
+                last_undone = None if record["files"] else last_undone
+            elif kind == "undone":
+                last_undone = _turn(turns, record)
+                last_undone.undone = True
+                last_undone.refused = [str(item["path"]) for item in record["refused"]]
+                if record["restored"] or record["removed"]:
+                    untold.append(dict(record))
+            elif kind == "told":
+                untold = []
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("%s: a record makes no sense and is left out: %s", MODULE_ID, error)
+    for record in open_calls.values():
+        _add(turns, record)
+    changed = [turn for turn in turns.values() if any(c.is_change for c in turn.files.values())]
+    for turn in changed:
+        turn.files = {path: change for path, change in turn.files.items() if change.is_change}
+    return History(changed, last_undone, untold)
+
+
+def _turn(turns: dict[str, Turn], record: Mapping[str, Any]) -> Turn:
+    turn_id = str(record["turn"])
+    if turn_id not in turns:
+        turns[turn_id] = Turn(turn_id, str(record.get("prompt") or ""), float(record["time"]))
+    return turns[turn_id]
+
+
+def _add(turns: dict[str, Turn], record: Mapping[str, Any]) -> None:
+    files = _turn(turns, record).files
+    for entry in record["files"]:
+        path = str(entry["path"])
+        before = State.of_record(entry["before"])
+        after = State.of_record(entry["after"]) if "after" in entry else None
+        known = files.get(path)
+        if known is None:
+            files[path] = Change(
+                before, after, list(entry.get("folders", ())), str(entry.get("why", ""))
+            )
+            continue
+        if known.after is not None and before.digest != known.after.digest:
+            known.meddled = True
+        known.after = after
+        known.folders += entry.get("folders", ())

@@ -1,0 +1,114 @@
+"""`/undo` in the chat, on a real pseudo-terminal, real files and real sub-agents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan
+from tests.app.terminal import CTRL_D, ENTER, Terminal
+
+BACKED_UP = {"tools": [{"module": "tool-filesystem"}], "hooks": [{"module": "hooks-backup"}]}
+
+
+def call(name: str, **values: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "input": values}]}
+
+
+def say(terminal: Terminal, text: str, until: str) -> None:
+    terminal.type(text + ENTER)
+    terminal.until(until)
+    terminal.prompt()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("zero\n")
+    return folder
+
+
+def test_undo_goes_back_turn_by_turn_also_in_a_resumed_session(
+    project: Path, tmp_path: Path
+) -> None:
+    replies = [
+        call("edit_file", path="a.txt", old_string="zero", new_string="one"),
+        "first done",
+        call("edit_file", path="a.txt", old_string="one", new_string="two"),
+        call("write_file", path="new/b.txt", content="b"),
+        "second done",
+    ]
+    plan = mock_plan(tmp_path, replies, **BACKED_UP)
+    with Terminal("run", "-f", plan, cwd=project) as terminal:
+        terminal.prompt()
+        say(terminal, "/undo", "No turn has changed files")
+        say(terminal, "do the first thing", "first done")
+        say(terminal, "do the second thing", "second done")
+        say(terminal, "/undo list", r"do the second thing \(.*\).*changed +a\.txt.*created +new/b")
+        say(terminal, "/undo now", "takes 'list' or 'force', not 'now'")
+        say(terminal, "/undo", "1 earlier turn can be undone")
+        shown = terminal.shown.rpartition("Undone: do the second thing")[2]
+        assert re.search(r"restored +a\.txt\s+removed +new/b\.txt", shown)
+        assert (project / "a.txt").read_text() == "one\n"
+        assert [path.name for path in project.iterdir()] == ["a.txt"]
+        terminal.type(CTRL_D)
+        terminal.until(r"amplifier run --resume \S+\r?\n")
+        assert terminal.finish() == 0
+    session = re.search(r"run --resume (\S+)", terminal.shown)
+    assert session
+    with Terminal("run", "--resume", session[1], cwd=project) as terminal:
+        terminal.prompt()
+        say(terminal, "/undo", "Undone: do the first thing")
+        assert (project / "a.txt").read_text() == "zero\n"
+        say(terminal, "/undo", "No turn has changed files that could be put back")
+
+
+def test_what_has_changed_since_is_left_until_force(project: Path, tmp_path: Path) -> None:
+    replies = [call("edit_file", path="a.txt", old_string="zero", new_string="one"), "done"]
+    plan = mock_plan(tmp_path, replies, **BACKED_UP)
+    with Terminal("run", "-f", plan, cwd=project) as terminal:
+        terminal.prompt()
+        say(terminal, "go", "done")
+        (project / "a.txt").write_text("mine\n")
+        say(terminal, "/undo", "/undo force puts back what was left")
+        assert "Nothing was undone: go" in terminal.shown
+        assert "left      a.txt: it has changed since" in terminal.shown
+        assert (project / "a.txt").read_text() == "mine\n"
+        say(terminal, "/undo force", r"Undone: go .*restored +a\.txt")
+        assert (project / "a.txt").read_text() == "zero\n"
+
+
+def test_what_a_sub_agent_did_is_undone_with_the_turn(project: Path, tmp_path: Path) -> None:
+    change = call("edit_file", path="a.txt", old_string="zero", new_string="one")
+    plan = mock_plan(
+        tmp_path,
+        [call("task", agent="worker", instruction="change the file"), "all done"],
+        tools=[{"module": "tool-filesystem"}, {"module": "tool-task"}],
+        hooks=BACKED_UP["hooks"],
+        agents={
+            "worker": {
+                "description": "changes files",
+                "instruction": "Do it.",
+                "providers": [
+                    {"module": "provider-mock", "config": {"replies": [change, "changed"]}}
+                ],
+            }
+        },
+    )
+    with Terminal("run", "-f", plan, cwd=project) as terminal:
+        terminal.prompt()
+        say(terminal, "let it be changed", "all done")
+        assert (project / "a.txt").read_text() == "one\n"
+        say(terminal, "/undo", r"Undone: let it be changed .*restored +a\.txt")
+        assert (project / "a.txt").read_text() == "zero\n"
+
+
+def test_without_the_module_it_is_said_how_to_get_it(project: Path, tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"])
+    with Terminal("run", "-f", plan, cwd=project) as terminal:
+        terminal.prompt()
+        say(terminal, "/undo", "amplifier module add hooks-backup")
