@@ -177,8 +177,7 @@ def _plan(
     loaded = load(
         plan=plan,
         profile=request.profile,
-        # The providers of a recording stand in for those of the plan.
-        provider=None if traffic.replay else request.provider,
+        provider=_provider(request),
         model=request.model,
         sets=sets,
         traffic=traffic,
@@ -188,6 +187,14 @@ def _plan(
     if project is not None:
         project.check(loaded)
     return loaded
+
+
+def _provider(request: Request) -> str | None:
+    """The provider that is asked first."""
+    if request.replay is not None and request.provider is not None:
+        # What stands in for the plan's providers goes by the names they are mounted under.
+        return request.provider.removeprefix("provider-")
+    return request.provider
 
 
 def _traffic(request: Request) -> Traffic:

@@ -58,7 +58,6 @@ class ResolvedPlan:
         self.environ = environ
         self.keep_unset = keep_unset
         self.lenient = lenient
-        self.traffic = NO_TRAFFIC
 
     @property
     def name(self) -> str:
@@ -170,7 +169,7 @@ class ResolvedPlan:
         plan: dict[str, Any] = {"session": data["session"]}
         for section in ENTRY_SECTIONS:
             plan[section] = data.get(section, [])
-        plan["providers"] = [*plan["providers"], *self.traffic.entries()]
+        plan["providers"] = [*plan["providers"], *self.chosen.traffic.entries()]
         for module in (*(plan["session"][part] for part in PARTS), *_modules_of(plan)):
             module.setdefault("config", {})
         if "agents" in data:
@@ -283,9 +282,9 @@ def load(
         loaded = load_plan(plan, environ=environ, project=project)
     else:
         loaded = load_profile(profile, environ=environ, project=project)
-    sets = (*sets, *traffic.sets())
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
-    changed.keep_unset, changed.lenient, changed.traffic = keep_unset, lenient, traffic
+    changed.keep_unset, changed.lenient = keep_unset, lenient
+    changed.chosen = changed.chosen._replace(traffic=traffic)
     return changed.resolve()
 
 
@@ -314,6 +313,7 @@ def apply_overrides(
         provider=provider or before.provider,
         model=model or before.model,
         sets=(*before.sets, *overrides.parse_sets(sets)),
+        traffic=before.traffic,
     )
     return ResolvedPlan(
         plan.merged,

@@ -19,6 +19,7 @@ from amplifier_app.plan.nodes import (
 from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_value
 from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.structure import entry_key
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.yaml_reader import plain_scalar, read_yaml
 
 _DEFAULT_PRIORITY = 100
@@ -33,11 +34,13 @@ class Overrides(NamedTuple):
         provider: The provider to ask first.
         model: The model of that provider.
         sets: Addresses and what to put there, in order.
+        traffic: What is recorded or replayed.
     """
 
     provider: str | None = None
     model: str | None = None
     sets: tuple[tuple[Path, Node], ...] = ()
+    traffic: Traffic = NO_TRAFFIC
 
 
 NONE = Overrides()
@@ -138,7 +141,7 @@ def mount_name(entries: Sequence[Node], name: str) -> str:
     key = find_provider(entries, name)
     entry = next(entry for entry in entries if entry_key(entry) == key)
     assert isinstance(entry, MapNode)
-    return _mount_name(entry)
+    return mounted_as(entry)
 
 
 def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
@@ -149,7 +152,7 @@ def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
     """
     mappings = [entry for entry in entries if isinstance(entry, MapNode)]
     wanted = _default_provider(tree)
-    named = [entry for entry in mappings if wanted is not None and _mount_name(entry) == wanted]
+    named = [entry for entry in mappings if wanted is not None and mounted_as(entry) == wanted]
     return min(named or mappings, key=_priority, default=None)
 
 
@@ -166,7 +169,7 @@ def prefer(
         return tree, list(entries)
     at = Location("--provider")
     if _default_provider(tree) is not None:
-        tree = with_value(tree, _DEFAULT_PROVIDER, Scalar(_mount_name(chosen), at, literal=True))
+        tree = with_value(tree, _DEFAULT_PROVIDER, Scalar(mounted_as(chosen), at, literal=True))
     lowest = Scalar(min(0, *(_priority(entry) - 1 for entry in others)), at)
     return tree, [
         _with_config(entry, "priority", lowest) if entry is chosen else entry for entry in entries
@@ -193,7 +196,7 @@ def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
 def without_default_of_others(tree: MapNode, entries: Sequence[Node]) -> MapNode:
     """The plan without the orchestrator's `default_provider`, if that is none of `entries`."""
     wanted = _default_provider(tree)
-    names = {_mount_name(entry) for entry in entries if isinstance(entry, MapNode)}
+    names = {mounted_as(entry) for entry in entries if isinstance(entry, MapNode)}
     if wanted is None or wanted in names:
         return tree
     at = find(tree, _DEFAULT_PROVIDER).at
@@ -207,7 +210,7 @@ def _default_provider(tree: MapNode) -> str | None:
         return None
 
 
-def _mount_name(entry: MapNode) -> str:
+def mounted_as(entry: MapNode) -> str:
     """The name a provider is mounted under."""
     instance = text_of(entry.items.get("instance_id"))
     return instance or (text_of(entry.items.get("module")) or "").removeprefix(_PREFIX)

@@ -84,6 +84,7 @@ def resolve(
         check_complete(tree, problems)
         problems.raise_if_any()
     tree = _with_fallbacks(tree, problems)
+    tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
     tree, dropped = _with_providers(tree, chosen, environ)
     if replayed:
         tree = _without_providers_of_agents(tree)

@@ -1,11 +1,24 @@
-"""What `--record` and `--replay` make of a plan's providers; the work is provider-replay's."""
+"""What `--record` and `--replay` make of a plan's providers; the work is provider-replay's.
+
+A recorder is mounted behind the providers and is no part of the plan that is saved. A recording
+stands in for the providers one by one, under the names they are mounted under, so that whatever else
+the plan says of them (fallbacks, priorities, agents) counts as it did. Nothing else of their entries
+is read: neither conditions nor keys matter to a recording.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
+
 MODULE = "provider-replay"
+_KEPT = ("model", "default_model", "priority")
+"""Settings of a provider that count for what stands in for it."""
 
 
 class Traffic(NamedTuple):
@@ -14,19 +27,90 @@ class Traffic(NamedTuple):
     record: str | None = None
     replay: str | None = None
 
-    def sets(self) -> tuple[str, ...]:
-        """What `--set` would be given: a recording's providers in the place of the plan's.
+    def entries(self) -> list[dict[str, Any]]:
+        """What is mounted after the plan's providers."""
+        return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
 
-        They are replaced before variables are read, so that no key has to be set.
+    def stand_ins(self, tree: MapNode, mount_name: Callable[[MapNode], str]) -> MapNode:
+        """The plan with what was recorded in the place of its providers and its agents' own.
+
+        Args:
+            tree: The plan.
+            mount_name: What the provider of an entry is mounted under.
         """
         if self.replay is None:
-            return ()
-        entry = {"module": MODULE, "config": {"replay": self.replay}}
-        return (f"providers={json.dumps([entry])}",)
+            return tree
+        at = Location("--replay")
+        recorded = _recorded_providers(self.replay)
+        entries = _entries(tree)
+        kept = [self._stand_in(e, mount_name(e)) for e in entries if mount_name(e) in recorded]
+        named = {mount_name(entry) for entry in entries}
+        kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
+        if not recorded:  # the module says what is wrong with the file
+            kept = [_entry(at, config={"replay": self.replay})]
+        items: dict[str, Node] = {**tree.items, "providers": ListNode(kept, at)}
+        agents = items.get("agents")
+        if isinstance(agents, MapNode):
+            changed = {
+                name: self._of_agent(agent, recorded, mount_name)
+                for name, agent in agents.items.items()
+            }
+            items["agents"] = with_items(agents, changed)
+        return with_items(tree, items)
 
-    def entries(self) -> list[dict[str, Any]]:
-        """What is mounted after the plan's providers, and is no part of the plan that is saved."""
-        return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
+    def _of_agent(
+        self, agent: Node, recorded: Sequence[str], mount_name: Callable[[MapNode], str]
+    ) -> Node:
+        if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
+            return agent
+        entries = [e for e in _entries(agent) if mount_name(e) in recorded]
+        stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
+        return with_items(agent, {**agent.items, "providers": stand_ins})
+
+    def _stand_in(self, entry: MapNode, name: str) -> MapNode:
+        config = entry.items.get("config")
+        held = config.items if isinstance(config, MapNode) else {}
+        kept = {key: held[key] for key in _KEPT if key in held}
+        made = _entry(entry.at, config={"replay": self.replay, "provider": name})
+        below = made.items["config"]
+        assert isinstance(below, MapNode)
+        items = {
+            **made.items,
+            "instance_id": Scalar(name, entry.at, literal=True),
+            "config": with_items(below, {**below.items, **kept}),
+        }
+        return with_items(made, items)
 
 
 NO_TRAFFIC = Traffic()
+
+
+def _entries(document: MapNode) -> list[MapNode]:
+    section = document.items.get("providers")
+    items = section.items if isinstance(section, ListNode) else ()
+    return [entry for entry in items if isinstance(entry, MapNode)]
+
+
+def _entry(at: Location, *, config: dict[str, Any]) -> MapNode:
+    made = node_of({"module": MODULE, "config": config}, at, literal=True)
+    assert isinstance(made, MapNode)
+    return made
+
+
+def _recorded_providers(file: str) -> list[str]:
+    """Names of the providers in a recording, in its order; none if it cannot be read."""
+    names: dict[str, None] = {}
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        if '"provider"' not in line[:40]:
+            continue
+        try:
+            said: Any = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(said, dict) and said.get("type") == "provider" and said.get("name"):
+            names[str(said["name"])] = None
+    return list(names)

@@ -18,15 +18,17 @@ class ReplayConfig(ModuleConfig):
     Attributes:
         record: File to write what the other providers are asked and answer; a new or empty one.
         replay: File of such a recording, to answer from instead of asking anybody.
+        provider: Which of the recorded providers to stand in for; by default all, and none but them.
         speed: How fast a recording is played: 1 as it was, 2 twice as fast, 0 at once.
         ignore: Regular expressions of texts that do not count when requests are compared.
-        model: The model that is asked for, where it is to be compared with the recorded one
-            (also `default_model`).
+        model: The model the provider is set to, where it is to be compared with the one it was set
+            to (also `default_model`).
         priority: Instead of the priorities that were recorded.
     """
 
     record: str | None = None
     replay: str | None = None
+    provider: str | None = None
     speed: float = Field(default=0, ge=0)
     ignore: list[str] = Field(default_factory=list[str])
     model: str | None = Field(default=None, validation_alias=AliasChoices("model", "default_model"))

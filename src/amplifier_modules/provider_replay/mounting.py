@@ -11,9 +11,10 @@ from typing import Any
 from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
 
 from .config import MODULE_ID, ReplayConfig
-from .player import Player, StreamingPlayer
+from .player import Player, StreamingPlayer, model_names
 from .recorder import Recorder, recorder_for
 from .recording import Recording, current_call
+from .requests import Plain
 from .tape import Tape
 
 CAPABILITY = "replay.take_over"
@@ -71,9 +72,10 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
     async def put_in_front() -> None:
         for name, provider in list(providers.items()):
             if not isinstance(provider, Recorder):
-                await coordinator.mount(
-                    "providers", recorder_for(provider, name, recording), name=name
+                recorder = recorder_for(
+                    provider, name, recording, configured_model=_configured_model(coordinator, name)
                 )
+                await coordinator.mount("providers", recorder, name=name)
 
     await put_in_front()
     forget = await _listen(coordinator)
@@ -105,31 +107,19 @@ async def _listen(coordinator: Any) -> list[Callable[[], None]]:
     ]
 
 
-async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup:
+async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup | None:
     folder = _folder(coordinator)
     tape = Tape.shared(str(Path(folder) / file), folder, config.ignore)
-    if not tape.providers:
+    players = _players(coordinator, config, tape)
+    if not players:
         tape.release()
-        raise ValueError(f"{MODULE_ID}: the recording {tape.path} has no provider")
-    redactor = _redactor(coordinator)
-    players: dict[str, Player] = {}
-    for described in tape.providers:
-        kind = StreamingPlayer if described.get("streams") else Player
-        players.setdefault(
-            described["name"],
-            kind(
-                described,
-                tape,
-                coordinator,
-                redactor,
-                speed=config.speed,
-                model=config.model,
-                priority=config.priority,
-            ),
-        )
+        if config.provider is None:
+            raise ValueError(f"{MODULE_ID}: the recording {tape.path} has no provider")
+        logger.warning("%s: %s is not in the recording %s", MODULE_ID, config.provider, tape.path)
+        return None
+    mounted: dict[str, Any] = coordinator.get("providers")
 
     async def take_their_place() -> None:
-        mounted: dict[str, Any] = coordinator.get("providers")
         for name in [name for name in mounted if name not in players]:
             logger.warning("%s: %s is not in the recording and is not asked", MODULE_ID, name)
             await coordinator.unmount("providers", name)
@@ -137,8 +127,11 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup:
             if mounted.get(name) is not player:
                 await coordinator.mount("providers", player, name=name)
 
-    await take_their_place()
-    coordinator.register_capability(CAPABILITY, take_their_place)
+    if config.provider is None:
+        await take_their_place()
+        coordinator.register_capability(CAPABILITY, take_their_place)
+    else:
+        await coordinator.mount("providers", players[config.provider], name=config.provider)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(_EVENTS))
 
     async def cleanup() -> None:
@@ -147,6 +140,45 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup:
             logger.warning("%s: nobody asked for call %s of %s", MODULE_ID, numbers, tape.path)
 
     return cleanup
+
+
+def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Player]:
+    """What stands in for the recorded providers, by name.
+
+    A provider that sub-agents had with another model has described itself more than once: the one
+    that was set to the model of this config counts, else the first.
+    """
+    chosen: dict[str, Plain] = {}
+    for described in tape.providers:
+        name = described["name"]
+        fits = config.model is not None and config.model in model_names(described)
+        if config.provider in (None, name) and (name not in chosen or fits):
+            chosen[name] = described
+    redactor = _redactor(coordinator)
+    return {
+        name: (StreamingPlayer if described.get("streams") else Player)(
+            described,
+            tape,
+            coordinator,
+            redactor,
+            speed=config.speed,
+            model=config.model,
+            priority=config.priority,
+        )
+        for name, described in chosen.items()
+    }
+
+
+def _configured_model(coordinator: Any, name: str) -> str | None:
+    """The model the plan sets the provider of this name to, in the plan's own words."""
+    for entry in (getattr(coordinator, "config", None) or {}).get("providers") or ():
+        if not isinstance(entry, dict):
+            continue
+        module = str(entry.get("module", ""))
+        if (entry.get("instance_id") or module.removeprefix("provider-")) == name:
+            config = entry.get("config") or {}
+            return config.get("model") or config.get("default_model")
+    return None
 
 
 def _folder(coordinator: Any) -> str:

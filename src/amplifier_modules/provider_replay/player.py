@@ -18,6 +18,7 @@ from .requests import Plain, plain_request
 from .tape import RecordedCall, Tape
 
 DEFAULT_PRIORITY = 100
+_MODEL_NAMES = ("configured_model", "model", "default_model")
 _IDS = frozenset(
     ("turn_id", "span_id", "parent_span_id", "iteration", "session_id", "parent_id", "timestamp")
 )
@@ -39,7 +40,7 @@ class Player:
         coordinator: Whose hooks hear what they heard.
         redactor: What kept secrets out of the recording.
         speed: How fast; 0 at once.
-        model: The model to ask for, if it is to be compared.
+        model: The model the provider is set to now, if it is to be compared.
         priority: Instead of the recorded one.
     """
 
@@ -55,7 +56,8 @@ class Player:
         priority: int | None = None,
     ) -> None:
         self.name: str = described["name"]
-        self.model: str = model or described.get("model") or described.get("default_model") or ""
+        changed = model if model and model not in model_names(described) else None
+        self.model: str = changed or described.get("model") or described.get("default_model") or ""
         self.priority = (
             described.get("priority", DEFAULT_PRIORITY) if priority is None else priority
         )
@@ -65,7 +67,7 @@ class Player:
         self._coordinator = coordinator
         self._redactor = redactor
         self._speed = speed
-        self._compared_model = model
+        self._changed_model = changed
 
     def get_info(self) -> ProviderInfo:
         """What the provider said of itself; it needs no key now."""
@@ -112,8 +114,8 @@ class Player:
 
     def _find(self, request: Any, kwargs: Mapping[str, Any]) -> RecordedCall:
         asked = self._redactor.value(plain_request(request, kwargs))
-        if "model" not in asked and self._compared_model:
-            asked = {"model": self._compared_model, **asked}
+        if "model" not in asked and self._changed_model:
+            asked = {"model": self._changed_model, **asked}
         found = self._tape.find(self.name, asked)
         if isinstance(found, RecordedCall):
             return found
@@ -128,7 +130,7 @@ class Player:
     async def _play(self, call: RecordedCall) -> AsyncGenerator[Any]:
         """The chunks of a recorded call and its answer; its events are emitted meanwhile."""
         elapsed = 0.0
-        for step in call.steps:
+        for step in self._tape.steps_of(call):
             if self._speed and step.at > elapsed:
                 await asyncio.sleep((step.at - elapsed) / self._speed)
                 elapsed = step.at
@@ -164,3 +166,8 @@ class StreamingPlayer(Player):
         async with aclosing(self._play(self._find(request, kwargs))) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+
+def model_names(described: Plain) -> list[str]:
+    """What a provider's model was called: in the plan, and by the provider."""
+    return [described[name] for name in _MODEL_NAMES if name in described]

@@ -19,11 +19,17 @@ class Recorder:
         inner: The provider.
         name: What it is mounted as.
         recording: Where it is written down.
+        configured_model: The model the plan sets it to.
     """
 
-    def __init__(self, inner: Any, name: str, recording: Recording) -> None:
+    def __init__(
+        self, inner: Any, name: str, recording: Recording, configured_model: str | None = None
+    ) -> None:
         self.__dict__.update(_inner=inner, _mounted_as=name, _recording=recording)
-        recording.describe(_described(inner, name))
+        described = _described(inner, name)
+        if configured_model:
+            described["configured_model"] = configured_model
+        recording.describe(described)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_inner"], name)
@@ -107,12 +113,15 @@ class StreamingRecorder(Recorder):
                 call.answered(last, self._own_calls(last))
 
 
-def recorder_for(inner: Any, name: str, recording: Recording) -> Recorder:
+def recorder_for(
+    inner: Any, name: str, recording: Recording, *, configured_model: str | None = None
+) -> Recorder:
     """The recorder that offers what the provider does."""
     streams = hasattr(type(inner), "stream_complete") or inspect.isasyncgenfunction(
         getattr(inner, "stream_complete", None)
     )
-    return (StreamingRecorder if streams else Recorder)(inner, name, recording)
+    kind = StreamingRecorder if streams else Recorder
+    return kind(inner, name, recording, configured_model)
 
 
 def _may_be_last(chunk: Any) -> bool:

@@ -29,6 +29,7 @@ from amplifier_modules._shared.redaction import Redactor
 
 from .plain import plain, plain_error
 from .requests import Comparing, Plain, fingerprint
+from .rewriting import change_deltas
 
 SCHEMA = 1
 _COMPARED_CALLS = 8
@@ -132,27 +133,13 @@ class Recording:
 
     def write_all(self, lines: list[Plain]) -> None:
         """Append what came of a call. Raises `OSError` as `write`."""
-        self._hide_split_secrets(lines)
+        # A secret may come in pieces.
+        change_deltas((line.get("chunk") for line in lines), self._redactor.text)
         for line in lines:
             self.write(line)
         if not self._file.closed:
             with self._told():
                 self._file.flush()
-
-    def _hide_split_secrets(self, lines: list[Plain]) -> None:
-        """A secret may come in pieces: where a block has one, its first delta gets all its text."""
-        deltas: dict[Any, list[Plain]] = {}
-        for line in lines:
-            chunk = line.get("chunk")
-            if isinstance(chunk, dict) and isinstance(chunk.get("delta"), str):
-                deltas.setdefault(chunk.get("index"), []).append(chunk)
-        for chunks in deltas.values():
-            text = "".join(chunk["delta"] for chunk in chunks)
-            hidden = self._redactor.text(text)
-            if hidden != text:
-                for chunk in chunks:
-                    chunk["delta"] = ""
-                chunks[0]["delta"] = hidden
 
     @contextmanager
     def _told(self) -> Generator[None]:

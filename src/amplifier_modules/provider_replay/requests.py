@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -33,6 +33,10 @@ _CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?"
 _ZONE = r"(?:\s?(?:Z|UTC|GMT|CES?T|[+-]\d\d:?\d\d))?"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)?"
 _WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,?\s+)?"
+_ID = (
+    r"(?<![0-9A-Za-z])(?:\d{8}-\d{6}-[0-9a-f]{6}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+    r"|(?=[0-9a-f]*[0-9])[0-9a-f]{16,64})(?![0-9A-Za-z])"
+)
 _CHANGING = (
     (r'<system-reminder source="hooks-status">.*?</system-reminder>', "{status}"),
     (
@@ -43,13 +47,10 @@ _CHANGING = (
     (rf"(?<![\w:.]){_CLOCK}{_ZONE}(?![\w:])", "{time}"),
     (r"(?<![\w.])\d+(?:\.\d+)?\s?(?:ms|µs|s|secs?|seconds)(?!\w)", "{duration}"),
     (r'(?<="duration_ms":)\s*[\d.]+', "{duration}"),
-    (
-        r"(?<![0-9A-Za-z])\d{8}-\d{6}-[0-9a-f]{6}(?![0-9A-Za-z])"
-        r"|(?<![0-9A-Za-z])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Za-z])"
-        r"|(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])[0-9a-f]{16,64}(?![0-9A-Za-z])",
-        "{id}",
-    ),
+    (_ID, "{id}"),
 )
+
+_ANY_ID = re.compile(_ID)
 
 Plain = dict[str, Any]
 
@@ -75,6 +76,32 @@ def fingerprint(comparable: Plain) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def ids_in(request: Plain) -> list[str]:
+    """The ids in the texts of a request that do not count, in order."""
+    found: list[str] = []
+    for message in request["messages"]:
+        for text in texts_in(message.get("content")):
+            found += _ANY_ID.findall(text)
+    return found
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text of some plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        for item in cast("dict[str, Any]", value).values():
+            yield from texts_in(item)
+
+
+def folder_pattern(folder: str) -> re.Pattern[str]:
+    """Where a text names a folder, or something in it."""
+    return re.compile(re.escape(folder) + r"(?![\w.-])")
+
+
 class Comparing:
     """Requests without what does not count.
 
@@ -87,8 +114,7 @@ class Comparing:
         folders = {folder, os.path.realpath(folder)} - {"/", ""}
         self._rules = [(re.compile(pattern), "{ignored}") for pattern in ignore]
         self._rules += [
-            (re.compile(re.escape(path) + r"(?![\w.-])"), "{cwd}")
-            for path in sorted(folders, key=len, reverse=True)
+            (folder_pattern(path), "{cwd}") for path in sorted(folders, key=len, reverse=True)
         ]
         self._rules += [(re.compile(pattern, re.DOTALL), name) for pattern, name in _CHANGING]
         self._texts: dict[str, str] = {}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from .difference import difference
 from .recording import SCHEMA
-from .requests import Comparing, Plain
+from .requests import Comparing, Plain, folder_pattern, ids_in
+from .rewriting import change_deltas
+from .rewriting import changed as rewritten
 
 _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
@@ -48,6 +51,9 @@ class RecordedCall:
 class Tape:
     """One recording; sessions of one process that name it share it.
 
+    What names differently now (the folder, ids of sessions) is learned from requests that count as the
+    same, and answers are given with the names of now.
+
     A request is answered by the first call of its provider that asked the same and has not been
     replayed yet, so that sessions that run beside each other may come in any order.
 
@@ -67,9 +73,14 @@ class Tape:
         self._users = 0
         self._differed = False
         patterns = list(ignore)
+        recorded_in = self._read()
         self._now = Comparing(folder, patterns)
-        self._then = Comparing(self._read(), patterns)
+        self._then = Comparing(recorded_in, patterns)
         self._comparable: dict[int, Plain] = {}
+        self._renamed: dict[str, str] = {}
+        self._moved = None
+        if recorded_in != folder and len(recorded_in) > 1:
+            self._moved = (folder_pattern(recorded_in), folder)
 
     @classmethod
     def shared(cls, path: str, folder: str, ignore: Iterable[str] = ()) -> Tape:
@@ -101,6 +112,7 @@ class Tape:
         for call in waiting:
             if _with_model_of(asked, self._recorded(call)) == asked:
                 call.served = True
+                self._learn(call.request, request)
                 return call
         self._differed = True
         if not waiting:
@@ -111,6 +123,33 @@ class Tape:
         )
         recorded = _with_model_of(asked, self._recorded(nearest))
         return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
+
+    def steps_of(self, call: RecordedCall) -> list[Step]:
+        """What came of a call, with the names of now."""
+        if not self._renamed and self._moved is None:
+            return call.steps
+        steps = deepcopy(call.steps)
+        change_deltas((step.line.get("chunk") for step in steps), self._with_names_of_now)
+        return [
+            step._replace(line=rewritten(step.line, self._with_names_of_now))
+            if step.kind in ("chunk", "response")
+            else step
+            for step in steps
+        ]
+
+    def _learn(self, recorded: Plain, asked: Plain) -> None:
+        then, now = ids_in(recorded), ids_in(asked)
+        if len(then) == len(now):
+            self._renamed |= {a: b for a, b in zip(then, now, strict=True) if a != b}
+
+    def _with_names_of_now(self, text: str) -> str:
+        if self._moved is not None:
+            pattern, folder = self._moved
+            text = pattern.sub(lambda _: folder, text)
+        for then, now in self._renamed.items():
+            if then in text:
+                text = text.replace(then, now)
+        return text
 
     def _recorded(self, call: RecordedCall) -> Plain:
         if call.number not in self._comparable:

@@ -296,6 +296,52 @@ async def test_the_folder_does_not_count(tmp_path: Path):
             await provider.complete(called("x", "/elsewhere/a.py is new"))
 
 
+async def test_answers_name_the_folder_and_the_ids_of_now(tmp_path: Path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    then, now = "s-00112233445566aa_reader", "s-ffeeddccbbaa9988_reader"
+    reply = {
+        "text": f"I go on with {then} in {here}/sub.",
+        "tool_calls": [{"name": "task", "input": {"session_id": then, "path": f"{here}/a"}}],
+    }
+    async with recording(here, reply) as coordinator:
+        await chunks_of(coordinator.get("providers", "mock"), called("x", f"done: {then}"))
+    async with replaying(there, str(here / "rec.jsonl")) as coordinator:
+        provider = coordinator.get("providers", "mock")
+        *chunks, answer = await chunks_of(provider, called("x", f"done: {now}"))
+    assert answer.content[0].text == f"I go on with {now} in {there}/sub."
+    assert answer.tool_calls[0].arguments == {"session_id": now, "path": f"{there}/a"}
+    told = "".join(chunk.get("delta", "") for chunk in chunks if chunk["index"] == 0)
+    assert told == answer.content[0].text
+
+
+async def test_one_provider_of_a_recording_stands_in_for_one(tmp_path: Path):
+    async with recording(tmp_path, "recorded") as coordinator:
+        await coordinator.get("providers", "mock").complete(ask())
+    coordinator = coordinator_in(tmp_path)
+    other = Foreign(ChatResponse(content=[TextBlock(text="real")]))
+    await coordinator.mount("providers", other, name="foreign")
+    config = {"replay": "rec.jsonl", "provider": "mock", "priority": 5}
+    cleanup = await provider_replay.mount(coordinator, config)
+    assert cleanup is not None
+    await provider_replay.on_session_ready(coordinator)
+    assert list(coordinator.get("providers")) == ["foreign", "mock"]
+    assert coordinator.get("providers", "mock").priority == 5
+    await coordinator.get("providers", "mock").complete(ask())
+    await cleanup()
+
+
+async def test_a_provider_that_was_not_recorded_is_not_mounted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with recording(tmp_path, "recorded") as coordinator:
+        await coordinator.get("providers", "mock").complete(ask())
+    config = {"replay": "rec.jsonl", "provider": "openai"}
+    assert await provider_replay.mount(coordinator_in(tmp_path), config) is None
+    assert "openai is not in the recording" in caplog.text
+
+
 async def test_the_plan_says_what_else_does_not_count(tmp_path: Path):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(ask("build 17 of main"))

@@ -1,0 +1,42 @@
+"""Changing texts of recorded answers, also where a text comes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from .requests import Plain
+
+Change = Callable[[str], str]
+
+
+def changed(value: Any, change: Change) -> Any:
+    """Plain data with every text changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [changed(item, change) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        return {key: changed(item, change) for key, item in held.items()}
+    return value
+
+
+def change_deltas(chunks: Iterable[Any], change: Change) -> None:
+    """Changes the deltas of streamed blocks, in place.
+
+    What is to change may stand across several deltas. Where a block has it, its first delta gets
+    all its text and the others none.
+    """
+    blocks: dict[Any, list[Plain]] = {}
+    for chunk in chunks:
+        if isinstance(chunk, dict) and isinstance(cast("Plain", chunk).get("delta"), str):
+            delta = cast("Plain", chunk)
+            blocks.setdefault(delta.get("index"), []).append(delta)
+    for deltas in blocks.values():
+        text = "".join(delta["delta"] for delta in deltas)
+        new = change(text)
+        if new != text:
+            for delta in deltas:
+                delta["delta"] = ""
+            deltas[0]["delta"] = new
