@@ -82,7 +82,6 @@ class ResolvedPlan:
             keep_unset=self.keep_unset,
             lenient=self.lenient,
         )
-        other.traffic = self.traffic
         other._resolution = self._resolution._replace(tree=tree)
         return other
 
@@ -196,7 +195,6 @@ class ResolvedPlan:
             environ,
             keep_unset=self.keep_unset,
             lenient=self.lenient,
-            replayed=self.traffic.replay is not None,
         )
 
 

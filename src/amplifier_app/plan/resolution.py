@@ -60,7 +60,6 @@ def resolve(
     *,
     keep_unset: bool = False,
     lenient: bool = False,
-    replayed: bool = False,
 ) -> Resolution:
     """The plan with overrides, conditions and variables applied, and absolute sources.
 
@@ -70,7 +69,6 @@ def resolve(
         environ: The variables.
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
-        replayed: Whether a recording answers for all providers, those of agents as well.
 
     Raises:
         PlanError: Overrides that name what is not there, unset variables, bad sources.
@@ -86,8 +84,6 @@ def resolve(
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
     tree, dropped = _with_providers(tree, chosen, environ)
-    if replayed:
-        tree = _without_providers_of_agents(tree)
     tree, notes = _with_agents(tree, environ)
     warnings = _excluded_in_vain(tree)
     keep_unset = keep_unset or lenient
@@ -159,18 +155,6 @@ def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, li
         changed[name] = _with_entries(agent, kept)
         notes += [f"agent {name}: {one.key} is left out: {one.reason}" for one in dropped]
     return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
-
-
-def _without_providers_of_agents(tree: MapNode) -> MapNode:
-    agents = tree.items.get("agents")
-    if not isinstance(agents, MapNode):
-        return tree
-    changed: dict[str, Node] = {}
-    for name, agent in agents.items.items():
-        assert isinstance(agent, MapNode)
-        kept = {key: node for key, node in agent.items.items() if key != "providers"}
-        changed[name] = with_items(agent, kept)
-    return with_items(tree, {**tree.items, "agents": with_items(agents, changed)})
 
 
 def _excluded_in_vain(tree: MapNode) -> Iterator[str]:

@@ -64,6 +64,8 @@ class Traffic(NamedTuple):
         if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
             return agent
         entries = [e for e in _entries(agent) if mount_name(e) in recorded]
+        if not entries:  # nobody gave it a task; it has what the plan has
+            return with_items(agent, {k: v for k, v in agent.items.items() if k != "providers"})
         stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
         return with_items(agent, {**agent.items, "providers": stand_ins})
 
