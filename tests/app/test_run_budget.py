@@ -195,7 +195,7 @@ def test_going_round_in_circles_ends_with_7_too(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", plan, "hi", "--output", "json", cwd=tmp_path)
     result = result_of(done)
     assert (done.code, result["reason"], result["limit"]) == (7, "no_progress", None)
-    assert "'list_directory' had the same result 4 times in a row" in done.stderr
+    assert "'list_directory' had the same result 6 times in a row" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from amplifier_core.models import ToolResult
 from amplifier_modules import loop_basic
-from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, budget_of
+from amplifier_modules._shared.loop.budget import Budget, Ticket, budget_of
+from amplifier_modules._shared.loop.limits import BudgetConfig
 from tests.modules.loops.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
 
 
@@ -291,19 +292,24 @@ async def test_sub_agents_at_once_go_over_by_one_request_at_most(rig: Rig) -> No
     assert 1000 <= budget(family).as_dict()["tokens"] <= 1100
 
 
-async def test_a_request_that_waits_can_be_interrupted() -> None:
+def admitted(budget: Budget) -> Ticket:
+    ticket = budget.admit()
+    assert ticket is not None
+    return ticket
+
+
+async def test_a_request_that_waits_can_be_given_up() -> None:
     shared = Budget(BudgetConfig(max_tokens=100))
-    first = await shared.admit()
-    first.settle({"total_tokens": 60})
-    second = await shared.admit()
-    waiting = asyncio.create_task(shared.admit())
+    admitted(shared).settle({"total_tokens": 60})
+    second = admitted(shared)
+    assert shared.admit() is None, "another 60 may be too much"
+    waiting, given_up = (asyncio.create_task(shared.settled()) for _ in range(2))
     await asyncio.sleep(0)
-    assert not waiting.done()
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
+    given_up.cancel()
     second.settle()
+    await asyncio.wait_for(waiting, 5)
     assert shared.as_dict()["turns"] == 1
-    (await shared.admit()).settle({"total_tokens": 30})
+    admitted(shared).settle({"total_tokens": 30})
     assert shared.as_dict()["tokens"] == 90
 
 

@@ -13,21 +13,24 @@ async def test_the_model_is_told_then_the_turn_ends(rig: Rig) -> None:
     tool = rig.add_tool(echo_tool())
     rig.replies(*[calls(call(text="same")) for _ in range(9)])
 
-    assert await rig.run() == "No progress: 'echo' had the same result 4 times in a row"
+    assert await rig.run() == "No progress: 'echo' had the same result 6 times in a row"
     done = rig.last("orchestrator:complete")
     assert (done["status"], done["reason"]) == ("incomplete", "no_progress")
-    assert done["repeated"] == {"tools": ["echo"], "times": 4}
-    assert len(tool.inputs) == 4
+    assert done["repeated"] == {"tools": ["echo"], "times": 6}
+    assert len(tool.inputs) == 6
     texts = [str(d["messages"][-1]["content"]) for d in rig.of("provider:request")]
-    assert ["called 3 times in a row" in text for text in texts] == [False] * 3 + [True]
+    assert ["times in a row" in text for text in texts] == [False] * 3 + [True] * 3
+    assert "called 3 times in a row" in texts[3]
+    assert "after 3 more the turn is ended" in texts[3]
+    assert "after 1 more the turn is ended" in texts[5]
     stored = [message["content"] for message in rig.context.messages if message["role"] == "tool"]
-    assert stored == ["SAME"] * 4, "what the model was told is not part of the conversation"
+    assert stored == ["SAME"] * 6, "what the model was told is not part of the conversation"
 
 
 async def test_a_model_that_takes_the_hint_goes_on(rig: Rig) -> None:
     rig.add_tool(echo_tool())
     same = calls(call(text="same"))
-    rig.replies(same, same, same, calls(call(text="other")), same, same, "done")
+    rig.replies(same, same, same, same, calls(call(text="other")), same, same, "done")
 
     assert await rig.run() == "done"
 
@@ -54,7 +57,7 @@ async def test_one_new_call_in_an_answer_is_progress(rig: Rig) -> None:
 async def test_errors_that_repeat_are_no_progress(rig: Rig) -> None:
     rig.replies(*[calls(call("nobody"), call("none")) for _ in range(9)])
     assert (
-        await rig.run() == "No progress: 'nobody' and 'none' had the same result 4 times in a row"
+        await rig.run() == "No progress: 'nobody' and 'none' had the same result 6 times in a row"
     )
 
 
@@ -65,11 +68,11 @@ async def test_it_counts_anew_in_the_next_turn(rig: Rig) -> None:
     assert [await rig.run(), await rig.run()] == ["one", "two"]
 
 
-@pytest.mark.parametrize(("most", "runs"), [(1, 2), (5, 6)])
+@pytest.mark.parametrize(("most", "runs"), [(1, 2), (4, 8)])
 async def test_how_often_is_a_setting(rig: Rig, most: int, runs: int) -> None:
     rig.config = {"max_repeats": most}
     tool = rig.add_tool(echo_tool())
-    rig.replies(*[calls(call(text="same")) for _ in range(9)])
+    rig.replies(*[calls(call(text="same")) for _ in range(12)])
     assert (await rig.run()).endswith(f"{runs} times in a row")
     assert len(tool.inputs) == runs
 

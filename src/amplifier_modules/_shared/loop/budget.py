@@ -15,64 +15,15 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from pydantic import Field
-
-from amplifier_modules._shared.config import ModuleConfig, parse_config
+from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.loop.limits import BudgetConfig, Reached, plain
 from amplifier_modules._shared.loop.spent import Spent
 
 CAPABILITY = "session.budget"
 SPENT_BEFORE = "session.spent"
 """Capability with what a resumed session used before, as `Spent.as_dict` gives it."""
-
-
-class BudgetConfig(ModuleConfig):
-    """Limits of a session, counted over all its turns; what is not given is not limited.
-
-    Attributes:
-        max_turns: Model calls.
-        max_tool_calls: Tool calls.
-        max_tokens: Tokens of all model calls, what goes in and what comes out.
-        max_cost: US dollars of all model calls.
-        max_seconds: Seconds that turns take.
-    """
-
-    max_turns: int | None = Field(default=None, gt=0)
-    max_tool_calls: int | None = Field(default=None, gt=0)
-    max_tokens: int | None = Field(default=None, gt=0)
-    max_cost: Decimal | None = Field(default=None, gt=0)
-    max_seconds: float | None = Field(default=None, gt=0)
-
-
-class Reached(NamedTuple):
-    """A limit that allows nothing more.
-
-    Attributes:
-        limit: Its name in the plan.
-        allowed: How much it allows.
-        spent: How much was used; None where a provider does not tell, so that nobody knows.
-    """
-
-    limit: str
-    allowed: int | float
-    spent: int | float | None
-
-    def __str__(self) -> str:
-        unit = _UNITS[self.limit]
-        if self.spent is None:
-            return f"Budget: {self.limit} cannot be kept, the {unit} of a model call are not known"
-        return f"Budget reached: {_number(self.spent)} of {_number(self.allowed)} {unit}"
-
-
-_UNITS = {
-    "max_turns": "model calls",
-    "max_tool_calls": "tool calls",
-    "max_tokens": "tokens",
-    "max_cost": "US dollars",
-    "max_seconds": "seconds",
-}
 
 
 class BudgetReached(Exception):
@@ -148,21 +99,15 @@ class Budget:
                     level.spent.seconds = level.seconds()
                 level._turns -= 1
 
-    async def admit(self) -> Ticket:
-        """Wait until a request may be made, and count it.
+    async def settled(self) -> None:
+        """Wait until one of the requests under way has ended."""
+        future = asyncio.get_running_loop().create_future()
+        for level in self._levels():
+            level._waiting.append(future)
+        await future
 
-        Raises:
-            BudgetReached: None may.
-        """
-        while (ticket := self.admit_now()) is None:
-            settled = asyncio.get_running_loop().create_future()
-            for level in self._levels():
-                level._waiting.append(settled)
-            await settled
-        return ticket
-
-    def admit_now(self) -> Ticket | None:
-        """Count a request and let it through; None if those under way have to end first.
+    def admit(self) -> Ticket | None:
+        """Count a request and let it through; None if one of those under way has to end first.
 
         Raises:
             BudgetReached: None may be made.
@@ -224,7 +169,7 @@ class Budget:
         )
         for name, allowed, amount in used:
             if allowed is not None and (amount is None or amount >= allowed):
-                return Reached(name, _plain(allowed), None if amount is None else _plain(amount))
+                return Reached(name, plain(allowed), None if amount is None else plain(amount))
         return None
 
     def _is_crowded(self) -> bool:
@@ -297,11 +242,3 @@ def budget_of(coordinator: Any) -> Budget:
 
 def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
-
-
-def _plain(amount: Any) -> int | float:
-    return amount if isinstance(amount, int) else round(float(amount), 6)
-
-
-def _number(amount: int | float) -> str:
-    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4f}".rstrip("0").rstrip(".")

@@ -12,8 +12,8 @@ class LoopConfig(ModuleConfig):
 
     Attributes:
         max_iterations: Provider calls one turn may make; 0 and -1 mean no limit.
-        max_repeats: How often in a row the same tool calls may have the same results. Then the
-            model is told, and if it goes on the turn ends; 0 means as often as it likes.
+        max_repeats: How often in a row the same tool calls may have the same results before the
+            model is told so; after twice as often the turn ends. 0 means as often as it likes.
         parallel_tools: Run the tool calls of one answer at the same time.
         streaming: Stream answers; `loop-basic` never does.
         default_provider: Name of the provider to use; by default the one whose priority

@@ -111,9 +111,8 @@ class Exchanges:
             TurnDenied: A hook refused the request or the answer.
             Exception: The provider or the context failed.
         """
-        ticket = self._budget.admit_now()
-        if ticket is None:
-            ticket = await interruptible(self._budget.admit(), self._token)
+        while (ticket := self._budget.admit()) is None:
+            await interruptible(self._budget.settled(), self._token)
         try:
             reply = await self._answered(span)
             ticket.settle(usage_of(reply.response))

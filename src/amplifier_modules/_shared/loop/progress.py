@@ -32,12 +32,18 @@ class Progress:
         return self.times
 
 
-def warning(calls: list[Call], times: int) -> str:
-    """What the model is told before the turn is ended."""
+def warning(calls: list[Call], times: int, left: int) -> str:
+    """What the model is told before the turn is ended.
+
+    Args:
+        calls: The calls that repeat.
+        times: How often in a row they had the same results.
+        left: After how many more the turn ends.
+    """
     return (
         f"[{_named(calls)} was called {times} times in a row with the same input and had the same "
-        "result each time. Calling it once more like this ends the turn. Do something else: "
-        "change the input, use another tool, or say what is missing.]"
+        f"result each time; after {left} more the turn is ended. Do something else: change the "
+        "input, wait longer, use another tool, or say what is missing.]"
     )
 
 

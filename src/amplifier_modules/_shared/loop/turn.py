@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.brake import Brake
-from amplifier_modules._shared.loop.budget import BudgetReached, Reached, budget_of
+from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -30,6 +30,7 @@ from amplifier_modules._shared.loop.ending import (
 from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
 from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
 from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.limits import Reached
 from amplifier_modules._shared.loop.overflow import Room
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
 from amplifier_modules._shared.loop.reading import read
@@ -234,8 +235,8 @@ class Turn:
         most = self._config.max_repeats
         if not most or times < most:
             return None
-        if times == most:
-            self._channel.tell_model(warning(calls, times))
+        if times < 2 * most:
+            self._channel.tell_model(warning(calls, times, 2 * most - times))
             return None
         repeated = {"tools": list(dict.fromkeys(call.name for call in calls)), "times": times}
         details = {"repeated": repeated}

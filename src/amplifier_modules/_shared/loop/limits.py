@@ -1,0 +1,66 @@
+"""The limits of a budget, and what is said when one of them is reached."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from amplifier_modules._shared.config import ModuleConfig
+
+
+class BudgetConfig(ModuleConfig):
+    """Limits of a session, counted over all its turns; what is not given is not limited.
+
+    Attributes:
+        max_turns: Model calls.
+        max_tool_calls: Tool calls.
+        max_tokens: Tokens of all model calls, what goes in and what comes out.
+        max_cost: US dollars of all model calls.
+        max_seconds: Seconds that turns take.
+    """
+
+    max_turns: int | None = Field(default=None, gt=0)
+    max_tool_calls: int | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    max_cost: Decimal | None = Field(default=None, gt=0)
+    max_seconds: float | None = Field(default=None, gt=0)
+
+
+class Reached(NamedTuple):
+    """A limit that allows nothing more.
+
+    Attributes:
+        limit: Its name in the plan.
+        allowed: How much it allows.
+        spent: How much was used; None where a provider does not tell, so that nobody knows.
+    """
+
+    limit: str
+    allowed: int | float
+    spent: int | float | None
+
+    def __str__(self) -> str:
+        unit = _UNITS[self.limit]
+        if self.spent is None:
+            return f"Budget: {self.limit} cannot be kept, the {unit} of a model call are not known"
+        return f"Budget reached: {_number(self.spent)} of {_number(self.allowed)} {unit}"
+
+
+_UNITS = {
+    "max_turns": "model calls",
+    "max_tool_calls": "tool calls",
+    "max_tokens": "tokens",
+    "max_cost": "US dollars",
+    "max_seconds": "seconds",
+}
+
+
+def plain(amount: Any) -> int | float:
+    """An amount as plain data; dollars to a millionth."""
+    return amount if isinstance(amount, int) else round(float(amount), 6)
+
+
+def _number(amount: int | float) -> str:
+    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4f}".rstrip("0").rstrip(".")
