@@ -18,7 +18,7 @@ from amplifier_app.render.attach import attach, showable
 from amplifier_app.render.base import Display, Renderer, SessionFacts
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.sessions.keeping import Keeper, saved_session
-from amplifier_app.sessions.recording import is_unbegun
+from amplifier_app.sessions.recording import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.store import SavedSession
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -92,6 +92,7 @@ class OpenSession:
         sources: Where its modules come from.
         renderer: What shows it.
         recorder: Counts what its turns do.
+        unsaved: Its sub-sessions by id, where it is not saved; see `amplifier_app.spawning`.
         saved: Where it is saved; None with ``save=False``.
         facts: What is worth saying about it.
         usage: Tokens and cost of all turns since it was opened.
@@ -134,6 +135,7 @@ class OpenSession:
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
+        self.unsaved: dict[str, Any] = {}
         self._task: asyncio.Task[str] | None = None
         self._spending: Spending
         self._told: set[asyncio.Task[Any]] = set()
@@ -254,11 +256,18 @@ class OpenSession:
     def _stopping(self) -> bool:
         return self.session.coordinator.cancellation.is_cancelled
 
-    async def begin_with(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Start the conversation with what was said elsewhere."""
-        if messages:
+    async def begin_with(
+        self, messages: Sequence[dict[str, Any]], *, resumed: bool = False
+    ) -> None:
+        """Start the conversation with what was said elsewhere.
+
+        Args:
+            messages: What was said.
+            resumed: Whether that was all of a conversation, which goes on.
+        """
+        if messages and not resumed:
             await self._begin_conversation()
-        for message in messages:
+        for message in (*messages, *(answers_to_interrupted([*messages]) if resumed else ())):
             await self.context.add_message(message)
 
     async def _begin_conversation(self) -> None:

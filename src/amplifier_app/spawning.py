@@ -61,9 +61,17 @@ class _Task(NamedTuple):
     plan: ResolvedPlan
     session_id: str
     resumed: bool = False
-    noted: Mapping[str, Any] = {}
+    narrowed: Mapping[str, Any] = {}
     messages: tuple[dict[str, Any], ...] = ()
     self_depth: int = 0
+
+
+class Unsaved(NamedTuple):
+    """A sub-session of a session that is not saved: all that is left of it to go on with."""
+
+    agent: str
+    narrowed: Mapping[str, Any]
+    messages: list[dict[str, Any]]
 
 
 async def spawn(
@@ -122,7 +130,7 @@ async def spawn(
         instruction=instruction,
         plan=plan,
         session_id=_new_id(parent, sub_session_id or session_id, agent_name),
-        noted={_NARROWED: {key: value for key, value in narrowed.items() if value}},
+        narrowed={key: value for key, value in narrowed.items() if value},
         messages=tuple(dict(message) for message in parent_messages or ()),
         self_depth=self_delegation_depth,
     )
@@ -137,14 +145,36 @@ async def resume(
     Its agent is what the plan says now.
 
     Raises:
-        UnknownSubSession: This session has spawned no such session, or it was not saved.
+        UnknownSubSession: This session has spawned no such session.
         SubAgentFailed: Its turn ended with an error.
     """
     _check(parent)
+    if parent.saved is None:
+        return await _resume_unsaved(parent, sub_session_id, instruction)
     metadata = _metadata_of(parent, sub_session_id)
-    agent = str(metadata["agent"])
-    plan = _plan(parent, agent, metadata.get(_NARROWED) or {})
-    return await _carry_out(parent, _Task(agent, instruction, plan, sub_session_id, resumed=True))
+    agent, narrowed = str(metadata["agent"]), metadata.get(_NARROWED) or {}
+    plan = _plan(parent, agent, narrowed)
+    task = _Task(agent, instruction, plan, sub_session_id, resumed=True, narrowed=narrowed)
+    return await _carry_out(parent, task)
+
+
+async def _resume_unsaved(parent: OpenSession, session_id: str, instruction: str) -> dict[str, Any]:
+    left = parent.unsaved.get(session_id)
+    if left is None:
+        raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
+    plan = _plan(parent, left.agent, left.narrowed)
+    # Taken out while it is at work, so that nobody else goes on with it meanwhile.
+    del parent.unsaved[session_id]
+    task = _Task(
+        left.agent,
+        instruction,
+        plan,
+        session_id,
+        resumed=True,
+        narrowed=left.narrowed,
+        messages=tuple(left.messages),
+    )
+    return await _carry_out(parent, task)
 
 
 def _check(parent: OpenSession) -> None:
@@ -174,11 +204,6 @@ def _new_id(parent: OpenSession, wanted: str | None, agent: str) -> str:
 
 def _metadata_of(parent: OpenSession, session_id: str) -> Mapping[str, Any]:
     """What is noted of a sub-session of `parent`; of no other session, whatever a model asks for."""
-    if parent.saved is None:
-        raise UnknownSubSession(
-            f"the sub-session {session_id!r} cannot be resumed: this session is not saved, nor are "
-            "those it spawns"
-        )
     store = SessionStore()
     known = _ID.fullmatch(session_id) is not None and store.exists(session_id)
     metadata = store.metadata(session_id) if known else {}
@@ -194,12 +219,14 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
     renderer = SubSessionRenderer(parent.renderer, lineage, task.session_id)
     started = time.monotonic()
     failure: BaseException | None = None
+    save = parent.saved is not None
+    on_disk = task.resumed and save
     async with open_session(
         task.plan,
-        session_id=None if task.resumed else task.session_id,
-        resume=task.session_id if task.resumed else None,
-        save=parent.saved is not None,
-        metadata={**_of_project(parent), **task.noted},
+        session_id=None if on_disk else task.session_id,
+        resume=task.session_id if on_disk else None,
+        save=save,
+        metadata={**_of_project(parent), _NARROWED: task.narrowed},
         approval_system=_approvals(coordinator.approval_system, task.agent),
         renderer=renderer,
         sources=parent.sources,
@@ -210,7 +237,7 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
         renderer.began(showable(own, task.instruction), resumed=task.resumed)
         coordinator.cancellation.register_child(own.cancellation)
         try:
-            await session.begin_with(task.messages)
+            await session.begin_with(task.messages, resumed=task.resumed)
             await session.run(task.instruction)
         # A provider, a module or the disk; the parent's model is told, and goes on.
         except Exception as error:
@@ -220,6 +247,9 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
             ended = _ended(session, lineage, time.monotonic() - started)
             parent.recorder.add_sub_session(ended, session.recorder)
             renderer.ended(ended)
+            if not save:
+                messages = await session.context.get_messages()
+                parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages)
     if failure is not None:
         raise SubAgentFailed(task.session_id, failure) from failure
     return _result(session, task)

@@ -192,13 +192,49 @@ async def test_only_its_own_sub_sessions_can_be_resumed(tmp_path: Path) -> None:
             assert isinstance(raised.value, FileNotFoundError)
 
 
-async def test_nothing_is_saved_of_a_session_that_is_not(tmp_path: Path) -> None:
-    async with parent(tmp_path, {"it": answering("done")}, save=False) as session:
-        result = await spawn(session)
-        assert result["output"] == "done"
-        with pytest.raises(UnknownSubSession, match="not saved"):
-            await resume(session, result["session_id"], "more")
+async def test_nothing_is_saved_of_a_session_that_is_not_and_it_goes_on_all_the_same(
+    tmp_path: Path,
+) -> None:
+    seen = module_folder(tmp_path, SEEN, "amplifier_module_seen")
+    agent = {**answering("done"), "hooks": [{"module": "seen", "source": str(seen)}]}
+    async with parent(tmp_path, {"it": agent}, save=False) as session:
+        first = await spawn(session)
+        again = await resume(session, first["session_id"], "more")
+        assert (again["output"], again["session_id"]) == ("done", first["session_id"])
+        messages = __import__("amplifier_module_seen").MESSAGES
+        assert [message["content"] for message in messages[-4:]] == [
+            "You work.",
+            "work",
+            "done",
+            "more",
+        ]
+        with pytest.raises(UnknownSubSession, match="no sub-session"):
+            await resume(session, "s1-other", "more")
+        both = [resume(session, first["session_id"], text) for text in ("one", "two")]
+        results = await asyncio.gather(*both, return_exceptions=True)
+        assert [isinstance(result, UnknownSubSession) for result in results] == [False, True]
     assert SessionStore().summaries() == []
+
+
+SEEN = """
+MESSAGES = []
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    async def note(event, data):
+        from amplifier_core.models import HookResult
+
+        texts = [
+            {**m, "content": m["content"] if isinstance(m["content"], str)
+             else "".join(block.get("text", "") for block in m["content"])}
+            for m in data["messages"]
+        ]
+        MESSAGES.extend(texts)
+        return HookResult()
+
+    coordinator.hooks.register("provider:request", note)
+"""
 
 
 async def test_it_shares_keys_and_redaction_and_says_where_it_comes_from(
