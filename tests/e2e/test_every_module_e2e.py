@@ -1,0 +1,236 @@
+"""Every bundled module in one plan: a task of twenty steps with all of them, and without any one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from amplifier_app.sources.installed import bundled
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+
+MODULES = sorted(bundled())
+ORCHESTRATORS = [name for name in MODULES if name.startswith("loop-")]
+CONTEXTS = [name for name in MODULES if name.startswith("context-")]
+BESIDE_EACH_OTHER = [name for name in MODULES if name not in (*ORCHESTRATORS, *CONTEXTS)]
+
+NOTES = "this is teh text\nand teh rest\nthe end\n"
+SERVER = Path(__file__).parents[1] / "modules" / "tool_mcp" / "raw_server.py"
+EDITS = [
+    {"old_string": "this", "new_string": "This"},
+    {"old_string": "the end", "new_string": "END"},
+]
+TODOS = [{"content": "Read the notes", "status": "in_progress"}]
+
+
+class Step(NamedTuple):
+    """One answer of the model: calls at the same time, of tools of one module."""
+
+    module: str
+    calls: list[ToolCall]
+
+
+def step(module: str, *calls: tuple[str, dict[str, Any]]) -> Step:
+    return Step(module, [ToolCall(name, values) for name, values in calls])
+
+
+def steps(web: str) -> list[Step]:
+    """Twenty steps in which every tool is used; `web` is the address of a server of pages."""
+    notes = {"path": "notes.txt"}
+    return [
+        step("tool-todo", ("todo", {"action": "create", "todos": TODOS})),
+        step("tool-filesystem", ("list_directory", {"path": "."})),
+        step("tool-filesystem", ("read_file", notes), ("read_file", {"path": "AGENTS.md"})),
+        step("tool-search", ("grep", {"pattern": "teh"}), ("glob", {"pattern": "*.txt"})),
+        step(
+            "tool-filesystem",
+            (
+                "edit_file",
+                {**notes, "old_string": "teh", "new_string": "the", "replace_all": True},
+            ),
+        ),
+        step("tool-filesystem", ("edit_file", {**notes, "edits": EDITS})),
+        step("tool-filesystem", ("write_file", {"path": "made.txt", "content": "made\n"})),
+        step("tool-bash", ("bash", {"command": "mkdir -p sub && cd sub && cat ../notes.txt"})),
+        step("tool-bash", ("bash", {"command": "pwd"})),
+        step("tool-bash", ("bash", {"command": "sleep 300", "run_in_background": True})),
+        step("tool-bash", ("bash_output", {"id": "b1"})),
+        step("tool-bash", ("bash_kill", {"id": "b1"})),
+        step("tool-web", ("web_fetch", {"url": f"{web}/page"})),
+        step("tool-web", ("web_search", {"query": "anything"})),
+        step("tool-task", ("task", {"agent": "helper", "instruction": "Say what you see."})),
+        step("tool-mcp", ("mcp_things_echo", {"text": "hello"})),
+        step("tool-filesystem", ("read_file", notes)),
+        step("tool-search", ("grep", {"pattern": "END", "path": "."})),
+        step("tool-todo", ("todo", {"action": "list"})),
+        step("tool-todo", ("todo", {"action": "update", "todos": []})),
+    ]
+
+
+class _Pages(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        found = {"results": [{"title": "A page", "url": "http://x.example/", "content": "of it"}]}
+        searched = self.path.startswith("/search")
+        body = json.dumps(found) if searched else "<h1>A page</h1><p>with text</p>"
+        self.send_response(200)
+        self.send_header("content-type", "application/json" if searched else "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not on the output of the tests."""
+
+
+@contextlib.contextmanager
+def pages() -> Generator[str]:
+    """A web server; its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+class Project:
+    """A folder in which there is something to do, and who does it."""
+
+    def __init__(self, folder: Path, web: str, llm: ScriptedLLM) -> None:
+        self.folder = folder / "project"
+        self.kept = folder / "kept"
+        self.home = folder / "home"
+        self.folder.mkdir()
+        self.kept.mkdir()
+        (self.folder / "notes.txt").write_text(NOTES)
+        (self.folder / "AGENTS.md").write_text("Always say please.\n")
+        self._web = web
+        self._llm = llm
+
+    def run(
+        self, left_out: str = "", orchestrator: str = "loop-streaming", context: str = CONTEXTS[-1]
+    ) -> Finished:
+        """Run the task with every module but one."""
+        asked = "openai" if left_out == "provider-anthropic" else "anthropic"
+
+        def entries(prefix: str) -> list[dict[str, Any]]:
+            names = [each for each in BESIDE_EACH_OTHER if each.startswith(prefix)]
+            configs = self._configs()
+            return [
+                {"module": name, "config": configs.get(name, {})}
+                for name in names
+                if name != left_out
+            ]
+
+        plan = {
+            "session": {
+                "orchestrator": {"module": orchestrator, "config": {"default_provider": asked}},
+                "context": context,
+            },
+            "providers": entries("provider-"),
+            "tools": entries("tool-"),
+            "hooks": entries("hooks-"),
+            "agents": {
+                "helper": {"description": "Helps.", "instruction": "You help.", "tools": []}
+            },
+            "instruction": "Do what is to be done.",
+        }
+        file = self.home.parent / "plan.yaml"
+        file.write_text(yaml.safe_dump(plan, sort_keys=False))
+        return run_amplifier(
+            *("run", "--plan", file, "--output", "json", "--approve", "allow", "Do it."),
+            home=self.home,
+            cwd=self.folder,
+        )
+
+    def _configs(self) -> dict[str, dict[str, Any]]:
+        """What a module needs; the others need nothing."""
+        seen = self.kept / "seen.jsonl"
+        return {
+            "provider-anthropic": {"api_key": "test-key", "base_url": self._llm.base_url},
+            "provider-openai": {"api_key": "test-key", "base_url": self._llm.openai_base_url},
+            "provider-replay": {"record": str(self.kept / "recording.jsonl")},
+            "tool-web": {
+                "allow_hosts": ["127.0.0.1"],
+                "search": {"url": f"{self._web}/search"},
+            },
+            "tool-mcp": {
+                "servers": {
+                    "things": {
+                        "command": sys.executable,
+                        "args": [str(SERVER)],
+                        "required": True,
+                        "tools": {"allow": ["echo"]},
+                    }
+                }
+            },
+            "hooks-approval": {"default": "allow"},
+            "hooks-otel": {"exporter": "file", "path": str(self.kept / "spans.jsonl")},
+            "hooks-shell": {
+                "hooks": [{"event": "tool:pre", "tool": "*", "command": f"cat >> {seen}"}]
+            },
+        }
+
+
+def script(left_out: str, web: str) -> list[Any]:
+    """What the model answers, with the calls of modules that are there."""
+    answers: list[Any] = []
+    for each in steps(web):
+        if each.module == left_out:
+            continue
+        answers.append(Reply("Next.", tool_calls=each.calls))
+        if each.module == "tool-task":
+            answers.append("I see nothing.")
+    return [*answers, "All done."]
+
+
+def failed(result: dict[str, Any]) -> list[Any]:
+    """The tool calls of a run that did not go well."""
+    return [tool for tool in result["tools"] if tool["outcome"] != "ok"]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("orchestrator", ORCHESTRATORS)
+def test_a_task_with_every_module(orchestrator: str, context: str, tmp_path: Path) -> None:
+    with pages() as web, ScriptedLLM.running(script("", web)) as llm:
+        project = Project(tmp_path, web, llm)
+        done = project.run(orchestrator=orchestrator, context=context)
+        result = json.loads(done.stdout)
+        assert (done.code, result["response"]) == (0, "All done."), done.stderr
+        assert llm.rejections == []
+        first, last = llm.completions[0].body, json.dumps(llm.completions[-1].body)
+    assert failed(result) == []
+    used = {call.name for each in steps(web) for call in each.calls}
+    assert used == {tool["name"] for tool in first["tools"]}
+    # What tools said has reached the model, and what hooks add.
+    for text in ("teh", "with text", "A page", "I see nothing.", "hello", "Always say please."):
+        assert text in last
+    assert (project.folder / "notes.txt").read_text() == "This is the text\nand the rest\nEND\n"
+    assert (project.folder / "made.txt").read_text() == "made\n"
+    # What hooks and providers keep is there.
+    (session,) = [
+        folder for folder in (project.home / "sessions").iterdir() if "helper" not in folder.name
+    ]
+    assert (session / "events.jsonl").stat().st_size
+    calls = [json.loads(line) for line in (project.kept / "seen.jsonl").read_text().splitlines()]
+    assert {call["tool_name"] for call in calls} == used
+    assert len((project.kept / "recording.jsonl").read_text().splitlines()) > len(steps(web))
+
+
+@pytest.mark.parametrize("left_out", BESIDE_EACH_OTHER)
+def test_without_any_one_of_them_the_rest_works(left_out: str, tmp_path: Path) -> None:
+    with pages() as web, ScriptedLLM.running(script(left_out, web)) as llm:
+        done = Project(tmp_path, web, llm).run(left_out)
+        result = json.loads(done.stdout)
+        assert (done.code, result["response"]) == (0, "All done."), done.stderr
+        assert llm.rejections == []
+    assert failed(result) == []
