@@ -12,8 +12,8 @@ import pytest
 from amplifier_app.render.attach import attach
 from amplifier_app.render.base import Renderer
 from amplifier_app.render.events import EventStream
-from amplifier_app.render.result import RunReport
 from amplifier_app.render.plain import PlainRenderer
+from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
 from amplifier_app.stdio import Output
 from amplifier_app.turn import TurnRecorder
