@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import mock_plan
+from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -125,6 +125,43 @@ def test_one_conversation_for_several_sessions(tmp_path: Path) -> None:
     shown = run_amplifier("session", "show", "b", "--output", "json")
     users = [m["content"] for m in json.loads(shown.stdout)["messages"] if m["role"] == "user"]
     assert users == ["first", "second"]
+
+
+ANOTHER = """
+from amplifier_core.testing import MockContextManager
+
+__amplifier_module_type__ = "context"
+
+
+class Another(MockContextManager):
+    async def add_message(self, message):
+        await super().add_message({**message, "timestamp": len(self.messages)})
+
+
+async def mount(coordinator, config=None):
+    context = Another()
+    for text in (config or {}).get("memory", []):
+        await context.add_message({"role": "system", "content": text})
+    await coordinator.mount("context", context)
+"""
+
+
+def test_another_module_of_this_name_takes_its_place_by_source(tmp_path: Path) -> None:
+    folder = module_folder(tmp_path, ANOTHER, "amplifier_module_context_persistent")
+    context = {
+        "module": "context-persistent",
+        "source": str(folder),
+        "config": {"memory": ["use tabs"]},
+    }
+    session = {"orchestrator": "loop-basic", "context": context}
+    plan = plan_of(tmp_path, ["one"], session=session, hooks=LOGGED)
+    for prompt in ("first", "second", "third"):
+        home = run(plan, prompt).home
+    assert not (home / "sessions" / "s" / "context.jsonl").exists()
+    assert asked(home) == [["first"], ["first", "second"], ["first", "second", "third"]]
+    said = [(message["role"], message["content"]) for message in transcript(home)]
+    assert said[:3] == [("system", "use tabs"), ("system", "be brief"), ("user", "first")]
+    assert len(said) == 8
 
 
 def test_a_damaged_file_ends_the_run_and_names_the_line(tmp_path: Path) -> None:
