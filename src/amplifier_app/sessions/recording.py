@@ -64,19 +64,20 @@ class RecordingContext:
 def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records with which a transcript of `saved` has all that a context holds.
 
-    None where the context holds nothing else: it may have left out messages, or added to some.
+    None where the context holds nothing else: it may have left out messages, added to some, or put
+    notes to the model among them, which it will do again.
     """
-    following = iter(saved)
-    known = 0
-    for message in held:
-        if not any(_is_same(message, other) for other in following):
-            break
-        known += 1
-    if known == len(held):
-        return []
-    if known == len(saved):
-        return held[known:]
-    return [replacement(held)]
+    position = 0
+    for index, message in enumerate(held):
+        following = range(position, len(saved))
+        found = next((other for other in following if _is_same(message, saved[other])), None)
+        if found is not None:
+            position = found + 1
+        elif not following:
+            return held[index:]
+        elif not _is_note(message):
+            return [replacement(held)]
+    return []
 
 
 def _is_same(held: Any, saved: dict[str, Any]) -> bool:
@@ -86,12 +87,13 @@ def _is_same(held: Any, saved: dict[str, Any]) -> bool:
     return all(key in held and held[key] == value for key, value in saved.items())
 
 
+def _is_note(message: dict[str, Any]) -> bool:
+    return message.get("role") in ("system", "developer")
+
+
 def is_unbegun(instruction: str, messages: list[dict[str, Any]]) -> bool:
     """Whether nothing was said yet, the instruction included; notes of others do not count."""
-    return all(
-        message.get("role") in ("system", "developer") and message.get("content") != instruction
-        for message in messages
-    )
+    return all(_is_note(message) and message.get("content") != instruction for message in messages)
 
 
 def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ def _is_injected(message: dict[str, Any]) -> bool:
     """Whether a hook, not the conversation, put the message between a call and its results."""
     metadata = message.get("metadata")
     by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
-    return by_hook or message.get("role") in ("system", "developer")
+    return by_hook or _is_note(message)
 
 
 def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:

@@ -171,6 +171,8 @@ async def test_what_the_context_does_not_take_over_is_not_saved_as_if_it_had(
     assert saved == [{"control": "replace", "messages": [A]}]
 
 
+SYSTEM = {"role": "system", "content": "be brief"}
+NOTE = {"role": "system", "content": "use tabs"}
 A, B, C = ({"role": "user", "content": text} for text in "abc")
 
 
@@ -185,6 +187,10 @@ A, B, C = ({"role": "user", "content": text} for text in "abc")
         ([], [A], [A]),
         ([A, A], [A, A, A], [A]),
         ([A, B], [A, C, B], [{"control": "replace", "messages": [A, C, B]}]),
+        ([A], [NOTE, A], []),
+        ([A], [NOTE, A, B], [B]),
+        ([A], [A, NOTE], [NOTE]),
+        ([], [NOTE], [NOTE]),
         ([A, B], [C], [{"control": "replace", "messages": [C]}]),
     ],
 )
@@ -192,10 +198,6 @@ def test_a_transcript_is_given_what_only_the_context_holds(
     saved: Any, held: Any, owed: Any
 ) -> None:
     assert not_in(saved, held) == owed
-
-
-SYSTEM = {"role": "system", "content": "be brief"}
-NOTE = {"role": "system", "content": "use tabs"}
 
 
 @pytest.mark.parametrize(
