@@ -211,12 +211,13 @@ class Hub(Listener):
         return connect
 
     def _local_way(self, name: str, config: ServerConfig) -> _LocalWay:
-        redactor = Redactor([*secrets_in(), *self._all_secrets(), *config.env.values()])
+        known = [*secrets_in(), *secrets_in(config.env), *self._configured_secrets()]
+        redactor = Redactor(known)
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)
         return _LocalWay(config, self._coordinator, log)
 
-    def _all_secrets(self) -> list[str]:
+    def _configured_secrets(self) -> list[str]:
         return all_configured_secrets(self._coordinator.config)
 
 

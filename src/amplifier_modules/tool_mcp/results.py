@@ -63,7 +63,8 @@ class Results:
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
         images = [block for block in blocks if block["type"] == "image"]
         content: Any = [*([_text(text)] if text else []), *images] if images else None
-        return ToolResult(success=not failed, output=text, error=error, content=content)
+        output = text if text or images else "(no output)"
+        return ToolResult(success=not failed, output=output, error=error, content=content)
 
     def _shortened(self, text: str) -> str:
         data = text.encode("utf-8", "replace")

@@ -33,7 +33,7 @@ FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _MOST_ATTEMPTS = 5
 _MOST_PAGES = 50
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 3.0
 _SESSION_GONE = "Session terminated"
 
 
@@ -129,7 +129,8 @@ class Server:
         self._wanted = asyncio.Event()
         self._closing = asyncio.Event()
         self._attempted = asyncio.Event()
-        self._relisting: set[asyncio.Task[None]] = set()
+        self._has_changed = False
+        self._relisting: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -145,6 +146,10 @@ class Server:
         self._closing.set()
         if self._task is None:
             return
+        if not self._ready.is_set():
+            self._task.cancel()  # Nobody waits for what is only just coming.
+        if self._relisting is not None:
+            self._relisting.cancel()
         done, _ = await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
         if not done:
             self._task.cancel()
@@ -332,16 +337,18 @@ class Server:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification) and self._client is not None:
+            self._has_changed = True
             # Asking from here would wait for an answer that is only read after this.
-            task = asyncio.create_task(self._relist(self._client))
-            self._relisting.add(task)
-            task.add_done_callback(self._relisting.discard)
+            if self._relisting is None or self._relisting.done():
+                self._relisting = asyncio.create_task(self._relist(self._client))
 
     async def _relist(self, client: Client) -> None:
         # As in `call`: what cannot be had leaves the tools as they are.
-        with contextlib.suppress(ServerProblem):
-            offers = await self._answered(client, self._offers)
-            await self._listener.connected(self, offers, 0.0)
+        with contextlib.suppress(ServerProblem, _Unknown):
+            while self._has_changed:
+                self._has_changed = False
+                offers = await self._answered(client, self._offers)
+                await self._listener.connected(self, offers, 0.0)
 
 
 class _Unknown(Exception):

@@ -138,12 +138,13 @@ class StdioTransport:
     # -- what it writes ----------------------------------------------------------------
 
     def _take_output(self, data: bytes) -> None:
-        self._unread += data
-        *lines, rest = self._unread.split(b"\n")
-        self._unread = rest
+        *lines, rest = data.split(b"\n")
         for line in lines:
-            if line.strip():
-                self._take_line(bytes(line))
+            self._unread += line
+            if self._unread.strip():
+                self._take_line(bytes(self._unread))
+            self._unread.clear()
+        self._unread += rest
         if len(self._unread) > _LONGEST_LINE:
             self.problem = f"it wrote a line of more than {_LONGEST_LINE} bytes"
             self._unread.clear()

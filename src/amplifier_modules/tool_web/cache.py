@@ -16,8 +16,12 @@ from typing import Any, NamedTuple, cast
 
 logger = logging.getLogger(__name__)
 
-_MOST_IN_MEMORY = 16
+_MOST_IN_MEMORY = 20_000_000
+"""Characters of pages."""
+
 _MOST_FILES = 200
+_MOST_BYTES = 100_000_000
+_SWEEP_EVERY = 20
 _LONGEST_KEPT = 7 * 24 * 3600.0
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.I)
 
@@ -81,7 +85,7 @@ class PageCache:
         self._folder = folder
         self._identity = identity
         self._pages: OrderedDict[str, Page] = OrderedDict()
-        self._has_swept = False
+        self._kept = 0
 
     def find(self, url: str) -> Page | None:
         """The page kept for an address, however old."""
@@ -111,28 +115,36 @@ class PageCache:
     def _remember(self, url: str, page: Page) -> None:
         self._pages[url] = page
         self._pages.move_to_end(url)
-        if len(self._pages) > _MOST_IN_MEMORY:
+        while sum(len(one.text) for one in self._pages.values()) > _MOST_IN_MEMORY:
             self._pages.popitem(last=False)
 
     def _name(self, url: str) -> str:
         return hashlib.sha256(f"{self._identity}\n{url}".encode()).hexdigest() + ".json"
 
     def _sweep(self, folder: Path) -> None:
-        """Once a session, remove what is old or too much."""
-        if self._has_swept:
+        """Every so often, remove what is old or too much."""
+        self._kept += 1
+        if self._kept % _SWEEP_EVERY != 1:
             return
-        self._has_swept = True
-        now = time.time()
-        files = sorted(folder.iterdir(), key=_age_of, reverse=True)
-        for number, file in enumerate(files):
-            if number >= _MOST_FILES or now - _age_of(file) > _LONGEST_KEPT:
+        now, total = time.time(), 0
+        for number, file in enumerate(sorted(folder.iterdir(), key=_written, reverse=True)):
+            total += _size(file)
+            is_old = now - _written(file) > _LONGEST_KEPT
+            if number >= _MOST_FILES or total > _MOST_BYTES or is_old:
                 file.unlink(missing_ok=True)
 
 
-def _age_of(path: Path) -> float:
+def _written(path: Path) -> float:
+    # Another session may have removed it meanwhile.
     with contextlib.suppress(OSError):
         return path.lstat().st_mtime
     return 0.0
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_size
+    return 0
 
 
 def _write(path: Path, page: Page) -> None:

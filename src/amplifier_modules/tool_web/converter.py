@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 _SECONDS = 30
 _MEMORY = 2 * 1024**3
 _DEPTH = 20_000
+_PR_SET_PDEATHSIG = 1
 _STACK = 512 * 1024 * 1024
 _UNSEEN = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
@@ -92,6 +93,10 @@ def _limit() -> None:
         return  # Not a POSIX system: the time limit of who started this has to do.
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     if sys.platform.startswith("linux"):
+        import ctypes
+
+        # Whoever started this may be killed; then nobody waits for the Markdown.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 

@@ -86,6 +86,9 @@ def main() -> None:
                     sys.exit("not yet, with sk-ant-api03-" + "a" * 90)
     if "exit" in OPTIONS:
         sys.exit("cannot work like this")
+    if "flood" in OPTIONS:
+        while True:
+            sys.stdout.write("x" * 1_000_000)
     if "noise" in OPTIONS:
         print("Welcome to the raw server!", flush=True)
         print('{"not": "a message"}', flush=True)

@@ -76,6 +76,7 @@ async def test_servers_start_side_by_side_and_slow_ones_come_late() -> None:
         (raw("exit"), "it ended with exit code 1; it said: cannot work like this"),
         ({"command": "no-such-program"}, "there is no program 'no-such-program'"),
         ({"command": "./no-such-program"}, "there is no program './no-such-program'"),
+        (raw("flood"), "it wrote a line of more than 67108864 bytes"),
         ({"command": "true"}, "it ended with exit code 0"),
         (raw(cwd="/no/such/folder"), "its folder /no/such/folder cannot be opened"),
         ({"url": "http://127.0.0.1:9/mcp"}, ""),
