@@ -280,9 +280,20 @@ class _RemoteWay:
 
         # A call has a time limit of its own; the stream for messages may be silent for ever.
         limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
-        client = httpx2.AsyncClient(headers=self._headers, timeout=limits)
+        client = httpx2.AsyncClient(
+            headers=self._headers, timeout=limits, event_hooks={"response": [_note_lost_session]}
+        )
         transport = streamable_http_client(self._url, http_client=client)
         return Connection(transport, lambda: None, client.aclose)
+
+
+async def _note_lost_session(response: Any) -> None:
+    """Have the SDK read a 404 within a session as the protocol says: the session is not known.
+
+    It prefers an error in the body, from which nobody could tell that the call was not looked at.
+    """
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        response.headers["content-type"] = "text/plain"
 
 
 def _is_wanted(name: str, config: ServerConfig) -> bool:

@@ -34,6 +34,7 @@ _LONGEST_PAUSE = 30.0
 _MOST_ATTEMPTS = 5
 _MOST_PAGES = 50
 _LEAVE_SECONDS = 3.0
+_LAST_ANSWERS_SECONDS = 2.0
 _SESSION_GONE = "Session terminated"
 
 
@@ -129,6 +130,9 @@ class Server:
         self._wanted = asyncio.Event()
         self._closing = asyncio.Event()
         self._attempted = asyncio.Event()
+        self._ready_since: float | None = None
+        self._in_flight = 0
+        self._idle = asyncio.Event()
         self._has_changed = False
         self._relisting: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -140,6 +144,9 @@ class Server:
     def start(self) -> None:
         """Connect, and stay connected until `close`."""
         self._task = asyncio.create_task(self._stay_connected())
+        # Whatever ends the task, nobody may wait for what it would have told.
+        self._task.add_done_callback(lambda _: self.tried.set())
+        self._task.add_done_callback(lambda _: self.settled.set())
 
     async def close(self) -> None:
         """End the connection, and the server if it is a process of ours."""
@@ -197,6 +204,8 @@ class Server:
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
+        self._in_flight += 1
+        self._idle.clear()
         try:
             async with asyncio.timeout(self.config.timeout):
                 return await use(client)
@@ -222,6 +231,10 @@ class Server:
             raise ServerRefused(
                 f"the answer of the server {self.name} cannot be used: {_said(error)}"
             ) from error
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
 
     def _drop(self) -> None:
         self._client = None
@@ -235,26 +248,27 @@ class Server:
         while not self._closing.is_set():
             self._lost.clear()
             self._wanted.clear()
-            started = time.monotonic()
-            was_ready = final = False
+            self._ready_since = None
+            final = False
             try:
-                was_ready = await self._one_connection(failures)
+                await self._one_connection(failures)
             except CannotStart as error:
                 self.problem, final = str(error), True
             # The SDK and the server are foreign; the session goes on without them.
             except Exception as error:
-                was_ready = self._ready.is_set()
                 self.problem = _said(error)
             self._client = None
             self._ready.clear()
             if self._closing.is_set():
                 return
+            since = self._ready_since
             # One that is lost right after it was made does not count as made.
-            failures = 0 if was_ready and time.monotonic() - started > FIRST_PAUSE else failures
+            lasted = since is not None and time.monotonic() - since > FIRST_PAUSE
+            failures = 0 if lasted else failures
             failures += 1
             most = 2 if self.config.required and not self.settled.is_set() else _MOST_ATTEMPTS
             final = final or failures >= most
-            if was_ready:
+            if since is not None:
                 await self._listener.disconnected(self, self.problem)
             else:
                 await self._listener.failed(self, self.problem, final)
@@ -270,8 +284,8 @@ class Server:
         pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
         await _first_of(self._closing, self._wanted, seconds=pause)
 
-    async def _one_connection(self, failures: int) -> bool:
-        """Connect, and stay until the end; False if it ended before it was ready."""
+    async def _one_connection(self, failures: int) -> None:
+        """Connect, and stay until the end; `problem` says why it came, if nothing is raised."""
         connection = await self._connect(self._lost.set)
         from mcp import Client
 
@@ -299,22 +313,22 @@ class Server:
                     raise _NotReady(f"it was not ready in {limit}") from error
                 self._client, self.problem = client, ""
                 await self._listener.connected(self, offers, time.monotonic() - started)
+                self._ready_since = time.monotonic()
                 self._ready.set()
                 self.tried.set()
                 self.settled.set()
                 await _first_of(self._closing, self._lost)
+                if self._in_flight:
+                    # Other calls may be answered yet, if only by the same refusal.
+                    await _first_of(self._closing, self._idle, seconds=_LAST_ANSWERS_SECONDS)
         except Exception as error:
             # Where a process has ended, that says more than what the SDK makes of it.
             if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
-                self.problem = problem
-                if self._ready.is_set():
-                    return True
-                raise _NotReady(problem) from error
+                raise _Ended(problem) from error
             raise
         finally:
             await connection.close()
         self.problem = connection.problem() or "the connection was lost"
-        return True
 
     async def _offers(self, client: Client) -> Offers:
         has = client.server_capabilities
@@ -356,7 +370,11 @@ class _Unknown(Exception):
 
 
 class _NotReady(Exception):
-    """The connection ended, or took too long, before it could be used."""
+    """It took too long until the connection could be used."""
+
+
+class _Ended(Exception):
+    """The server has ended."""
 
 
 async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:

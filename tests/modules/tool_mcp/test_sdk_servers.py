@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -184,6 +185,58 @@ async def test_a_server_that_was_started_anew_is_found_again(tmp_path: Path) -> 
             assert text_of(await mcp.call("far_add", a=2, b=2)) == "4"
     finally:
         running.kill()
+
+
+class OldServer:
+    """A server of the first protocols, which keeps sessions, and forgets them when it is told to."""
+
+    def __init__(self) -> None:
+        self.session = 1
+        self.calls: list[int] = []
+
+    async def __call__(self, request: Any, write: Any) -> None:
+        from tests.modules.raw_http import answer
+
+        if request.method != "POST":
+            await write(answer(405, ""))
+            return
+        message = request.json()
+        number, method = message.get("id"), message["method"]
+        known = request.headers.get("mcp-session-id") == str(self.session)
+        headers: dict[str, str] = {}
+        if method == "initialize":
+            headers["mcp-session-id"] = str(self.session)
+            version = message["params"]["protocolVersion"]
+            info = {"name": "old", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        elif not known:
+            status = 404 if "mcp-session-id" in request.headers else 400
+            error = {"code": -32600, "message": "Session not found"}
+            await write(answer(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error})))
+            return
+        elif number is None:
+            await write(answer(202, ""))
+            return
+        elif method == "tools/list":
+            result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
+        else:
+            self.calls.append(self.session)
+            result = {"content": [{"type": "text", "text": f"in session {self.session}"}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+        await write(answer(200, body, headers))
+
+
+async def test_a_session_that_is_forgotten_is_begun_anew() -> None:
+    from tests.modules.raw_http import raw_server
+
+    old = OldServer()
+    async with raw_server(old) as far:
+        async with session({"old": {"url": far.url, "required": True}}) as mcp:
+            assert text_of(await mcp.call("old_count")) == "in session 1"
+            old.session = 2
+            results = await asyncio.gather(*(mcp.call("old_count") for _ in range(3)))
+            assert [text_of(result) for result in results] == ["in session 2"] * 3
+        assert old.calls == [1, 2, 2, 2]
 
 
 async def test_headers_are_sent() -> None:
