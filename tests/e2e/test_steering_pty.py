@@ -14,7 +14,9 @@ from tests.app.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
 from tests.support.cli import run_amplifier
 
-SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
+SLOW = 3
+"""Seconds a model takes, enough to type something meanwhile."""
+
 BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
 
 LISTING = {"name": "list_directory", "input": {"path": "."}}
@@ -33,6 +35,11 @@ def roles(session_id: str) -> list[str]:
     return [message["role"] for message in json.loads(shown.stdout)["messages"]]
 
 
+def waits(state: str, text: str) -> str:
+    """What is shown of a line that waits, live or plain."""
+    return rf"{state}: {text}|\[{state}\]"
+
+
 def begin(terminal: Terminal, prompt: str = "go") -> None:
     """Send the prompt and wait until its turn runs."""
     terminal.prompt()
@@ -42,13 +49,13 @@ def begin(terminal: Terminal, prompt: str = "go") -> None:
 
 @plain
 def test_a_line_typed_during_a_turn_is_told_after_the_step(tmp_path: Path, plain: bool) -> None:
-    replies = [{"tool_calls": [LISTING], "delay": 2}, {"text": "all done", "delay": 0.2}]
+    replies = [{"tool_calls": [LISTING], "delay": SLOW}, {"text": "all done", "delay": 0.2}]
     with chat(tmp_path, replies, plain=plain, **FILES) as terminal:
         begin(terminal)
         terminal.type("be brief")
         terminal.until("be brief")
         terminal.type(ENTER)
-        terminal.until("queued: be brief")
+        terminal.until(waits("queued", "be brief"))
         terminal.until("list_directory")
         terminal.until("[›>] be brief")
         terminal.until("all done")
@@ -58,14 +65,11 @@ def test_a_line_typed_during_a_turn_is_told_after_the_step(tmp_path: Path, plain
     assert roles(session_id) == ["user", "assistant", "tool", "user", "assistant"]
 
 
-@plain
-def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(
-    tmp_path: Path, plain: bool
-) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("and this" + ENTER)
-        terminal.until("queued: and this")
+        terminal.until(waits("queued", "and this"))
         terminal.until("first")
         terminal.until("[›>] and this")
         terminal.until("second")
@@ -77,11 +81,11 @@ def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(
 
 
 def test_several_lines_keep_their_order(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"]) as terminal:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("one" + ENTER + "two" + ENTER)
-        terminal.until("queued: one")
-        terminal.until("queued: two")
+        terminal.until(waits("queued", "one"))
+        terminal.until(waits("queued", "two"))
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "one", "two"]
@@ -100,7 +104,7 @@ def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
 
 @plain
 def test_what_is_not_sent_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("half a thou")
         terminal.until("half a thou")
@@ -117,7 +121,7 @@ def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
     with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("rather this" + ENTER + "and th")
-        terminal.until("queued: rather this")
+        terminal.until(waits("queued", "rather this"))
         terminal.type(CTRL_C)
         terminal.until("again to stop at once")
         terminal.type(CTRL_C)
@@ -131,11 +135,11 @@ def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
 
 
 def test_a_failed_turn_gives_back_what_was_queued(tmp_path: Path) -> None:
-    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}, "delay": 2}
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}, "delay": SLOW}
     with chat(tmp_path, [failing, "fine"]) as terminal:
         begin(terminal)
         terminal.type("hello?" + ENTER)
-        terminal.until("queued: hello")
+        terminal.until(waits("queued", "hello"))
         terminal.until("no such model")
         terminal.until(r"› hello\?")
         terminal.type(ENTER)
@@ -149,10 +153,10 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
         "orchestrator": {"module": "loop-streaming", "config": {"max_iterations": 1}},
         "context": "context-simple",
     }
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], session=session) as terminal:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], session=session) as terminal:
         begin(terminal)
         terminal.type("go on" + ENTER)
-        terminal.until("queued: go on")
+        terminal.until(waits("queued", "go on"))
         terminal.until("first")
         terminal.until("› go on")
         terminal.until("second")
@@ -162,12 +166,11 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
     assert json.loads(shown.stdout)["metadata"]["turns"] == 2
 
 
-@plain
-def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path, plain: bool) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"], plain=plain) as terminal:
+def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("/cost" + ENTER + "and then" + ENTER)
-        terminal.until("after this turn: /cost")
+        terminal.until(waits("after this turn", "/cost"))
         terminal.until("first")
         terminal.until("[›>] /cost")
         terminal.until("total tokens")
@@ -178,10 +181,10 @@ def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path, plain: bool) -> N
 
 
 def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}]) as terminal:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}]) as terminal:
         begin(terminal)
         terminal.type(CTRL_D)
-        terminal.until("after this turn: /quit")
+        terminal.until(waits("after this turn", "/quit"))
         terminal.until("first")
         terminal.until("amplifier run --resume")
         assert terminal.finish() == 0
@@ -222,7 +225,7 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
     with chat(tmp_path, ["first", "second"], plain=plain, session=session) as terminal:
         begin(terminal)
         terminal.type("what now?" + ENTER)
-        terminal.until(r"after this turn: what now\?")
+        terminal.until(waits("after this turn", r"what now\?"))
         terminal.until("first")
         terminal.until(r"[›>] what now\?")
         terminal.until("second")
@@ -236,7 +239,7 @@ def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: 
     write = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
     with chat(
         tmp_path,
-        [{"tool_calls": [write], "delay": 2}, {"text": "first", "delay": 2}, "second"],
+        [{"tool_calls": [write], "delay": SLOW}, {"text": "first", "delay": SLOW}, "second"],
         plain=plain,
         hooks=[{"module": "hooks-ask", "source": source}],
         **FILES,
@@ -248,7 +251,7 @@ def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: 
         terminal.type("1" + ENTER)
         terminal.until("[›>] afterw")
         terminal.type("ards" + ENTER)
-        terminal.until("queued: afterwards")
+        terminal.until(waits("queued", "afterwards"))
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "afterwards"]
@@ -266,7 +269,7 @@ def test_keys_typed_at_once_are_prompt_and_message(tmp_path: Path) -> None:
 
 
 def test_no_control_character_that_is_typed_is_shown(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 2}, "second"]) as terminal:
+    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
         terminal.until("second")

@@ -54,19 +54,30 @@ class SubSessionFacts(NamedTuple):
     instruction: str
 
 
+class Waiting(NamedTuple):
+    """A line that was sent and that nothing has come of yet.
+
+    Attributes:
+        state: What it waits for, in a word or three.
+        text: What it says.
+    """
+
+    state: str
+    text: str
+
+
 class Typed(NamedTuple):
     """What the user has typed while a turn runs.
 
     Attributes:
         line: The line that is being typed.
         cursor: Where in it the next character goes.
-        waiting: The lines that were sent and that nothing has come of yet, each with what it
-            waits for.
+        waiting: The lines sent before, in order.
     """
 
     line: str = ""
     cursor: int = 0
-    waiting: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
 
 
 NOTHING_TYPED = Typed()

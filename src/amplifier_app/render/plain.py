@@ -8,7 +8,7 @@ from typing import Any
 
 from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Typed
-from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, in_line, one_line
+from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, in_line
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.stdio import Output
 from amplifier_app.turn import EventHandler, TurnResult, peek
@@ -62,15 +62,19 @@ class PlainRenderer(StderrNotices):
 
     def typed(self, typed: Typed) -> None:
         line = in_line(typed.line)
-        if line and self._held is None:
+        sent = typed.waiting[self._waiting :]
+        self._waiting = len(typed.waiting)
+        if sent and not line:
+            state, text = sent[-1]
+            if self._held is None:
+                self._open(in_line(text))
+            self._output.write(f"  [{state}]")
+        elif line and self._held is None:
             self._open(line)
         elif self._held is not None:
             self._echo(line)
-        if not typed.line:
+        if not line:
             self._release()
-        if len(typed.waiting) > self._waiting:
-            self.notice(one_line(typed.waiting[-1]), "info", "chat")
-        self._waiting = len(typed.waiting)
 
     def said(self, text: str) -> None:
         self._end_line()

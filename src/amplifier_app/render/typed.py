@@ -13,7 +13,7 @@ MOST_WAITING = 3
 def typed_lines(typed: Typed) -> list[Text]:
     """What waits, and the line with its cursor; nothing where nothing was typed."""
     more = len(typed.waiting) - MOST_WAITING
-    lines = [_dim(f"  {one_line(text)}") for text in typed.waiting[:MOST_WAITING]]
+    lines = [_dim(f"  {state}: {one_line(text)}") for state, text in typed.waiting[:MOST_WAITING]]
     if more > 0:
         lines.append(_dim(f"  … {more} more"))
     if typed.line:

@@ -11,7 +11,7 @@ from prompt_toolkit.history import History, InMemoryHistory
 from amplifier_app.errors import SessionError, Terminated
 from amplifier_app.outcome import OK, Outcome, outcome_of
 from amplifier_app.render import describe
-from amplifier_app.render.base import NOTHING_TYPED, Renderer, Typed
+from amplifier_app.render.base import NOTHING_TYPED, Renderer, Typed, Waiting
 from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.repl.commands import COMMANDS, Leave, command_in, run_command
 from amplifier_app.repl.editor import LineEditor, project_history
@@ -133,15 +133,18 @@ class _Conversation:
     def _take(self, text: str) -> None:
         """A line typed during the turn: a message for it, or something to do after it."""
         self._editor.remember(text)
-        waits = self._upcoming or command_in(text)
-        if waits or not self._session.steering.say(text):
+        steering = self._session.steering
+        if self._upcoming or command_in(text) or not steering.say(text):
             self._upcoming.append(text)
+        elif text not in steering.waiting():
+            # An orchestrator that does not tell what waits: it has it, that is all there is to say.
+            self._renderer.said(text)
         self._show()
 
     def _show(self) -> None:
         if self._keyboard is not None:
-            queued = [f"queued: {text}" for text in self._session.steering.waiting()]
-            later = [f"after this turn: {text}" for text in self._upcoming]
+            queued = [Waiting("queued", text) for text in self._session.steering.waiting()]
+            later = [Waiting("after this turn", text) for text in self._upcoming]
             line, cursor = self._keyboard.line, self._keyboard.cursor
             self._renderer.typed(Typed(line, cursor, (*queued, *later)))
 

@@ -35,4 +35,5 @@ def typing_mode(fd: int) -> Generator[bool]:
     try:
         yield True
     finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(fd, termios.TCSANOW, before)
