@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.models import ToolResult
+from amplifier_core.message_models import TextBlock
+from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules import loop_basic
 from amplifier_modules._shared.loop.budget import Budget, Ticket, budget_of
 from amplifier_modules._shared.loop.limits import BudgetConfig
@@ -358,3 +359,19 @@ async def test_without_a_coordinator_there_is_no_budget(rig: Rig) -> None:
     rig.replies(calls(call("nobody")), "answer")
     rig.context = ListContext()
     assert await rig.run(alone=True) == "answer"
+
+
+async def test_a_hook_that_rewrites_an_answer_does_not_make_it_cost_nothing(rig: Rig) -> None:
+    limited(rig, max_tokens=100)
+    usage = {"input_tokens": 90, "output_tokens": 30}
+    rig.replies({"text": "secret", "usage": usage}, "more")
+
+    def rewrite(data: dict[str, Any]) -> HookResult:
+        change = {"content": [TextBlock(text="rewritten")], "usage": None}
+        response = data["response"].model_copy(update=change)
+        return HookResult(action="modify", data={**data, "response": response})
+
+    rig.on("provider:response", rewrite)
+    assert await rig.run() == "rewritten"
+    assert rig.last("orchestrator:complete")["usage"]["total_tokens"] == 120
+    assert await rig.run() == "Budget reached: 120 of 100 tokens"

@@ -234,3 +234,20 @@ async def test_each_try_is_a_span_of_its_own_in_one_iteration(rig: Rig) -> None:
     assert first["span_id"] != second["span_id"]
     assert rig.last("tool:post")["parent_span_id"] == second["span_id"]
     assert rig.last("orchestrator:complete")["turn_count"] == 2
+
+
+@pytest.mark.parametrize("order", [("anthropic", "openai"), ("openai", "anthropic")])
+async def test_a_turn_that_is_under_way_goes_on_with_another_vendor(
+    rig: Rig, llm_server: LLMServer, order: tuple[str, str]
+) -> None:
+    """Calls, results and thoughts made for the one are a valid request to the other."""
+    rig.add_tool(echo_tool())
+    first = await llm_server([asks("a", "b", thinking="Let me see."), asks("c"), Status(503)])
+    second = await llm_server([asks("d"), "Done."])
+    servers = dict(zip(order, (first, second), strict=True))
+    async with two_providers(rig, servers["anthropic"], servers["openai"]):
+        rig.config = {"default_provider": order[0]}
+        rig.plan["session"]["fallbacks"] = [order[1]]
+        assert await rig.run("go") == "Done."
+    assert first.rejections == second.rejections == []
+    assert rig.context.results() == {f"call_{x}": x.upper() for x in "abcd"}

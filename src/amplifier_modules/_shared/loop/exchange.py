@@ -31,11 +31,20 @@ Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 
 
 class Reply(NamedTuple):
-    """A provider's answer taken apart; its span is that of the call that brought it."""
+    """A provider's answer taken apart.
+
+    Attributes:
+        response: The answer as hooks left it.
+        blocks: Its content.
+        calls: The tool calls it asks for.
+        usage: What the provider says that it took, whatever hooks made of the answer.
+        span: That of the call that brought it.
+    """
 
     response: Any
     blocks: list[dict[str, Any]]
     calls: list[Call]
+    usage: dict[str, Any]
     span: Span
 
 
@@ -115,7 +124,7 @@ class Exchanges:
             await interruptible(self._budget.settled(), self._token)
         try:
             reply = await self._answered(span)
-            ticket.settle(usage_of(reply.response))
+            ticket.settle(reply.usage)
             return reply
         finally:
             ticket.settle()
@@ -238,6 +247,7 @@ class Exchanges:
         )
         changed = final.get("response", response)
         if changed is response or not (isinstance(changed, Mapping) or hasattr(changed, "content")):
-            return Reply(response, blocks, calls, span)
+            return Reply(response, blocks, calls, usage_of(response), span)
         blocks = blocks_of(changed)
-        return Reply(changed, blocks, await calls_of(provider, changed, blocks), span)
+        calls = await calls_of(provider, changed, blocks)
+        return Reply(changed, blocks, calls, usage_of(response), span)

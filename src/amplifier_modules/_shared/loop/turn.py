@@ -34,7 +34,7 @@ from amplifier_modules._shared.loop.limits import Reached
 from amplifier_modules._shared.loop.overflow import Room
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
 from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of, usage_of
+from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
@@ -222,7 +222,7 @@ class Turn:
         """The answer of an exchange, entered in what the turn has used."""
         reply = await exchange
         self._cycles += 1
-        self._usage.add(usage_of(reply.response))
+        self._usage.add(reply.usage)
         return reply
 
     async def _run_calls(self, calls: list[Call], span: Span) -> Ending | None:
