@@ -1,0 +1,43 @@
+"""loop-events as the program runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.app.plans import mock_plan
+from tests.support.cli import run_amplifier
+
+STEPS = [
+    {"name": "draft", "prompt": "Write it."},
+    {"name": "mend", "prompt": "Mend it."},
+]
+
+
+def session(**config: object) -> dict[str, object]:
+    orchestrator = {"module": "loop-events", "config": {"steps": STEPS, **config}}
+    return {"orchestrator": orchestrator, "context": "context-simple"}
+
+
+def test_only_the_answer_of_the_last_step_is_on_stdout(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["A draft.", "Mended."], session=session())
+    done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
+    assert (done.code, done.stdout) == (0, "Mended.\n")
+    assert "step: draft" in done.stderr
+    assert "step: mend" in done.stderr
+
+
+def test_a_turn_of_too_many_steps_has_an_exit_code(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["A draft.", "Mended."], session=session(max_steps=1))
+    done = run_amplifier("run", "-f", str(plan), "--output", "json", "go", cwd=tmp_path)
+    assert done.code == 7
+    result = json.loads(done.stdout)
+    assert "most steps a turn may take" in json.dumps(result)
+
+
+def test_steps_that_do_not_fit_are_told_with_their_place_in_the_plan(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["never"], session=session(steps=[{"name": "a", "next": "b"}]))
+    done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
+    assert done.code == 3
+    assert str(plan) in done.stderr
+    assert "step 'a' goes on with 'b', which is no step" in done.stderr
