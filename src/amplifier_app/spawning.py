@@ -174,7 +174,10 @@ async def _resume_unsaved(parent: OpenSession, session_id: str, instruction: str
         narrowed=left.narrowed,
         messages=tuple(left.messages),
     )
-    return await _carry_out(parent, task)
+    try:
+        return await _carry_out(parent, task)
+    finally:
+        parent.unsaved.setdefault(session_id, left)
 
 
 def _check(parent: OpenSession) -> None:
@@ -217,8 +220,6 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
     coordinator = parent.session.coordinator
     lineage = Lineage(parent.id, task.agent, parent.depth + 1, coordinator)
     renderer = SubSessionRenderer(parent.renderer, lineage, task.session_id)
-    started = time.monotonic()
-    failure: BaseException | None = None
     save = parent.saved is not None
     on_disk = task.resumed and save
     async with open_session(
@@ -226,7 +227,7 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
         session_id=None if on_disk else task.session_id,
         resume=task.session_id if on_disk else None,
         save=save,
-        metadata={**_of_project(parent), _NARROWED: task.narrowed},
+        metadata={**_of_project(parent), **({_NARROWED: task.narrowed} if task.narrowed else {})},
         approval_system=_approvals(coordinator.approval_system, task.agent),
         renderer=renderer,
         sources=parent.sources,
@@ -235,24 +236,38 @@ async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
         own = session.session.coordinator
         own.register_capability("self_delegation_depth", task.self_depth)
         renderer.began(showable(own, task.instruction), resumed=task.resumed)
-        coordinator.cancellation.register_child(own.cancellation)
-        try:
-            await session.begin_with(task.messages, resumed=task.resumed)
-            await session.run(task.instruction)
-        # A provider, a module or the disk; the parent's model is told, and goes on.
-        except Exception as error:
-            failure = error
-        finally:
-            coordinator.cancellation.unregister_child(own.cancellation)
-            ended = _ended(session, lineage, time.monotonic() - started)
-            parent.recorder.add_sub_session(ended, session.recorder)
-            renderer.ended(ended)
-            if not save:
-                messages = await session.context.get_messages()
-                parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages)
+        failure = await _run(parent, session, task, lineage, renderer)
     if failure is not None:
         raise SubAgentFailed(task.session_id, failure) from failure
     return _result(session, task)
+
+
+async def _run(
+    parent: OpenSession,
+    session: OpenSession,
+    task: _Task,
+    lineage: Lineage,
+    renderer: SubSessionRenderer,
+) -> Exception | None:
+    """The one turn: stopped with the parent's, and counted in it. Returns what made it fail."""
+    above, below = parent.session.coordinator.cancellation, session.session.coordinator.cancellation
+    started = time.monotonic()
+    above.register_child(below)
+    try:
+        await session.begin_with(task.messages, resumed=task.resumed)
+        await session.run(task.instruction)
+    # A provider, a module or the disk; the parent's model is told, and goes on.
+    except Exception as error:
+        return error
+    finally:
+        above.unregister_child(below)
+        ended = _ended(session, lineage, time.monotonic() - started)
+        parent.recorder.add_sub_session(ended, session.recorder)
+        renderer.ended(ended)
+        if session.saved is None:
+            messages = await session.context.get_messages()
+            parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages)
+    return None
 
 
 def _of_project(parent: OpenSession) -> dict[str, Any]:

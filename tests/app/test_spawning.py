@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -160,7 +161,9 @@ async def mount(coordinator, config=None):
 
 
 async def test_it_goes_on_where_it_was_and_as_narrow_as_it_was(tmp_path: Path) -> None:
-    agents = {"it": answering("one", "two")}
+    seen = module_folder(tmp_path, SEEN, "amplifier_module_offered")
+    hook = {"module": "offered", "source": str(seen)}
+    agents = {"it": {**answering("one"), "hooks": [hook]}}
     async with parent(tmp_path, agents, tools=["tool-todo", "tool-search"]) as session:
         narrow = {"exclude_tools": ["tool-search"]}
         first = await spawn(session, tool_inheritance=narrow)
@@ -169,17 +172,9 @@ async def test_it_goes_on_where_it_was_and_as_narrow_as_it_was(tmp_path: Path) -
     messages = SessionStore().read(first["session_id"])[1]
     contents = [m["content"] for m in messages if m["role"] in ("system", "user")]
     assert contents == ["You work.", "work", "more"]
-    plan = (SessionStore().root / first["session_id"] / "plan.yaml").read_text()
-    assert "tool-todo" in plan
-    events = (SessionStore().root / first["session_id"]).glob("*")
-    assert "transcript.jsonl" in {path.name for path in events}
-    plan_of_more = tools_offered(tmp_path, first["session_id"])
-    assert plan_of_more == ["tool-todo"]
-
-
-def tools_offered(folder: Path, session_id: str) -> list[str]:
-    plan = load(plan=SessionStore().root / session_id / "plan.yaml")
-    return [entry["module"] for entry in plan.mount_plan()["tools"]]
+    assert __import__("amplifier_module_offered").TOOLS == [["todo"], ["todo"]]
+    plan = load(plan=SessionStore().root / first["session_id"] / "plan.yaml")
+    assert [entry["module"] for entry in plan.mount_plan()["tools"]] == ["tool-todo"]
 
 
 async def test_only_its_own_sub_sessions_can_be_resumed(tmp_path: Path) -> None:
@@ -217,7 +212,7 @@ async def test_nothing_is_saved_of_a_session_that_is_not_and_it_goes_on_all_the_
 
 
 SEEN = """
-MESSAGES = []
+MESSAGES, TOOLS = [], []
 __amplifier_module_type__ = "hook"
 
 
@@ -231,6 +226,7 @@ async def mount(coordinator, config=None):
             for m in data["messages"]
         ]
         MESSAGES.extend(texts)
+        TOOLS.append(list(data["tools"]))
         return HookResult()
 
     coordinator.hooks.register("provider:request", note)
@@ -343,6 +339,33 @@ async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
             await spawn(session)
         session.session.coordinator.cancellation.reset()
         assert (await resume(session, result["session_id"], "again"))["output"] in ("slow", "back")
+
+
+SLOW_MOUNT = """
+import asyncio
+
+MOUNTING = asyncio.Event()
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    if coordinator.parent_id:
+        MOUNTING.set()
+        await asyncio.sleep(0.3)
+"""
+
+
+async def test_one_that_is_stopped_before_it_began_asks_nobody(tmp_path: Path) -> None:
+    slow = module_folder(tmp_path, SLOW_MOUNT, "amplifier_module_slow")
+    agent = {**answering("done"), "hooks": [{"module": "slow", "source": str(slow)}]}
+    async with parent(tmp_path, {"it": agent}) as session:
+        task = asyncio.create_task(spawn(session))
+        while "amplifier_module_slow" not in sys.modules:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await sys.modules["amplifier_module_slow"].MOUNTING.wait()
+        session.stop(immediate=False)
+        result = await asyncio.wait_for(task, 20)
+        assert (result["status"], result["turn_count"]) == ("cancelled", 0)
 
 
 async def asked(shown: Shown) -> None:
