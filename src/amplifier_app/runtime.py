@@ -25,6 +25,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.spending import Spending
 from amplifier_app.steering import Steering
 from amplifier_app.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
+from amplifier_app.unkept import unkept
 from amplifier_core.session import AmplifierSession
 
 CLEANUP_SECONDS = 10.0
@@ -192,7 +193,7 @@ class OpenSession:
         coordinator.register_capability("session.resume", self._resume)
         self._spending = Spending(coordinator, self._keeper)
         await self._mounting.mount()
-        if (remark := self._spending.watch()) is not None:
+        for remark in await unkept(coordinator, counts=self._spending.watch()):
             self.renderer.notice(remark, "warning", "session")
         if self._keeper is not None:
             for level, remark in await self._keeper.restore(coordinator):

@@ -10,8 +10,6 @@ from typing import Any
 
 from amplifier_app.sessions.keeping import Keeper
 
-UNKEPT = "the orchestrator keeps no budgets: session.budget of the plan has no effect"
-
 
 class Spending:
     """The budget of one session.
@@ -32,19 +30,18 @@ class Spending:
         if keeper is not None:
             coordinator.register_capability("session.spent", keeper.saved.metadata.get("spent"))
 
-    def watch(self) -> str | None:
+    def watch(self) -> bool:
         """Keep what is used as it is used, so that a crash gives nothing back.
 
-        To be called once the modules are mounted. Returns what a person should know.
+        To be called once the modules are mounted. Returns whether the orchestrator counts at all.
         """
         budget, keeper = self._coordinator.get_capability("session.budget"), self._keeper
         if budget is self._around or not hasattr(budget, "as_dict"):
-            limits = self._coordinator.config["session"].get("budget") or {}
-            return UNKEPT if any(limit is not None for limit in limits.values()) else None
+            return False
         self._budget = budget
         if keeper is not None and budget.is_limited:
             budget.listen(lambda: keeper.note_spent(budget.as_dict()))
-        return None
+        return True
 
     def as_dict(self) -> dict[str, Any] | None:
         """What was used so far; None if nobody counts."""

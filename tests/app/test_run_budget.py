@@ -239,7 +239,7 @@ async def mount(coordinator, config=None):
 """
 
 
-def test_an_orchestrator_that_keeps_no_budgets_is_no_silent_matter(tmp_path: Path) -> None:
+def test_an_orchestrator_without_budgets_and_fallbacks_is_no_silent_matter(tmp_path: Path) -> None:
     module_folder(tmp_path, PLAIN_LOOP, "amplifier_module_loop_plain")
     plan = mock_plan(tmp_path, ["unused"])
     document = yaml.safe_load(plan.read_text())
@@ -250,10 +250,12 @@ def test_an_orchestrator_that_keeps_no_budgets_is_no_silent_matter(tmp_path: Pat
     plan.write_text(yaml.safe_dump(document))
     done = run_amplifier("run", "-f", plan, "hi")
     assert (done.code, done.stdout) == (0, "counted nothing\n")
-    assert "budget" not in done.stderr
-    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
+    assert "warning" not in done.stderr
+    fallbacks = "session.fallbacks=[mock]"
+    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1", "--set", fallbacks)
     assert limited.code == 0
     assert "warning: the orchestrator keeps no budgets" in limited.stderr
+    assert "warning: the orchestrator knows no fallbacks" in limited.stderr
 
 
 def test_sub_agents_share_the_budget_and_go_over_by_one_request_at_most(tmp_path: Path) -> None:
