@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any
 
 from amplifier_core.events import SESSION_RESUME, SESSION_START
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
 from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.output_dir import output_dir
-from amplifier_modules._shared.process import ProcessRunner
-from amplifier_modules._shared.redaction import Redactor, secrets_in
-from amplifier_modules._shared.redaction import configured_secrets as all_configured_secrets
+from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules.tool_mcp import tools
 from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
+from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Offers, Way
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
-from amplifier_modules.tool_mcp.server import CannotStart, Connection, Listener, Offers, Server
-from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
+from amplifier_modules.tool_mcp.server import Listener, Server
+from amplifier_modules.tool_mcp.ways import LocalWay, RemoteWay
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +34,6 @@ MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, tools.MCP_PR
 
 _LONGEST_LOG = 10_000
 _MOST_UNTOLD = 100
-
-Way = Callable[[Callable[[], None]], Awaitable[Connection]]
-"""Prepares a connection; what it is given is to be called when the connection ends by itself."""
 
 
 class Hub(Listener):
@@ -199,7 +192,7 @@ class Hub(Listener):
 
     def _way_to(self, name: str, config: ServerConfig) -> Way:
         if config.url is not None:
-            way: Way = _RemoteWay(config.url, config.headers, config.timeout)
+            way: Way = RemoteWay(config.url, config.headers, config.timeout)
         else:
             way = self._local_way(name, config)
 
@@ -210,90 +203,13 @@ class Hub(Listener):
 
         return connect
 
-    def _local_way(self, name: str, config: ServerConfig) -> _LocalWay:
-        known = [*secrets_in(), *secrets_in(config.env), *self._configured_secrets()]
+    def _local_way(self, name: str, config: ServerConfig) -> LocalWay:
+        given = configured_secrets(self._coordinator.config)
+        known = [*secrets_in(), *secrets_in(config.env), *given]
         redactor = Redactor(known)
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)
-        return _LocalWay(config, self._coordinator, log)
-
-    def _configured_secrets(self) -> list[str]:
-        return all_configured_secrets(self._coordinator.config)
-
-
-class _LocalWay:
-    """Starts a server's program anew for each connection."""
-
-    def __init__(self, config: ServerConfig, coordinator: Any, log: ErrorLog) -> None:
-        self._config = config
-        self._coordinator = coordinator
-        self._log = log
-        self._runner = ProcessRunner()
-
-    async def __call__(self, lost: Callable[[], None]) -> Connection:
-        program = self._program()
-        self._log.start_anew()
-        transport = StdioTransport(program, self._runner, self._log.feed, lost)
-        return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
-
-    def _explained(self, problem: str | None) -> str | None:
-        said = self._log.last_words() if problem else ""
-        return f"{problem}; it said: {said}" if said else problem
-
-    def _program(self) -> Program:
-        if os.name != "posix":
-            raise CannotStart("programs of MCP servers are started on POSIX systems only")
-        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
-        folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
-        folder = os.path.normpath(folder)
-        environment = {**self._environment(), "PWD": folder, **self._config.env}
-        command = os.path.expanduser(self._config.command or "")
-        if "/" in command:
-            found = os.path.join(folder, command)
-            found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
-        else:
-            found = shutil.which(command, path=environment.get("PATH"))
-        if found is None:
-            raise CannotStart(f"there is no program {self._config.command!r}")
-        return Program([os.path.abspath(found), *self._config.args], environment, folder)
-
-    def _environment(self) -> dict[str, str]:
-        return command_environment(
-            os.environ,
-            secrets=configured_secrets(self._coordinator.config),
-            secret_names=self._coordinator.get_capability("secrets.variables") or (),
-            passthrough=self._config.env_passthrough,
-        )
-
-
-class _RemoteWay:
-    """Connects to a server over streamable HTTP."""
-
-    def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
-        self._url = url
-        self._headers = dict(headers)
-        self._patience = patience
-
-    async def __call__(self, lost: Callable[[], None]) -> Connection:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
-        # A call has a time limit of its own; the stream for messages may be silent for ever.
-        limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
-        client = httpx2.AsyncClient(
-            headers=self._headers, timeout=limits, event_hooks={"response": [_note_lost_session]}
-        )
-        transport = streamable_http_client(self._url, http_client=client)
-        return Connection(transport, lambda: None, client.aclose)
-
-
-async def _note_lost_session(response: Any) -> None:
-    """Have the SDK read a 404 within a session as the protocol says: the session is not known.
-
-    It prefers an error in the body, from which nobody could tell that the call was not looked at.
-    """
-    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-        response.headers["content-type"] = "text/plain"
+        return LocalWay(config, self._coordinator, log)
 
 
 def _is_wanted(name: str, config: ServerConfig) -> bool:

@@ -1,10 +1,5 @@
 """One server: connected as long as the session lives, and again after it was lost.
 
-    ServerProblem
-    ├── NotConnected       the server is not there, the call was not sent
-    ├── CallLost           the call was sent, and whether it ran nobody knows
-    └── ServerRefused      the server answered with an error
-
 A task of its own holds the connection, because the SDK's contexts must be left by the task that
 entered them; calls come from whatever task. A call is sent once. Only one that a server has turned
 away because it does not know the session any more, which is to say unseen, is sent again.
@@ -18,9 +13,18 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_modules.tool_mcp.config import ServerConfig
+from amplifier_modules.tool_mcp.connection import (
+    CallLost,
+    CannotStart,
+    NotConnected,
+    Offers,
+    ServerProblem,
+    ServerRefused,
+    Way,
+)
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -38,54 +42,6 @@ _LAST_ANSWERS_SECONDS = 2.0
 _SESSION_GONE = "Session terminated"
 
 
-class ServerProblem(Exception):
-    """A server cannot be used as asked; the message is for the model."""
-
-
-class NotConnected(ServerProblem):
-    """There is no connection, so nothing was sent."""
-
-
-class CallLost(ServerProblem):
-    """No answer came."""
-
-
-class ServerRefused(ServerProblem):
-    """The server answered with an error."""
-
-
-class CannotStart(Exception):
-    """The server will not start however often it is tried."""
-
-
-class Offers(NamedTuple):
-    """What a server has.
-
-    Attributes:
-        tools: Its tools, as the SDK gives them.
-        has_resources: Whether it has resources.
-        has_prompts: Whether it has prompts.
-    """
-
-    tools: list[Any]
-    has_resources: bool
-    has_prompts: bool
-
-
-class Connection(NamedTuple):
-    """How one connection is made.
-
-    Attributes:
-        transport: What the SDK's client takes.
-        problem: Why it ended, if the transport knows.
-        close: Called afterwards, whatever happened.
-    """
-
-    transport: Any
-    problem: Callable[[], str | None]
-    close: Callable[[], Awaitable[None]]
-
-
 class Listener:
     """What a server's owner wants to hear; does nothing by itself."""
 
@@ -101,7 +57,7 @@ class Server:
     Args:
         name: Its name in the config.
         config: Its settings.
-        connect: Prepares a connection; `lost` is to be called when it ends by itself.
+        connect: Prepares a connection.
         listener: Hears what happens.
 
     Attributes:
@@ -114,7 +70,7 @@ class Server:
         self,
         name: str,
         config: ServerConfig,
-        connect: Callable[[Callable[[], None]], Awaitable[Connection]],
+        connect: Way,
         listener: Listener,
     ) -> None:
         self.name = name

@@ -11,8 +11,9 @@ from amplifier_core.models import ToolResult
 from amplifier_core.utils.text import sanitize_text
 from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules.tool_mcp.connection import ServerProblem
 from amplifier_modules.tool_mcp.results import Results
-from amplifier_modules.tool_mcp.server import Server, ServerProblem
+from amplifier_modules.tool_mcp.server import Server
 
 if TYPE_CHECKING:
     from mcp import Client

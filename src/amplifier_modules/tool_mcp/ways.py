@@ -1,0 +1,90 @@
+"""How servers are reached: as programs that are started, or over streamable HTTP."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.process import ProcessRunner
+from amplifier_modules.tool_mcp.config import ServerConfig
+from amplifier_modules.tool_mcp.connection import CannotStart, Connection
+from amplifier_modules.tool_mcp.error_log import ErrorLog
+from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
+
+
+class LocalWay:
+    """Starts a server's program anew for each connection."""
+
+    def __init__(self, config: ServerConfig, coordinator: Any, log: ErrorLog) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._log = log
+        self._runner = ProcessRunner()
+
+    async def __call__(self, lost: Callable[[], None]) -> Connection:
+        program = self._program()
+        self._log.start_anew()
+        transport = StdioTransport(program, self._runner, self._log.feed, lost)
+        return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
+
+    def _explained(self, problem: str | None) -> str | None:
+        said = self._log.last_words() if problem else ""
+        return f"{problem}; it said: {said}" if said else problem
+
+    def _program(self) -> Program:
+        if os.name != "posix":
+            raise CannotStart("programs of MCP servers are started on POSIX systems only")
+        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
+        folder = os.path.normpath(folder)
+        environment = {**self._environment(), "PWD": folder, **self._config.env}
+        command = os.path.expanduser(self._config.command or "")
+        if "/" in command:
+            found = os.path.join(folder, command)
+            found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
+        else:
+            found = shutil.which(command, path=environment.get("PATH"))
+        if found is None:
+            raise CannotStart(f"there is no program {self._config.command!r}")
+        return Program([os.path.abspath(found), *self._config.args], environment, folder)
+
+    def _environment(self) -> dict[str, str]:
+        return command_environment(
+            os.environ,
+            secrets=configured_secrets(self._coordinator.config),
+            secret_names=self._coordinator.get_capability("secrets.variables") or (),
+            passthrough=self._config.env_passthrough,
+        )
+
+
+class RemoteWay:
+    """Connects to a server over streamable HTTP."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
+        self._url = url
+        self._headers = dict(headers)
+        self._patience = patience
+
+    async def __call__(self, lost: Callable[[], None]) -> Connection:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        # A call has a time limit of its own; the stream for messages may be silent for ever.
+        limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
+        client = httpx2.AsyncClient(
+            headers=self._headers, timeout=limits, event_hooks={"response": [_note_lost_session]}
+        )
+        transport = streamable_http_client(self._url, http_client=client)
+        return Connection(transport, lambda: None, client.aclose)
+
+
+async def _note_lost_session(response: Any) -> None:
+    """Have the SDK read a 404 within a session as the protocol says: the session is not known.
+
+    It prefers an error in the body, from which nobody could tell that the call was not looked at.
+    """
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        response.headers["content-type"] = "text/plain"
