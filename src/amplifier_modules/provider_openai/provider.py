@@ -35,9 +35,9 @@ DEFAULT_MODEL = "gpt-5.4"
 _ASSUMED = [capabilities.STREAMING, capabilities.TOOLS, capabilities.JSON_MODE]
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
-_OTHER_KIND = re.compile(
-    r"audio|codex|deep-research|image|instruct|-pro\b|realtime|search|transcribe|tts"
-)
+_OTHER_KIND = re.compile(r"audio|deep-research|image|instruct|realtime|search|transcribe|tts")
+_RESPONSES_MODEL = re.compile(r"codex|-pro\b")
+"""Models that only the Responses API has."""
 _STANDARD_TIERS = {None, "auto", "default"}
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             id="openai",
             display_name="OpenAI" if self._is_openai else "OpenAI-compatible server",
             credential_env_vars=["OPENAI_API_KEY"],
-            capabilities=list(known.capabilities if known else _ASSUMED),
+            capabilities=self._capabilities(known) if known else list(_ASSUMED),
             defaults={key: value for key, value in defaults.items() if value},
             config_fields=list(_FIELDS),
         )
@@ -148,9 +148,19 @@ class OpenAIProvider(ChatCompletionsProvider):
         """Whether a model is asked by the Responses API."""
         if self._config.api != "auto":
             return self._config.api == "responses"
-        # By Chat Completions these do not reason once tools are offered.
+        if not self._is_openai:
+            return False
+        # By Chat Completions these do not reason once tools are offered, take none, or are not there.
         known = self._known(model)
-        return known is not None and known.features.get("effort_with_tools") == "none"
+        if known is None:
+            return bool(_RESPONSES_MODEL.search(model))
+        features = known.features
+        return features.get("api") == "responses" or features.get("effort_with_tools") == "none"
+
+    def _capabilities(self, known: Model) -> list[str]:
+        by_chat = known.features.get("api") == "responses" and not self._speaks_responses(known.id)
+        lost = {capabilities.TOOLS} if by_chat else set[str]()
+        return [able for able in known.capabilities if able not in lost]
 
     async def _ask_responses(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
         if self._responses is None:
@@ -215,13 +225,17 @@ class OpenAIProvider(ChatCompletionsProvider):
     def _is_chat_model(self, model: str) -> bool:
         if not self._is_openai or self._known(model):
             return True
-        return bool(_CHAT_MODEL.match(model)) and not _OTHER_KIND.search(model)
+        if not _CHAT_MODEL.match(model) or _OTHER_KIND.search(model):
+            return False
+        return self._speaks_responses(model) or not _RESPONSES_MODEL.search(model)
 
     def _model_info(self, entry: Mapping[str, Any]) -> ModelInfo:
         model = str(entry["id"])
         if known := self._known(model):
             pricing = self._prices.pricing(known)
-            return known.info().model_copy(update={"id": model, "pricing": pricing})
+            able = self._capabilities(known)
+            told = {"id": model, "pricing": pricing, "capabilities": able}
+            return known.info().model_copy(update=told)
         # vLLM and llama-server tell the window, each in its own place.
         told = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
         return ModelInfo(

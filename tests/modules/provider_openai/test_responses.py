@@ -185,12 +185,26 @@ async def test_other_servers_are_asked_by_chat_completions(llm_server, mounted):
         (OPENAI_URL, "gpt-4o", "auto", False),
         (OPENAI_URL, "gpt-6-sol", "chat", False),
         (OPENAI_URL, "gpt-4o", "responses", True),
+        (OPENAI_URL, "gpt-6-astra", "auto", True),
+        (OPENAI_URL, "gpt-5.3-codex", "auto", True),
+        (OPENAI_URL, "gpt-9-pro-2029-01-01", "auto", True),
+        (OPENAI_URL, "gpt-9", "auto", False),
         ("http://localhost:4000/v1", "gpt-6-sol", "auto", False),
+        ("http://localhost:4000/v1", "my-codex", "auto", False),
     ],
 )
 def test_models_that_do_not_reason_beside_tools_otherwise_are_asked_by_it(url, model, api, speaks):
     provider = OpenAIProvider(OpenAIConfig(api=api), url, "k")
     assert provider._speaks_responses(model) is speaks
+
+
+def test_what_a_model_can_depends_on_how_it_is_asked():
+    def able(api: str) -> list[str]:
+        config = OpenAIConfig(api=api, model="gpt-6-astra")
+        return OpenAIProvider(config, OPENAI_URL, "k").get_info().capabilities
+
+    assert "tools" in able("auto")
+    assert "tools" not in able("chat")
 
 
 @pytest.mark.parametrize("given", ["/v1/responses", "/v1", ""])
