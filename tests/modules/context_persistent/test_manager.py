@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ContextManager
@@ -166,6 +168,53 @@ async def test_adding_a_message_writes_that_message_alone(tmp_path: Path) -> Non
     assert len({later - earlier for earlier, later in pairwise(sizes)}) == 1
     await context.clear()
     assert (tmp_path / "context.jsonl").stat().st_ino == inode
+    end()
+
+
+texts = st.text(max_size=20)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), texts),
+        st.tuples(st.just("set"), st.lists(texts, max_size=3)),
+        st.tuples(st.just("clear"), st.none()),
+        st.tuples(st.just("reopen"), st.none()),
+        st.tuples(st.just("tear"), st.integers(1, 5)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+async def test_whatever_is_done_the_file_holds_what_the_conversation_does(
+    tmp_path_factory: Any, taken: list[tuple[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("session")
+    context, end = await mounted(folder)
+    expected: list[dict[str, Any]] = []
+    loaded = False
+    for step, given_texts in taken:
+        if step == "add":
+            expected.append(user(given_texts))
+            await context.add_message(user(given_texts))
+        elif step == "set":
+            new = [user(text) for text in given_texts]
+            expected = expected if loaded else new
+            await context.set_messages(new)
+        elif step == "clear":
+            expected, loaded = [], False
+            await context.clear()
+        else:
+            end()
+            path = folder / "context.jsonl"
+            if step == "tear" and path.exists():  # a record that was never acknowledged
+                torn = b'{"role":"user","content":"x"}\n'[:-given_texts]
+                path.write_bytes(path.read_bytes() + torn)
+            context, end = await mounted(folder)
+            loaded = path.exists() and path.read_bytes().count(b"\n") > 1
+            if step == "tear" and given_texts == 1 and path.exists():
+                expected.append(user("x"))  # whole but for its line feed
+        assert await context.get_messages() == expected
     end()
 
 

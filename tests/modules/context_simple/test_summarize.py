@@ -12,7 +12,8 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.loop.budget import Budget, BudgetConfig
+from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.loop.limits import BudgetConfig
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
@@ -253,6 +254,15 @@ async def test_an_answer_without_text_is_no_summary(text, caplog):
     assert "answered without text" in caplog.text
 
 
+async def test_where_there_is_no_room_for_a_summary_that_is_told_once(caplog):
+    context, provider = summarizing(max_tokens=400), Summariser()
+    for message in filler(20):
+        await context.add_message(message)
+        view = await context.get_messages_for_request(provider=provider)
+    assert (summaries(view), provider.requests) == ([], [])
+    assert caplog.text.count("in 400 tokens there is no room for one") == 1
+
+
 async def test_without_any_provider_the_oldest_are_left_out(caplog):
     context = summarizing()
     await context.set_messages(filler(40))
@@ -339,7 +349,7 @@ async def test_a_summary_counts_in_the_budget_of_the_session():
 async def test_without_budget_left_there_is_no_summary(caplog):
     context, budget = await with_budget(max_turns=1)
     with budget.clock():
-        await budget.admit()
+        assert budget.admit() is not None
         provider = Summariser()
         await context.get_messages_for_request(provider=provider)
     assert provider.requests == []
@@ -351,8 +361,9 @@ async def test_where_the_rest_of_the_budget_is_being_used_it_is_not_waited_for(c
     await first.get_messages_for_request(provider=Summariser())
     context, provider = sharing(budget), Summariser()
     await context.set_messages(filler(40))
-    ticket = await budget.admit()  # of the request that the view is for
+    ticket = budget.admit()  # of the request that the view is for
     await context.get_messages_for_request(provider=provider)
+    assert ticket is not None
     ticket.settle()
     assert provider.requests == []
     assert "may not allow another model call" in caplog.text

@@ -37,6 +37,7 @@ class Summarize:
         self._call = SummaryCall(around)
         self._failures = 0
         self._pause = 0
+        self._told_no_room = False
         self.forget()
 
     def forget(self) -> None:
@@ -48,7 +49,7 @@ class Summarize:
     async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
         reserve = min(self._config.summary_tokens + LEAST, limits.room // 4)
         if reserve < 2 * LEAST:
-            return truncated(ledger, limits, "the budget has no room for a summary")
+            return truncated(ledger, limits, self._no_room(limits))
         target = max(limits.target - reserve, limits.target // 2)
         tight = limits._replace(room=limits.room - reserve, target=target)
         problem = None
@@ -119,6 +120,13 @@ class Summarize:
             error,
         )
         return str(error)
+
+    def _no_room(self, limits: Limits) -> str:
+        problem = f"in {limits.room} tokens there is no room for one"
+        if not self._told_no_room:
+            self._told_no_room = True
+            logger.warning("No summary of the older messages: %s. They are left out.", problem)
+        return problem
 
     def _fitting(self, tokens: int) -> dict[str, Any]:
         """The summary as a message of at most `tokens`; the same one as long as it is the same."""

@@ -190,7 +190,7 @@ class _Unheard:
 
 def _admitted(budget: Budget) -> Ticket:
     try:
-        ticket = budget.admit_now()
+        ticket = budget.admit()
     except BudgetReached as error:
         raise SummaryFailed(str(error)) from error
     if ticket is None:  # not waited for: the request this is for is among those under way
