@@ -85,6 +85,8 @@ class Provider(NamedTuple):
 
 def all_providers(plan: ResolvedPlan) -> list[Provider]:
     """Those of the plan in its order, then those that are bundled or installed beside it."""
+    from amplifier_app.plan.traffic import MODULE as recorder
+
     offers = _offers()
 
     def offered_by(module: str, source: str | None) -> str | None:
@@ -108,7 +110,8 @@ def all_providers(plan: ResolvedPlan) -> list[Provider]:
         offer = offered_by(left.module, left.source)
         found.append(known._replace(origin=str(left.at), offered_by=offer))
     named = {provider.module for provider in found}
-    others = sorted(offers.keys() - named)
+    # Whoever records or replays stands for others and is nothing to set up.
+    others = sorted(offers.keys() - named - {recorder})
     return [*found, *(Provider(module, offered_by=offers[module]) for module in others)]
 
 

@@ -32,7 +32,12 @@ CONFIG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("module_id", sorted(bundled()))
 def test_a_bundled_module_is_valid_and_behaves(module_id: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG.get(module_id, {})))
+    config = CONFIG.get(module_id, {})
+    if module_id == "provider-replay":
+        recording = tmp_path / "run.jsonl"
+        assert run_amplifier("run", "--profile", "mock", "--record", recording, "Hi.").code == 0
+        config = {"replay": str(recording)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     done = run_amplifier(
         *("module", "validate", module_id, "--behavioral", "--output", "json"),
         *("--config", "config.json"),
