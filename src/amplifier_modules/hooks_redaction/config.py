@@ -12,7 +12,11 @@ from amplifier_modules._shared.redaction import GROUPS
 MODULE_ID = "hooks-redaction"
 CAPABILITY = "redaction.event"
 
-FLOWING = ("prompt:submit", "tool:pre", "tool:post", "provider:request", "provider:response")
+FLOWING = (
+    *("prompt:submit", "tool:pre", "tool:post", "provider:request", "provider:response"),
+    *("steer:injected", "tool:selecting", "tools:offer", "loop:next"),
+    *("plan:start", "plan:end", "step:start", "step:end"),
+)
 """Events whose data goes on to a tool, the model or the conversation as hooks leave it."""
 
 IDENTIFYING = (

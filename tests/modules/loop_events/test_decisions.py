@@ -288,3 +288,25 @@ async def test_rewritten_tools_stay_the_same_tools_within_a_turn(rig: Events) ->
     await rig.run("go")
     assert len(seen) == 2
     assert len(set(seen)) == 1
+
+
+async def test_redaction_decides_nothing(rig: Events) -> None:
+    """Steps, tools and answers come through hooks-redaction as they are."""
+    from amplifier_modules import hooks_redaction
+    from tests.modules import planted
+
+    secret = planted.SECRETS["github-classic"]
+    await rig.loop.mount(rig.coordinator)
+    await hooks_redaction.mount(rig.coordinator, {})
+    await hooks_redaction.on_session_ready(rig.coordinator)
+    rig.config["steps"] = [{"name": "use", "prompt": f"Use {secret}."}, {"name": "tell"}]
+    await rig.says(asks(secret), f"{secret} used", "told")
+    tool = rig.add_tool(echo_tool())
+    tool.description = f"takes {secret}"
+
+    assert await rig.run("go") == "told"
+
+    assert rig.said()[1] == f"Use {secret}."
+    assert offered(rig.main.completions[0])["echo"]["description"] == f"takes {secret}"
+    assert tool.inputs == [{"text": secret}]
+    assert rig.of("step:end")[0]["response"] == f"{secret} used"

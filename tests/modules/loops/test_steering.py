@@ -230,3 +230,18 @@ async def test_it_may_come_from_another_task(rig: Rig) -> None:
     rig.loop.steer("hurry")
     assert await turn == "quick"
     assert said(rig)[2] == ("user", "hurry")
+
+
+async def test_redaction_leaves_what_the_model_is_told(rig: Rig) -> None:
+    from amplifier_modules import hooks_redaction
+    from tests.modules import planted
+
+    secret = planted.SECRETS["github-classic"]
+    await rig.loop.mount(rig.coordinator)
+    await hooks_redaction.mount(rig.coordinator, {})
+    await hooks_redaction.on_session_ready(rig.coordinator)
+    steering_tool(rig, f"use {secret}")
+    rig.replies(calls(call()), "used it")
+
+    assert await rig.run("go") == "used it"
+    assert ("user", f"use {secret}") in said(rig)
