@@ -131,14 +131,15 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert loaded.packages <= OURS | PYDANTIC | HTTP | YAML | parser
     assert loaded.packages >= {"httpx", "pydantic"}, "the probe saw what was loaded"
     assert loaded.parts_of("amplifier_modules") == {
-        *("_shared", "context_simple", "hooks_logging", "loop_streaming"),
-        *("provider_anthropic", "tool_bash", "tool_filesystem"),
+        *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
+        *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search"),
     }
     assert loaded.parts_of("amplifier_app.commands") <= {"group", "run"}
     assert not loaded.modules & {
         "amplifier_app.render.terminal",
         "amplifier_app.repl.chat",
         "amplifier_core.testing",
+        "amplifier_modules.hooks_backup.hook",
         "amplifier_modules.provider_anthropic.cloud",
     }
     # pydantic looks for its plugins in every distribution when the first validator is built. With

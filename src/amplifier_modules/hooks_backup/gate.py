@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from amplifier_core.models import HookResult
 from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
 
 if TYPE_CHECKING:
+    from amplifier_core.models import HookResult
     from amplifier_modules.hooks_backup.hook import BackupHook
 
 BACKUP_CREATED = "backup:created"
@@ -51,7 +51,7 @@ class Gate:
             coordinator.register_capability(SESSION, self)
         coordinator.register_capability("backup.undo", self.undo)
         coordinator.register_capability("backup.list", self.turns)
-        handlers: dict[str, Callable[[str, Any], Awaitable[HookResult]]] = {
+        handlers: dict[str, Callable[[str, Any], Awaitable[HookResult | None]]] = {
             PROMPT_SUBMIT: self._on_prompt,
             TOOL_PRE: self._on_tool,
             TOOL_POST: self._on_done,
@@ -99,34 +99,33 @@ class Gate:
 
     # -- events ----------------------------------------------------------------------------
 
-    async def _on_prompt(self, event: str, data: Any) -> HookResult:
+    # No opinion is None: the first HookResult that is made costs a run its validator.
+
+    async def _on_prompt(self, event: str, data: Any) -> HookResult | None:
         values = mapping(data)
         prompt = " ".join(str(values.get("prompt") or "").split())
         self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt[:_SHOWN_PROMPT])
         if self.above is not None or (self._opened is None and not self._has_records()):
-            return HookResult()
+            return None
         return self.hook.on_prompt()
 
     def _has_records(self) -> bool:
         session = self._coordinator.get_capability("session.dir")
         return bool(session) and os.path.exists(os.path.join(session, FOLDER, INDEX))
 
-    async def _on_tool(self, event: str, data: Any) -> HookResult:
+    async def _on_tool(self, event: str, data: Any) -> None:
         values = mapping(data)
         tool = str(values.get("tool_name"))
         if tool in self._config.tools or tool in self._config.commands:
             await self.hook.on_tool(tool, values, self.current_turn(values))
-        return HookResult()
 
-    async def _on_done(self, event: str, data: Any) -> HookResult:
+    async def _on_done(self, event: str, data: Any) -> None:
         if self._opened is not None:
             await self._opened.on_done(mapping(data), ran=event == TOOL_POST)
-        return HookResult()
 
-    async def _on_end(self, event: str, data: Any) -> HookResult:
+    async def _on_end(self, event: str, data: Any) -> None:
         if self._opened is not None:
             await self._opened.close_calls()
-        return HookResult()
 
 
 def mapping(data: Any) -> Mapping[str, Any]:

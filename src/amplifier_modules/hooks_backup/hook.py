@@ -113,10 +113,10 @@ class BackupHook:
 
     # -- events ----------------------------------------------------------------------------
 
-    def on_prompt(self) -> HookResult:
+    def on_prompt(self) -> HookResult | None:
         """Tell the model of what was undone since it last heard."""
         if not self._may_tell:
-            return HookResult()
+            return None
         self._may_tell = False
         try:
             untold = self._history().untold
@@ -124,9 +124,9 @@ class BackupHook:
                 self._store.write_down({"kind": "told", "turn": untold[-1]["turn"]})
         except OSError as error:
             logger.warning("%s: the copies cannot be read: %s", MODULE_ID, error)
-            return HookResult()
+            return None
         if not untold:
-            return HookResult()
+            return None
         return HookResult(
             action="inject_context",
             context_injection=note_for_model(untold, self._base()),
