@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from amplifier_core.llm_errors import LLMError
+from amplifier_core.message_models import ToolCall
+from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import provider_mock, provider_replay
 
@@ -72,3 +75,49 @@ async def chunks_of(provider: Any, request: Any, **kwargs: Any) -> list[Any]:
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class Foreign:
+    """A provider as others write them: only `complete`, answers and errors of its own."""
+
+    name = "foreign"
+    priority = 7
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.extra = "reachable"
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id="foreign", display_name="Foreign")
+
+    async def list_models(self) -> list[Any]:
+        return []
+
+    async def complete(self, request: Any, **kwargs: Any) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def parse_tool_calls(self, response: Any) -> list[ToolCall]:
+        return [ToolCall(id="x", name="read", arguments={})]
+
+
+class OwnError(Exception):
+    pass
+
+
+class OwnLLMError(LLMError):
+    pass
+
+
+def called(call_id: str, result: str = "found") -> dict[str, Any]:
+    """A request with a tool call and its result."""
+    call = {"type": "tool_call", "id": call_id, "name": "read", "input": {"path": "a"}}
+    return {
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [call]},
+            {"role": "tool", "tool_call_id": call_id, "content": result},
+        ]
+    }
