@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.app.plans import mock_plan, module_folder
 from tests.app.terminal import (
@@ -219,6 +220,44 @@ def test_a_turn_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
         terminal.prompt()
         leave(terminal)
     assert "Traceback" not in terminal.shown
+
+
+def test_a_budget_that_is_used_up_is_told_and_can_be_raised_on_resume(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["first", "second", "third"])
+    limit = ("--set", "session.budget.max_turns=2")
+    with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
+        for prompt, told in (
+            ("one", "first"),
+            ("two", "second"),
+            ("three", "the session's budget is used up: 2 of 2 model calls"),
+        ):
+            terminal.prompt()
+            terminal.type(prompt + ENTER)
+            terminal.until(told)
+        terminal.until(r"--set\s+session.budget.max_turns=N")
+        terminal.prompt()
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["one", "two"], "what nobody will answer is not kept"
+    more = ("--set", "session.budget.max_turns=3")
+    done = run_amplifier("run", "--resume", session_id, *more, "three", cwd=tmp_path)
+    assert done.code == 0
+
+
+def test_another_provider_that_is_asked_instead_is_told(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"error": {"type": "ProviderUnavailableError", "message": "down"}}])
+    document = yaml.safe_load(plan.read_text())
+    spare = {"module": "provider-mock", "instance_id": "spare", "config": {"replies": ["from it"]}}
+    document["providers"].append(spare)
+    document["providers"][0]["config"]["priority"] = 1
+    document["fallbacks"] = ["spare"]
+    plan.write_text(yaml.safe_dump(document))
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("one" + ENTER)
+        terminal.until("mock is not available: down; asking spare instead")
+        terminal.until("from it")
+        terminal.prompt()
+        leave(terminal)
 
 
 def test_history_is_kept_for_the_directory(tmp_path: Path) -> None:
