@@ -32,7 +32,7 @@ class ErrorLog:
         self._tail = ""
         self._written = 0
         self._file: int | None = None
-        self.path: Path | None = None
+        self._is_ending = False
 
     def feed(self, data: bytes) -> None:
         """The next piece. Never raises: a log that cannot be written is told once."""
@@ -52,6 +52,10 @@ class ErrorLog:
         """Forget the last words: those of an earlier run explain nothing."""
         self._tail = ""
 
+    def begin_no_more(self) -> None:
+        """Make no file from now on: the session ends, and its folder may be gone."""
+        self._is_ending = True
+
     def close(self) -> None:
         """Write what is left, and close the file."""
         if self._unwritten:
@@ -64,13 +68,13 @@ class ErrorLog:
         text = self._redactor.text(text)
         self._tail = (self._tail + text)[-_TAIL:]
         data = text.encode("utf-8", "replace")[: _MOST - self._written]
-        if not data:
+        if not data or (self._file is None and self._is_ending):
             return
         try:
             if self._file is None:
-                self.path = self._folder() / self._name
+                path = self._folder() / self._name
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-                self._file = os.open(self.path, flags, 0o600)
+                self._file = os.open(path, flags, 0o600)
             os.write(self._file, data)
             self._written += len(data)
         except OSError as error:

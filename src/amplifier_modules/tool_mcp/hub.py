@@ -90,6 +90,8 @@ class Hub(Listener):
 
     async def close(self) -> None:
         """End all servers."""
+        for log in self._logs:
+            log.begin_no_more()
         await asyncio.gather(*(server.close() for server in self._servers))
         for log in self._logs:
             log.close()

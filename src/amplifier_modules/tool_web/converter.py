@@ -1,4 +1,4 @@
-"""HTML on stdin to Markdown on stdout; a program of its own, never imported.
+"""HTML on stdin to Markdown on stdout; a program of its own, which the tool does not import.
 
     python -I converter.py '{"url": "<address of the page>", "path": ["<folder of libraries>", …]}'
 

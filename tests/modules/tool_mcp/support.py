@@ -73,6 +73,7 @@ async def session(
         yield Session(coordinator, events)
     finally:
         await close()
+        await coordinator.cleanup()
 
 
 def text_of(result: ToolResult) -> str:

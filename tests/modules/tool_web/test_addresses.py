@@ -71,6 +71,7 @@ async def test_no_spelling_of_an_address_that_is_not_public_connects(port: bool)
             "http://-/\x00",
         ),
         *("http://[::1/", "http://::1/", "http://exa$mple.com/", "http://" + "a." * 200 + "com/"),
+        *("http://example.com/" + "a" * 9000, "http://" + "é" * 70 + ".com/", "http://\u200d.com/"),
     ],
 )
 async def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
