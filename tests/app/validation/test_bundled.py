@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ CONFIG: dict[str, dict[str, Any]] = {
     "hooks-logging": {"path": "events.jsonl"},
     "hooks-shell": {"hooks": [{"event": "tool:pre", "command": "cat"}]},
     "tool-mcp": {
-        "servers": {"one": {"command": "python3", "args": [str(MCP_SERVER)], "required": True}}
+        "servers": {"one": {"command": sys.executable, "args": [str(MCP_SERVER)], "required": True}}
     },
 }
 """What a module needs to do its work; the others need nothing."""

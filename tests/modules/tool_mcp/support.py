@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,18 +17,16 @@ from amplifier_modules.tool_mcp import mount
 from amplifier_modules.tool_mcp.hub import MCP_EVENTS
 
 HERE = Path(__file__).parent
-PYTHON = "python3"
+RAW = HERE / "raw_server.py"
 
 
 def raw(*options: str, **settings: Any) -> dict[str, Any]:
     """The config of a hand-written server."""
-    return {"command": PYTHON, "args": [str(HERE / "raw_server.py"), *options], **settings}
+    return {"command": sys.executable, "args": [str(RAW), *options], **settings}
 
 
 def sdk(*options: str, **settings: Any) -> dict[str, Any]:
     """The config of a server made with the SDK."""
-    import sys
-
     return {"command": sys.executable, "args": [str(HERE / "sdk_server.py"), *options], **settings}
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from amplifier_modules.tool_mcp import mount, server
 from tests.modules.tool_mcp.support import (
+    RAW,
     error_of,
     eventually,
     processes_with,
@@ -23,6 +24,8 @@ from tests.modules.tool_mcp.support import (
     session,
     text_of,
 )
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +167,7 @@ async def test_a_call_that_is_cancelled_leaves_the_connection_alone() -> None:
 
 async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec python3 {raw()['args'][0]}\n")
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {RAW}\n")
     program.chmod(0o755)
     async with session({"it": {"command": str(program)}}) as mcp:
         program.unlink()
@@ -200,7 +203,7 @@ async def test_servers_do_not_get_the_keys_of_providers(
     monkeypatch.setenv("PLAIN", "plain")
     program = tmp_path / "program"
     program.write_text(
-        f"#!/bin/sh\nenv > {tmp_path}/env; pwd > {tmp_path}/pwd\nexec python3 {raw()['args'][0]}\n"
+        f"#!/bin/sh\nenv > {tmp_path}/env; pwd > {tmp_path}/pwd\nexec {sys.executable} {RAW}\n"
     )
     program.chmod(0o755)
     (tmp_path / "work").mkdir()
