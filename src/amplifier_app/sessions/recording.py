@@ -50,7 +50,8 @@ class RecordingContext:
         """
         await self._context.set_messages(messages)
         held = await self._context.get_messages()
-        self._save(replacement(held if not_in(messages, held) else messages))
+        as_given = held and not not_in(messages, held)
+        self._save(replacement(messages if as_given else held))
 
     async def clear(self) -> None:
         """Start the conversation anew; the transcript keeps what was before."""
@@ -65,8 +66,10 @@ def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict
     """The records with which a transcript of `saved` has all that a context holds.
 
     None where the context holds nothing else: it may have left out messages, added to some, or put
-    notes to the model among them, which it will do again.
+    notes to the model among them, which it will do again. One that holds nothing was cleared.
     """
+    if saved and not held:
+        return [CLEAR]
     position = 0
     for index, message in enumerate(held):
         following = range(position, len(saved))

@@ -183,6 +183,7 @@ A, B, C = ({"role": "user", "content": text} for text in "abc")
         ([A, B], [A, B], []),
         ([A, B], [{**A, "timestamp": 1}, B], []),
         ([A, B, C], [B], []),
+        ([A, B], [], [{"control": "clear"}]),
         ([A], [A, B, C], [B, C]),
         ([], [A], [A]),
         ([A, A], [A, A, A], [A]),

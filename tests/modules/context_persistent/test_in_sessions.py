@@ -84,6 +84,20 @@ def test_where_its_file_knows_more_the_transcript_follows(tmp_path: Path) -> Non
     assert len(own_file(home)) == 5
 
 
+def test_a_conversation_cleared_in_its_file_alone_is_cleared_in_the_transcript(
+    tmp_path: Path,
+) -> None:
+    plan = plan_of(tmp_path, ["one"], hooks=LOGGED)
+    home = run(plan, "first").home
+    # As after a crash between the two files, while /clear was carried out.
+    with (home / "sessions" / "s" / "context.jsonl").open("a") as file:
+        file.write('{"control":"clear"}\n')
+    run(plan, "second")
+    shown = run_amplifier("session", "show", "s", "--output", "json", home=home)
+    users = [m["content"] for m in json.loads(shown.stdout)["messages"] if m["role"] == "user"]
+    assert users == asked(home)[-1] == ["second"]
+
+
 def test_a_call_nobody_answered_is_answered_once_in_both_files(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, ["one"])
     home = run(plan, "first").home
