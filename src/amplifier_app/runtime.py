@@ -93,6 +93,7 @@ class OpenSession:
         sources: Where its modules come from.
         renderer: What shows it.
         recorder: Counts what its turns do.
+        at_work: Its sub-sessions whose turn is under way.
         unsaved: Its sub-sessions by id, where it is not saved; see `amplifier_app.spawning`.
         saved: Where it is saved; None with ``save=False``.
         facts: What is worth saying about it.
@@ -136,6 +137,7 @@ class OpenSession:
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
+        self.at_work: set[OpenSession] = set()
         self.unsaved: dict[str, Any] = {}
         self._task: asyncio.Task[str] | None = None
         self._spending: Spending
@@ -292,19 +294,25 @@ class OpenSession:
 
     def stop(self, immediate: bool) -> None:
         """Stop the turn under way: after its step in flight, or now."""
-        coordinator = self.session.coordinator
-        token = coordinator.cancellation
+        token = self.session.coordinator.cancellation
         changed = token.request_immediate() if immediate else token.request_graceful()
         if changed:
-            event = coordinator.hooks.emit("cancel:requested", {"immediate": immediate})
-            task = asyncio.get_running_loop().create_task(event)
-            self._told.add(task)
-            task.add_done_callback(self._told.discard)
+            self._tell_of_stop(immediate)
             if not immediate:
                 note = "stopping after this step; interrupt again to stop at once"
                 self.renderer.notice(note, "info", "session")
         if immediate and self._task is not None:
             self._task.cancel()
+
+    def _tell_of_stop(self, immediate: bool) -> None:
+        """Tell the modules, and those of sub-agents at work, which the request reaches as well."""
+        hooks = self.session.coordinator.hooks
+        event = hooks.emit("cancel:requested", {"immediate": immediate})
+        task = asyncio.get_running_loop().create_task(event)
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+        for session in self.at_work:
+            session._tell_of_stop(immediate)
 
     async def clear(self) -> None:
         """Forget the conversation; the instruction is given anew with the next prompt."""

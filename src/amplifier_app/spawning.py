@@ -253,6 +253,7 @@ async def _run(
     above, below = parent.session.coordinator.cancellation, session.session.coordinator.cancellation
     started = time.monotonic()
     above.register_child(below)
+    parent.at_work.add(session)
     try:
         await session.begin_with(task.messages, resumed=task.resumed)
         await session.run(task.instruction)
@@ -261,6 +262,7 @@ async def _run(
         return error
     finally:
         above.unregister_child(below)
+        parent.at_work.discard(session)
         ended = _ended(session, lineage, time.monotonic() - started)
         parent.recorder.add_sub_session(ended, session.recorder)
         renderer.ended(ended)

@@ -322,11 +322,32 @@ async def test_tasks_are_not_given_deeper_than_the_app_allows(tmp_path: Path) ->
             await spawn(session)
 
 
+TOLD = """
+STOPS = []
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    STOPS.clear()
+
+    async def note(event, data):
+        from amplifier_core.models import HookResult
+
+        STOPS.append(dict(data))
+        return HookResult()
+
+    coordinator.hooks.register("cancel:requested", note)
+"""
+
+
 @pytest.mark.parametrize("immediate", [False, True])
 async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
     immediate: bool, tmp_path: Path
 ) -> None:
-    agents = {"it": answering({"text": "slow", "delay": 2 if immediate else 0.3}, "back")}
+    name = "toldnow" if immediate else "toldlater"
+    told = module_folder(tmp_path, TOLD, f"amplifier_module_{name}")
+    slow = answering({"text": "slow", "delay": 2 if immediate else 0.3}, "back")
+    agents = {"it": {**slow, "hooks": [{"module": name, "source": str(told)}]}}
     shown = Shown()
     async with parent(tmp_path, agents, renderer=shown) as session:
         task = asyncio.create_task(spawn(session))
@@ -335,6 +356,9 @@ async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
         result = await asyncio.wait_for(task, 20)
         # The step in flight was the last: it may finish.
         assert result["status"] == ("cancelled" if immediate else "success")
+        (stop,) = sys.modules[f"amplifier_module_{name}"].STOPS
+        assert (stop["immediate"], stop["session_id"]) == (immediate, result["session_id"])
+        assert session.at_work == set()
         with pytest.raises(SessionError, match="stopped"):
             await spawn(session)
         session.session.coordinator.cancellation.reset()
