@@ -85,7 +85,7 @@ class ChosenExchanges(Exchanges):
         return chosen, wanted
 
     def _check_provider(self, name: Any, who: str) -> None:
-        if name not in self._providers:
+        if not isinstance(name, str) or name not in self._providers:
             mounted = ", ".join(self._providers)
             raise ConfigurationError(
                 f"{who} chose the provider '{name}', which is not mounted; mounted are: {mounted}"
@@ -146,7 +146,8 @@ class ChoosingRunner(Runner):
         denied, final = await self._channel.ask(TOOL_SELECTING, about, hold=True)
         if denied is not None:
             return await self._refuse(data, "Denied", f"denied: {denied}")
-        selected = final.get("tool") or final.get("tool_name") or call.name
+        names = (final.get("tool"), final.get("tool_name"), call.name)
+        selected = next(name for name in names if isinstance(name, str))
         if selected != call.name:
             tool = self.tools.get(selected)
         if tool is None:
@@ -178,7 +179,7 @@ def _described(name: str, tool: Any) -> dict[str, Any]:
 
 
 def _check_tool(name: Any, tools: Mapping[str, Any], who: str) -> None:
-    if name not in tools:
+    if not isinstance(name, str) or name not in tools:
         mounted = ", ".join(tools) or "none"
         raise ConfigurationError(f"{who} names the tool '{name}', which is not mounted: {mounted}")
 

@@ -88,12 +88,12 @@ class EventsTurn(Turn):
             "tools": list(self._tools),
             **ids,
         }
-        final = await self._channel.step(PLAN_START, data)
         try:
+            final = await self._channel.step(PLAN_START, data)
             plan = await self._planned(final, declared)
         except BaseException as error:
-            failed = {"steps": [], "source": None, "error": described(error), **ids}
-            await uninterrupted(self._end_plan(failed))
+            failed = {"prompt": prompt, "steps": [], "source": None, **_how_it_failed(error)}
+            await uninterrupted(self._tell(PLAN_END, {**failed, **ids}))
             raise
         steps = told(plan.steps)
         ended = await self._channel.step(
@@ -102,9 +102,6 @@ class EventsTurn(Turn):
         if ended.get("steps", steps) == steps:
             return plan.steps
         return steps_from(ended["steps"], PLAN_END) or only_prompt()
-
-    async def _end_plan(self, data: dict[str, Any]) -> None:
-        await self._channel.ask(PLAN_END, data)
 
     async def _planned(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
         given: Any = final.get("steps", declared)
@@ -135,28 +132,27 @@ class EventsTurn(Turn):
     async def _run_step(self, step: Step, run: int) -> tuple[Step | None, Ending]:
         """Run a step to its end; gives the step that comes next, and the ending."""
         ids = self.span.child().fields
-        about = {"run": run, "count": len(self._steps), **ids}
-        (described_step,) = told([step])
-        final = await self._channel.step(STEP_START, {"step": described_step, **about})
-        changed = final.get("step", described_step)
-        if changed != described_step:
-            step = step_from(changed, STEP_START)
-            (described_step,) = told([step])
-        about = {"step": described_step, **about}
-        self._choices.step, self._step_began, self._jump = step, self._cycles, None
+        about = {"step": told([step])[0], "run": run, "count": len(self._steps), **ids}
+        self._step_began, self._jump = self._cycles, None
         try:
+            final = await self._channel.step(STEP_START, about)
+            if final.get("step", about["step"]) != about["step"]:
+                step = step_from(final["step"], STEP_START)
+                about["step"] = told([step])[0]
+            self._choices.step = step
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")
             if text is not None:
                 await self._add({"role": "user", "content": text})
             ending = await self._cycles_to_end()
         except BaseException as error:
             failed = {"response": "", "next": None, **_how_it_failed(error)}
-            await uninterrupted(self._end_step({**about, **failed}))
+            await uninterrupted(self._tell(STEP_END, {**about, **failed}))
             raise
         return await self._follow(step, ending, about)
 
-    async def _end_step(self, data: dict[str, Any]) -> None:
-        await self._channel.ask(STEP_END, data)
+    async def _tell(self, event: str, data: dict[str, Any]) -> None:
+        """Tell of the end of what is not seen through; no handler can change that."""
+        await self._channel.ask(event, data)
 
     async def _follow(
         self, step: Step, ending: Ending, about: dict[str, Any]
@@ -211,7 +207,7 @@ class EventsTurn(Turn):
                 # After an answer a request needs something to answer to.
                 await self._add({"role": "user", "content": "Continue."})
             return None
-        if wanted == END:
+        if wanted in (None, END):
             changed = isinstance(response, str) and response != text
             if ending is None or changed:
                 return Ending("success", cast("str", response) if changed else text)

@@ -189,6 +189,31 @@ async def test_a_scheduler_has_another_tool_answer(rig: Events, key: str) -> Non
     assert [m["name"] for m in rig.context.messages if m["role"] == "tool"] == ["slow", "quick"]
 
 
+@pytest.mark.parametrize(
+    ("event", "values", "said"),
+    [
+        ("provider:resolve", {"provider": {"name": "openai"}}, "chose the provider"),
+        ("tools:offer", {"tools": [{"name": "x", "tool": ["echo"]}]}, "names the tool"),
+    ],
+)
+async def test_what_is_no_name_is_an_error(
+    rig: Events, event: str, values: dict[str, Any], said: str
+) -> None:
+    await rig.says("never")
+    rig.add_tool(echo_tool())
+    rig.change(event, lambda _: values)
+    with pytest.raises(ConfigurationError, match=said):
+        await rig.run("go")
+
+
+async def test_what_is_no_name_selects_nothing(rig: Events) -> None:
+    await rig.says(asks("a"), "done")
+    tool = rig.add_tool(echo_tool())
+    rig.change("tool:selecting", lambda _: {"tool": ["other"]})
+    assert await rig.run("go") == "done"
+    assert tool.inputs == [{"text": "a"}]
+
+
 async def test_a_tool_that_is_not_offered_cannot_be_selected(rig: Events) -> None:
     await rig.says(asks("a"), "I see.")
     tool = rig.add_tool(echo_tool())
