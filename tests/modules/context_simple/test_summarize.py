@@ -165,6 +165,16 @@ async def test_compact_asks_too_and_without_a_request_the_mounted_provider():
     assert "short" in summaries(await context.get_messages_for_request())[0]
 
 
+async def test_a_request_without_a_provider_asks_the_one_of_the_last_request():
+    context, provider = summarizing(), Summariser()
+    await context.add_message(user("hi"))
+    await context.get_messages_for_request(provider=provider)
+    for message in filler(40):
+        await context.add_message(message)
+    assert summaries(await context.get_messages_for_request(token_budget=4_000))
+    assert len(provider.requests) == 1
+
+
 async def test_nothing_is_asked_while_everything_fits():
     context, provider = summarizing(), Summariser()
     await context.set_messages(filler(3))

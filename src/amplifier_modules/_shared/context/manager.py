@@ -88,7 +88,7 @@ class CompactingContext:
             current = self._current()
             if current is not None:
                 return current
-        await self._compact(provider)
+        await self._compact(self._provider)
         with self._ledger.lock:
             # Messages that came while the events were handled belong to the request.
             view = self._view
