@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -167,7 +168,8 @@ def _plan(
         sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
     for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
         if amount is not None:
-            sets = (*sets, f"session.budget.{limit}={amount}")
+            # Without an exponent, which YAML reads as text: 1e-06.
+            sets = (*sets, f"session.budget.{limit}={Decimal(str(amount)):f}")
     plan = request.plan
     saved = _as_saved(request, resume)
     if saved:

@@ -118,6 +118,21 @@ def test_a_failed_run_ends_with_the_same_code(tmp_path: Path, failure: Any, code
     assert events_of(again) == events_of(first)
 
 
+@pytest.mark.parametrize("limit", [["--max-turns", "1"], ["--max-cost", "0.000001"]])
+def test_a_run_that_reaches_a_limit_reaches_it_again(tmp_path: Path, limit: list[str]) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    (tmp_path / "b.txt").write_text("hello\n")
+    plan, file = plan_of(tmp_path, "anthropic", "loop-streaming"), tmp_path / "rec.jsonl"
+    arguments = ["run", "--plan", plan, "--output", "json", *limit, "go"]
+    with ScriptedLLM.running(READ_TWICE) as server:
+        env = environment(server, "anthropic")
+        first = run_amplifier(*arguments, "--record", file, cwd=tmp_path, env=env)
+    again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
+    assert (first.code, again.code) == (7, 7), again.stderr
+    assert json.loads(again.stdout)["cost"] == json.loads(first.stdout)["cost"] is not None
+    assert events_of(again) == events_of(first)
+
+
 def test_a_run_that_asks_something_else_fails_as_a_check_and_shows_the_difference(
     tmp_path: Path,
 ) -> None:

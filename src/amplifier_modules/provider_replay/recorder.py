@@ -32,6 +32,8 @@ class Recorder:
         recording.describe(described)
 
     def __getattr__(self, name: str) -> Any:
+        if "_inner" not in self.__dict__:  # a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self.__dict__["_inner"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -36,12 +36,6 @@ async def chunks_of(provider: Any, request: Any) -> list[Any]:
     return [chunk async for chunk in provider.stream_complete(request)]
 
 
-def assistant(response: ChatResponse) -> dict[str, Any]:
-    """The answer as a loop stores it."""
-    blocks = [block.model_dump(exclude_none=True) for block in response.content]
-    return {"role": "assistant", "content": blocks}
-
-
 async def test_blocks_start_grow_and_end_and_the_response_comes_last(llm_server, mounted):
     reply = Reply(
         thinking=Thinking("First this.\n\nThen that."),
