@@ -53,7 +53,8 @@ class Worker:
         if self.asked == TOOL_TURNS:
             return ChatResponse(content=[TextBlock(text="done")], usage=usage)
         self.asked += 1
-        block = ToolCallBlock(id=f"c{self.asked}", name="work", input={"text": "x" * 200})
+        text = f"{self.asked:03}" + "x" * 197
+        block = ToolCallBlock(id=f"c{self.asked}", name="work", input={"text": text})
         call = ToolCall(id=block.id, name=block.name, arguments=block.input)
         return ChatResponse(content=[block], tool_calls=[call], usage=usage)
 

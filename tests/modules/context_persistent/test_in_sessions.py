@@ -198,7 +198,8 @@ def test_no_save_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [0.8, 1.1])
 def test_a_run_that_is_killed_can_be_gone_on_with(tmp_path: Path, after: float) -> None:
-    steps = [{"tool_calls": [{"name": "bash", "input": {"command": "true"}}]}] * 40
+    commands = [{"name": "bash", "input": {"command": f"true {n}"}} for n in range(40)]
+    steps = [{"tool_calls": [command]} for command in commands]
     plan = plan_of(tmp_path, [*steps, "done"], tools=[{"module": "tool-bash"}])
     home = tmp_path / "home"
     child = start_amplifier("run", "-f", plan, "go", "--session", "s", "--yes", home=home)
