@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from .difference import difference
 from .recording import SCHEMA
-from .requests import Comparing, Plain, folder_pattern, ids_in
+from .requests import Comparing, Plain, folder_pattern, ids_in, same
 from .rewriting import change_deltas
 from .rewriting import changed as rewritten
 
@@ -110,7 +110,7 @@ class Tape:
         asked = self._now.comparable(request)
         waiting = [c for c in self.calls if c.provider == provider and not c.served]
         for call in waiting:
-            if _with_model_of(asked, self._recorded(call)) == asked:
+            if same(_with_model_of(asked, self._recorded(call)), asked):
                 call.served = True
                 self._learn(call.request, request)
                 return call
@@ -231,7 +231,7 @@ def _shared(asked: Plain, recorded: Plain) -> int:
     """How many messages two requests begin with alike."""
     count = 0
     for one, other in zip(asked["messages"], recorded["messages"], strict=False):
-        if one != other:
+        if not same(other, one):
             break
         count += 1
     return count

@@ -82,6 +82,22 @@ async def test_answers_name_the_folder_and_the_ids_of_now(tmp_path: Path):
     assert told == answer.content[0].text
 
 
+async def test_a_key_that_was_known_need_not_be_known_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    request = called("x", "KEYS: plain-looking-words, and more")
+    monkeypatch.setenv("SOME_API_KEY", "plain-looking-words")
+    async with recording(tmp_path, "ok") as coordinator:
+        await coordinator.get("providers", "mock").complete(request)
+    monkeypatch.delenv("SOME_API_KEY")
+    async with replaying(tmp_path) as coordinator:
+        assert await coordinator.get("providers", "mock").complete(request)
+    async with replaying(tmp_path) as coordinator:
+        other = called("x", "KEYS: plain-looking-words, and less")
+        with pytest.raises(InvalidRequestError):
+            await coordinator.get("providers", "mock").complete(other)
+
+
 async def test_the_plan_says_what_else_does_not_count(tmp_path: Path):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(ask("build 17 of main"))
