@@ -39,7 +39,9 @@ _MOST_ATTEMPTS = 5
 _MOST_PAGES = 50
 _LEAVE_SECONDS = 3.0
 _LAST_ANSWERS_SECONDS = 2.0
+# What the SDK says, as an answer of the server, where there is none.
 _SESSION_GONE = "Session terminated"
+_NO_ANSWER = ("Connection closed", "SSE stream")
 
 
 class Listener:
@@ -158,7 +160,7 @@ class Server:
         self, client: Client, use: Callable[[Client], Awaitable[ResultT]]
     ) -> ResultT:
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED
 
         self._in_flight += 1
         self._idle.clear()
@@ -173,8 +175,9 @@ class Server:
         except MCPError as error:
             if error.message == _SESSION_GONE:
                 raise _Unknown from error
-            if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
-                if error.code == CONNECTION_CLOSED and self._client is client:
+            # Servers use the same code for errors of their own.
+            if error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER):
+                if error.message == _NO_ANSWER[0] and self._client is client:
                     self._drop()
                 raise CallLost(
                     f"the connection to the server {self.name} was lost during the call "

@@ -2,8 +2,8 @@
 
     python raw_server.py OPTION…        options as below
 
-It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers) and `more`
-(adds the tool `added`). Every call that arrives becomes a line of the file CALLS, if that is set.
+It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers), `more` (adds
+the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). Every call that arrives becomes a line of the file CALLS, if that is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 OPTIONS = set(sys.argv[1:])
-TOOLS = ["echo", "pid", "die", "hang", "more"]
+TOOLS = ["echo", "pid", "die", "hang", "more", "bad", "refuse"]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -45,6 +45,12 @@ def call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         os._exit(7)
     if name == "hang":
         return
+    if name == "bad":
+        answer(number, {"content": "nonsense"})
+        return
+    if name == "refuse":
+        send({"id": number, "error": {"code": -32000, "message": "not today"}})
+        return
     if name == "more":
         TOOLS.append("added")
         TOOLS.remove("hang")
@@ -65,7 +71,10 @@ def handle(message: dict[str, Any]) -> None:
                 {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info},
             )
         case "tools/list":
-            answer(number, {"tools": listed()})
+            start = int(params.get("cursor") or 0)
+            end = start + 3 if "pages" in OPTIONS else len(TOOLS)
+            page: dict[str, Any] = {"tools": listed()[start:end]}
+            answer(number, page | ({"nextCursor": str(end)} if end < len(TOOLS) else {}))
         case "tools/call":
             call(number, params["name"], params.get("arguments") or {})
         case _ if number is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import server
+from tests.modules.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
 from tests.modules.tool_mcp.support import HERE, error_of, eventually, sdk, session, text_of
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
@@ -195,8 +196,6 @@ class OldServer:
         self.calls: list[int] = []
 
     async def __call__(self, request: Any, write: Any) -> None:
-        from tests.modules.raw_http import answer
-
         if request.method != "POST":
             await write(answer(405, ""))
             return
@@ -218,7 +217,12 @@ class OldServer:
             await write(answer(202, ""))
             return
         elif method == "tools/list":
-            result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
+            schema = {"type": "object"}
+            result = {"tools": [{"name": n, "inputSchema": schema} for n in ("count", "cut")]}
+        elif message["params"]["name"] == "cut":
+            self.calls.append(self.session)
+            await write(STREAM_HEAD + chunk(b": begun\n\n"))
+            raise Cut
         else:
             self.calls.append(self.session)
             result = {"content": [{"type": "text", "text": f"in session {self.session}"}]}
@@ -227,8 +231,6 @@ class OldServer:
 
 
 async def test_a_session_that_is_forgotten_is_begun_anew() -> None:
-    from tests.modules.raw_http import raw_server
-
     old = OldServer()
     async with raw_server(old) as far:
         async with session({"old": {"url": far.url, "required": True}}) as mcp:
@@ -239,9 +241,18 @@ async def test_a_session_that_is_forgotten_is_begun_anew() -> None:
         assert old.calls == [1, 2, 2, 2]
 
 
-async def test_headers_are_sent() -> None:
-    from tests.modules.raw_http import answer, raw_server
+async def test_an_answer_that_breaks_off_is_a_call_whose_effects_are_not_known() -> None:
+    old = OldServer()
+    async with raw_server(old) as far, session({"old": {"url": far.url}}) as mcp:
+        error = error_of(await mcp.call("old_cut"))
+        assert error["type"] == "CallLost"
+        assert "whether it has had effects is not known" in error["message"]
+        assert text_of(await mcp.call("old_count")) == "in session 1"
+        assert old.calls == [1, 1]
+        assert mcp.told("mcp:disconnected") == []
 
+
+async def test_headers_are_sent() -> None:
     async def refuse(request: Any, write: Any) -> None:
         await write(answer(401, "{}"))
 

@@ -25,6 +25,7 @@ from tests.modules.tool_mcp.support import (
     text_of,
 )
 
+RAW_TOOLS = ("echo", "pid", "die", "hang", "more", "bad", "refuse")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 
@@ -35,7 +36,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_tools_of_a_server_are_mounted_and_run() -> None:
     async with session({"raw": raw()}) as mcp:
-        assert mcp.tools == [f"mcp_raw_{name}" for name in ("echo", "pid", "die", "hang", "more")]
+        assert mcp.tools == [f"mcp_raw_{name}" for name in RAW_TOOLS]
         tool = mcp.coordinator.get("tools", "mcp_raw_echo")
         assert tool.description == "The tool echo"
         assert tool.input_schema["properties"] == {"text": {"type": "string"}}
@@ -45,6 +46,24 @@ async def test_the_tools_of_a_server_are_mounted_and_run() -> None:
     assert connected["transport"] == "stdio"
     assert connected["late"] is False
     assert connected["tools"] == mcp.tools
+
+
+async def test_tools_are_listed_to_the_last_page() -> None:
+    async with session({"raw": raw("pages")}) as mcp:
+        assert mcp.tools == [f"mcp_raw_{name}" for name in RAW_TOOLS]
+
+
+async def test_what_a_server_says_wrongly_is_a_failure_of_that_call_alone() -> None:
+    async with session({"raw": raw()}) as mcp:
+        bad = error_of(await mcp.call("raw_bad"))
+        assert bad["type"] == "ServerRefused"
+        assert "the answer of the server raw cannot be used" in bad["message"]
+        refused = error_of(await mcp.call("raw_refuse"))
+        assert refused == {"message": "the server raw refused: not today", "type": "ServerRefused"}
+        result = await mcp.coordinator.get("tools", "mcp_raw_echo").execute("no object")
+        assert error_of(result)["type"] == "InvalidInput"
+        assert text_of(await mcp.call("raw_echo", text="x")) == "x"
+        assert mcp.told("mcp:disconnected") == []
 
 
 async def test_only_wanted_tools_are_mounted() -> None:
