@@ -120,7 +120,7 @@ async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
     try:
         location = guard.locate(path)
     except (FileNotFoundError, NotADirectoryError):
-        return Seen(MISSING, None)
+        return Seen(MISSING)
     with location:
         _require_unmoved(location, path)
         return await look(location, most)

@@ -79,7 +79,8 @@ class BackupHook:
                 return None
             turn, paths = picked
             outcome = await asyncio.to_thread(take_back, turn, paths, self._store, force)
-            self._store.write_down({"kind": "undone", "turn": turn.id, **outcome})
+            record = {"kind": "undone", "turn": turn.id, "forced": force, **outcome}
+            self._store.write_down(record)
             self._may_tell = True
             left = sum(not other.undone for other in self._history().turns)
         told = {"turn_id": turn.id, "prompt": turn.prompt, "time": turn.time, **outcome}

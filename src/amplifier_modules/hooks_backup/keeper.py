@@ -116,7 +116,7 @@ class Keeper:
         if any(before.place.path == path for before in call.files):
             return
         try:
-            seen = await state_at(path, self._guard, self._config.max_file_bytes)
+            seen = await state_at(path, self._guard, self._limit)
         except (FileProblem, PathError):
             return  # A folder or device, which no tool of files changes.
         except OSError as error:
@@ -154,7 +154,7 @@ class Keeper:
             # Nothing of it could be looked at. If the tool has done something there, say so later.
             return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
         try:
-            state = (await state_at(path, self._guard, 0)).state
+            state = (await state_at(path, self._guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return {**before.as_entry(), "after": _UNKNOWN}
         known = self._followed.get(path)
@@ -174,7 +174,7 @@ class Keeper:
             return None
         try:
             place = find(self._guard, path)
-            state = (await state_at(place.path, self._guard, 0)).state
+            state = (await state_at(place.path, self._guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return None
         known = self._followed.get(place.path)

@@ -44,13 +44,13 @@ def named_paths(command: str, base: str) -> list[str]:
 def _paths(word: str, folders: list[str]) -> Iterator[str]:
     for folder in folders:
         path = os.path.normpath(os.path.join(folder, word))
-        if _WILD & set(word) and "**" not in word:
+        if _WILD.isdisjoint(word):
+            yield path
+        elif _WILD.isdisjoint(os.path.dirname(path)):
             for number, match in enumerate(glob.iglob(path)):
                 if number >= MOST_FILES:
                     break
                 yield match
-        else:
-            yield path
 
 
 def _words(command: str) -> list[str]:

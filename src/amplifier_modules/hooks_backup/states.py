@@ -12,9 +12,6 @@ from amplifier_modules._shared.files import opened
 from amplifier_modules._shared.off_loop import off_loop
 from amplifier_modules._shared.paths import Location, PathGuard
 
-_LARGEST_HASHED = 256 * 1024 * 1024
-_PIECE = 1024 * 1024
-
 
 class State(NamedTuple):
     """A file at one moment.
@@ -44,10 +41,23 @@ MISSING = State(None)
 
 
 class Seen(NamedTuple):
-    """A file's state, and its content where it is not larger than asked for."""
+    """A file as it was found.
+
+    Attributes:
+        state: What it is. Of a file too large to be read the digest only says when it was touched.
+        data: Its content; None of a file that is not there or too large.
+        touched: What stands for the digest where it is too large.
+    """
 
     state: State
-    data: bytes | None
+    data: bytes | None = None
+    touched: str | None = None
+
+    def is_(self, state: State) -> bool:
+        """Whether it is what it was, whichever way that was noted."""
+        if not state.is_there or not self.state.is_there:
+            return state.is_there == self.state.is_there
+        return state.digest in (self.state.digest, self.touched)
 
 
 class Moved(Exception):
@@ -55,7 +65,7 @@ class Moved(Exception):
 
 
 async def look(location: Location, most: int) -> Seen:
-    """What is at `location` now; content of up to `most` bytes with it.
+    """What is at `location` now; up to `most` bytes are read.
 
     Raises:
         FileProblem: Something that is no file is there.
@@ -64,8 +74,8 @@ async def look(location: Location, most: int) -> Seen:
     try:
         size = location.stat().st_size
     except FileNotFoundError:
-        return Seen(MISSING, None)
-    return await off_loop(size, lambda: look_now(location, most))
+        return Seen(MISSING)
+    return await off_loop(min(size, most), lambda: look_now(location, most))
 
 
 def look_now(location: Location, most: int) -> Seen:
@@ -74,27 +84,19 @@ def look_now(location: Location, most: int) -> Seen:
         with opened(location) as (descriptor, size):
             return _seen(descriptor, size, most)
     except FileNotFoundError:
-        return Seen(MISSING, None)
+        return Seen(MISSING)
 
 
 def _seen(descriptor: int, size: int, most: int) -> Seen:
     status = os.fstat(descriptor)
     mode = stat.S_IMODE(status.st_mode)
-    if size > _LARGEST_HASHED:
-        # Not worth reading: that nobody has touched it is enough.
-        touched = f"untouched since {status.st_mtime_ns}, file {status.st_ino}, {size} bytes"
-        return Seen(State(touched, mode, size), None)
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        if size <= most:
+    touched = f"touched {status.st_mtime_ns}, file {status.st_ino}, {status.st_size} bytes"
+    if size <= most:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(most + 1)
-            if len(data) <= most:
-                return Seen(State(digest_of(data), mode, len(data)), data)
-            file.seek(0)
-        digest, size = hashlib.sha256(), 0
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
-    return Seen(State(digest.hexdigest(), mode, size), None)
+        if len(data) <= most:
+            return Seen(State(digest_of(data), mode, len(data)), data, touched)
+    return Seen(State(touched, mode, size), None, touched)
 
 
 def digest_of(data: bytes) -> str:

@@ -75,7 +75,7 @@ class History:
 
     Attributes:
         turns: The turns that changed files, oldest first.
-        last_undone: The one that was taken back last, if nothing was changed since.
+        last_undone: The one that was taken back last, if not by force, and nothing changed since.
         untold: The records of what was taken back that the model does not know of.
     """
 
@@ -101,9 +101,10 @@ def read_history(records: Iterable[Mapping[str, Any]]) -> History:
                 _add(turns, record)
                 last_undone = None if record["files"] else last_undone
             elif kind == "undone":
-                last_undone = _turn(turns, record)
-                last_undone.undone = True
-                last_undone.refused = [str(item["path"]) for item in record["refused"]]
+                turn = _turn(turns, record)
+                turn.undone = True
+                turn.refused = [str(item["path"]) for item in record["refused"]]
+                last_undone = None if record.get("forced") else turn
                 if record["restored"] or record["removed"]:
                     untold.append(dict(record))
             elif kind == "told":

@@ -79,7 +79,7 @@ def _take_back(path: str, change: Change, store: Store, turn: str, force: bool) 
         location = exactly(path, create_parents=True)
     with location:
         now = look_now(location, _LARGEST_SAVED)
-        if now.state.digest == change.before.digest:
+        if now.is_(change.before):
             return None
         objection = _objection(change, now)
         if objection and not force:
@@ -93,7 +93,7 @@ def _objection(change: Change, now: Seen) -> str:
     """Why the file should be left alone; empty if nothing speaks against putting it back."""
     if change.after is None:
         return "the run was ended while it was being changed, so what is in it may not be its work"
-    if now.state.digest != change.after.digest:
+    if not now.is_(change.after):
         gone = not now.state.is_there
         return "it was deleted since" if gone else "it has changed since, and not by this session"
     return "it was also changed by something else during the turn" if change.meddled else ""

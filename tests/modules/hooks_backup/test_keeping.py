@@ -86,6 +86,8 @@ async def test_a_file_too_large_is_said_when_it_is_missed(start: Any) -> None:
     assert undone["refused"]["a.txt"] == (
         "no copy was kept: it has 101 bytes, and copies are kept of 100 at most"
     )
+    # What force could not do either does not stand in the way of earlier turns.
+    assert await s.nothing_to_undo(force=True)
 
 
 async def test_large_files_are_told_apart(start: Any) -> None:
@@ -94,9 +96,20 @@ async def test_large_files_are_told_apart(start: Any) -> None:
     await s.turn("first", edited("a.txt", "x" * 3_000_000, "y" * 12_000_000))
     await s.turn("second", edited("a.txt", "y" * 12_000_000, "z"))
     assert "12000000 bytes" in (await s.undo())["refused"]["a.txt"]
+    # Nobody reads it again to find that it is the same: it was touched.
     s.write("a.txt", "y" * 12_000_000)
-    assert (await s.undo())["restored"] == ["a.txt"]
+    assert set((await s.undo())["refused"]) == {"a.txt"}
+    assert (await s.undo(force=True))["restored"] == ["a.txt"]
     assert s.files() == {"a.txt": "x" * 3_000_000}
+
+
+async def test_a_large_file_that_nobody_touched_is_put_back(start: Any) -> None:
+    s = await start()
+    s.write("a.txt", "x")
+    await s.turn("first", wrote("a.txt", "y" * 12_000_000), wrote("b.txt", "z" * 12_000_000))
+    undone = await s.undo()
+    assert (undone["restored"], undone["removed"]) == (["a.txt"], ["b.txt"])
+    assert s.files() == {"a.txt": "x"}
 
 
 async def test_the_oldest_turns_make_room(start: Any) -> None:

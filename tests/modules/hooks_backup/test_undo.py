@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.modules.hooks_backup.conftest import edited, ran, wrote
+from tests.modules.test_shared_paths import SECRET, Racer
 
 
 async def test_a_turn_is_taken_back_whole(start: Any) -> None:
@@ -283,6 +285,29 @@ async def test_nothing_is_put_back_through_a_link(start: Any, tmp_path: Path, wh
         "a.txt": "1",
         "new.txt": "n",
     }
+
+
+async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path) -> None:
+    s = await start()
+    outside = tmp_path / "other"
+    outside.mkdir()
+    for path in (outside / "a.txt", tmp_path / "a.txt"):
+        path.write_bytes(SECRET)
+    done = {"restored": 0, "refused": 0}
+    with Racer(s.folder):
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            ids = await s.begin("race")
+            await s.call(*wrote("spot/new.txt", "x"), **ids)
+            await s.call(*wrote("leaf", "x"), **ids)
+            for force in (False, True):
+                if not await s.nothing_to_undo(force=force):
+                    told = s.events[-1][1]
+                    done["restored"] += len(told["restored"]) + len(told["removed"])
+                    done["refused"] += len(told["refused"])
+    assert min(done.values()) > 0
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"a.txt": SECRET}
+    assert (tmp_path / "a.txt").read_bytes() == SECRET
 
 
 async def test_no_copy_is_made_through_a_link_that_leads_out(start: Any, tmp_path: Path) -> None:
