@@ -26,7 +26,10 @@ _TEXT = re.compile(
     r"|application/(x-)?(ndjson|jsonl|javascript|ecmascript|yaml|toml|sh|sql|graphql|tex|latex)"
     r"|application/(x-www-form-urlencoded|x-subrip|rtf|x-httpd-php|manifest\+json|typescript)"
 )
-_MARKUP = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.I | re.S)
+# Nothing is read twice in it: who sends a page may have made it to be read slowly.
+_MARKUP = re.compile(
+    rb"\s*+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype html|html|head|body)\b", re.I | re.S
+)
 _META_CHARSET = re.compile(
     rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w:-]+)", re.I
 )

@@ -93,8 +93,8 @@ class Web:
 
     @property
     def identity(self) -> str:
-        """What may be asked, as text: pages that were kept under other rules are not given out."""
-        return self._policy.identity
+        """What may be asked and read, as text: pages kept under other rules are not given out."""
+        return f"{self._policy.identity} {self._config.max_bytes}"
 
     async def fetch(self, address: str, headers: Mapping[str, str]) -> Answer:
         """Get a page, following redirects.

@@ -83,6 +83,20 @@ async def test_text_comes_as_it_is(kind: str, body: str) -> None:
     assert f"\n{body}\n" in await served(body, content_type=kind)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("<!DOCTYPE html><p>x", "HTML, as Markdown"),
+        ("  <!-- a --><!-- b -->\n<HTML><p>x", "HTML, as Markdown"),
+        ("<!---->" * 500, "text/plain"),
+        ("<!--" * 1000, "text/plain"),
+        ("x < y", "text/plain"),
+    ],
+)
+async def test_a_page_without_a_type_is_looked_at(body: str, kind: str) -> None:
+    assert f"/page: {kind}, " in await served(body, content_type="")
+
+
 @pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/zip", "video/mp4"])
 async def test_what_is_no_text_is_named(kind: str) -> None:
     pages = Pages(page=(b"\x89PNG", {"content-type": kind}))
