@@ -90,6 +90,50 @@ def test_who_changes_a_request_or_a_copy_changes_no_later_request() -> None:
     same(history, kept)
 
 
+HISTORY = [
+    {"role": "user", "content": "one", "name": "me"},
+    {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "two"}, block("c1", input={"more": []})],
+    },
+    answer("c1", "three"),
+    {"role": "user", "content": [{"type": "text", "text": "four", "cache": {"on": True}}]},
+]
+CHANGES = {
+    "text": lambda messages: setattr(messages[0], "content", "changed"),
+    "name": lambda messages: setattr(messages[0], "name", "changed"),
+    "more": lambda messages: setattr(messages[0], "more", "changed"),
+    "role": lambda messages: setattr(messages[1], "role", "user"),
+    "block's text": lambda messages: setattr(messages[1].content[0], "text", "changed"),
+    "block's extra": lambda messages: messages[3].content[0].cache.update(on=False),
+    "call's input": lambda messages: messages[1].content[1].input.update(path="changed"),
+    "call's id": lambda messages: setattr(messages[1].content[1], "id", "c2"),
+    "one block less": lambda messages: messages[1].content.pop(0),
+    "another order": lambda messages: messages[1].content.reverse(),
+    "another block": lambda messages: messages[1].content.__setitem__(0, block("c3")),
+    "a result": lambda messages: setattr(messages[2], "content", "changed"),
+    "a result's call": lambda messages: setattr(messages[2], "tool_call_id", "c2"),
+    "deep in a call's input": lambda messages: messages[1].content[1].input["more"].append(1),
+    "metadata": lambda messages: setattr(messages[0], "metadata", {"a": object()}),
+    "something that is no data": lambda messages: setattr(messages[1].content[0], "text", object()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_no_change_of_a_request_is_in_a_later_one(change: Any) -> None:
+    kept = Readings()
+    for _ in range(2):
+        request = same(HISTORY, kept)
+    change(request.messages)
+    same(HISTORY, kept)
+
+
+def test_messages_are_put_together_once() -> None:
+    kept = Readings()
+    first, second = same(HISTORY, kept).messages, same(copy.deepcopy(HISTORY), kept).messages
+    assert all(one is other for one, other in zip(first, second, strict=True))
+
+
 def test_the_same_message_twice_is_two_messages() -> None:
     kept = Readings()
     turn = [asks(listed("c1")), answer("c1")]

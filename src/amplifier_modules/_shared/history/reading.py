@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -41,6 +42,36 @@ _UNNAMED_TOOL = "unnamed_tool"
 # Plain classes: they are made for every message of every request, and cost start-up time otherwise.
 
 
+class Made:
+    """A message that was put together, for further requests to use.
+
+    Attributes:
+        message: The message. Whoever was given it in a request may have changed it.
+    """
+
+    __slots__ = ("_state", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._state = _state_of(message)
+
+    def is_untouched(self) -> bool:
+        """Whether it is as it was made; False where that cannot be told."""
+        return self._state is not None and self._state == _state_of(self.message)
+
+
+def _state_of(message: Message) -> int | None:
+    """A number that stands for all that is in a message; None where it has more than plain data."""
+    content: Any = message.content
+    try:
+        if type(content) is list:
+            content = [(block.__dict__, block.model_extra) for block in cast("list[Any]", content)]
+        state: Any = ({**message.__dict__, "content": content}, message.model_extra)
+        return hash(marshal.dumps(state))
+    except (ValueError, AttributeError):
+        return None
+
+
 class Call:
     """A tool call of an assistant message; `fields` are those of its block."""
 
@@ -52,9 +83,9 @@ class Call:
 
 
 class Result:
-    """The answer to a tool call: text, or text and image blocks."""
+    """The answer to a tool call: text, or text and image blocks; `made` as in `Reading`."""
 
-    __slots__ = ("content", "id", "is_error", "name")
+    __slots__ = ("content", "id", "is_error", "made", "name")
 
     def __init__(
         self,
@@ -68,6 +99,7 @@ class Result:
         self.content = content
         self.name = name
         self.is_error = is_error
+        self.made: Made | None = None
 
 
 class Reading:
@@ -75,10 +107,21 @@ class Reading:
 
     `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` where a call
     stands. `calls` are those that count, `results` what the message answers. `message` is set where
-    a typed message can go on as it is. Once read it is not changed: requests share it.
+    a typed message can go on as it is. Once read it is not changed: requests share it, and `made`,
+    the message that was put together from it.
     """
 
-    __slots__ = ("calls", "content", "message", "name", "prefill", "repairs", "results", "role")
+    __slots__ = (
+        "calls",
+        "content",
+        "made",
+        "message",
+        "name",
+        "prefill",
+        "repairs",
+        "results",
+        "role",
+    )
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -88,7 +131,13 @@ class Reading:
         self.calls: list[Call] = []
         self.results: list[Result] = []
         self.message: Message | None = None
+        self.made: Made | None = None
         self.repairs: list[str] = []
+
+    def is_untouched(self) -> bool:
+        """Whether nobody has changed what was made of it, and with that maybe what it holds."""
+        made = (self.made, *(result.made for result in self.results))
+        return all(each is None or each.is_untouched() for each in made)
 
 
 def read(raw: object) -> Reading:

@@ -38,7 +38,7 @@ class Readings:
         except ValueError:  # typed models, and whatever else JSON does not know
             return read(raw)
         reading = before.get(content) or self._kept.get(content)
-        if reading is None:
+        if reading is None or not reading.is_untouched():
             reading = read(marshal.loads(content))
         self._kept[content] = reading
         return reading

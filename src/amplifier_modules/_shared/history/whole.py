@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from amplifier_core.message_models import Message
 
-from .reading import Call, Reading, Result, read
+from .reading import Call, Made, Reading, Result, read
 from .readings import Readings
 from .values import is_blank
 
@@ -47,10 +47,14 @@ class _Asked:
         self.result: Result | None = None
 
     @property
+    def keeps_its_id(self) -> bool:
+        return self.call.fields["id"] == self.wire_id
+
+    @property
     def fields(self) -> dict[str, Any]:
         """The call's block, with its id in this conversation."""
         fields = self.call.fields
-        return fields if fields["id"] == self.wire_id else {**fields, "id": self.wire_id}
+        return fields if self.keeps_its_id else {**fields, "id": self.wire_id}
 
 
 class _Pairs:
@@ -139,13 +143,20 @@ def _append(
     if reading.message is not None and not is_blank(cast("str", reading.content)):
         whole.append(reading.message)
         return
-    content = _final_content(reading, asked)
-    if not content:
-        return
-    extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
-    if reading.name is not None:
-        extras["name"] = reading.name
-    message = _message(reading.role, content, extras, repairs)
+    # A call that gets another id here makes another message.
+    lasting = all(call.keeps_its_id for call in asked)
+    message = reading.made.message if lasting and reading.made is not None else None
+    if message is None:
+        content = _final_content(reading, asked)
+        if not content:
+            return
+        extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
+        if reading.name is not None:
+            extras["name"] = reading.name
+        known = len(repairs)
+        message = _message(reading.role, content, extras, repairs)
+        if lasting and message is not None and len(repairs) == known:
+            reading.made = Made(message)
     if message is not None:
         whole.append(message)
     whole.extend(_answer(call, repairs) for call in asked)
@@ -206,11 +217,17 @@ def _answer(asked: _Asked, repairs: list[str]) -> Message:
     if result is None:
         repairs.append(f"answered call {call_id} ({name}) as interrupted")
         result = Result(call_id, INTERRUPTED, is_error=True)
+    made = None if result.made is None else result.made.message
+    if made is not None and made.tool_call_id == call_id and made.name == name:
+        return made
     extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
     extras |= {"tool_call_id": call_id, "name": name}
+    known = len(repairs)
     message = _message("tool", result.content, extras, repairs)
     if message is None:
         return _text_message("tool", "", extras)
+    if len(repairs) == known:
+        result.made = Made(message)
     return message
 
 
