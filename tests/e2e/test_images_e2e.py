@@ -72,6 +72,21 @@ def test_chat_completions_gets_it_in_a_message_behind(project: Path) -> None:
         }
 
 
+def test_responses_gets_it_in_the_output_of_the_call(project: Path) -> None:
+    plan = project.parent / "plan.yaml"
+    plan.write_text(
+        "extends: default\n"
+        "providers:\n"
+        "  - {module: provider-openai, config: {api: responses, model: scripted-model}}\n"
+    )
+    with ScriptedLLM.running([LOOK, "It is red."]) as server:
+        assert run(server, openai, project, "-f", str(plan), "What colour?") == "It is red.\n"
+        items = server.completions[1].body["input"]
+        (output,) = (item["output"] for item in items if item.get("type") == "function_call_output")
+        assert output[0] == {"type": "input_text", "text": NOTE}
+        assert output[1]["image_url"] == f"data:image/png;base64,{DATA}"
+
+
 @pytest.mark.parametrize("service", [anthropic, openai])
 @pytest.mark.parametrize(
     ("status", "message"),
