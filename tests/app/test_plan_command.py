@@ -216,6 +216,8 @@ def test_explain_a_config_lists_what_could_be_set(folder: Path) -> None:
         "max_spill": False,
         "allowed_paths": False,
         "env_passthrough": False,
+        "keep_folder": False,
+        "max_background": False,
     }
 
 
