@@ -21,12 +21,13 @@ def test_the_default_takes_the_first_provider_with_credentials_else_the_embedded
     assert names(both)[0] == "provider-anthropic"
 
 
-def test_the_default_has_files_a_shell_and_a_log() -> None:
+def test_the_default_has_files_a_shell_search_copies_and_a_log() -> None:
     plan = load(environ={}).mount_plan()
     assert plan["session"]["orchestrator"]["module"] == "loop-streaming"
     assert plan["session"]["context"]["module"] == "context-simple"
-    assert [tool["module"] for tool in plan["tools"]] == ["tool-filesystem", "tool-bash"]
-    assert [hook["module"] for hook in plan["hooks"]] == ["hooks-logging"]
+    tools = [tool["module"] for tool in plan["tools"]]
+    assert tools == ["tool-filesystem", "tool-bash", "tool-search"]
+    assert [hook["module"] for hook in plan["hooks"]] == ["hooks-logging", "hooks-backup"]
 
 
 def test_minimal_has_no_tools() -> None:
