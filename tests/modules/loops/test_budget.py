@@ -375,3 +375,65 @@ async def test_a_hook_that_rewrites_an_answer_does_not_make_it_cost_nothing(rig:
     assert await rig.run() == "rewritten"
     assert rig.last("orchestrator:complete")["usage"]["total_tokens"] == 120
     assert await rig.run() == "Budget reached: 120 of 100 tokens"
+
+
+async def test_an_answer_that_a_hook_refuses_was_paid_for(rig: Rig) -> None:
+    limited(rig, max_tokens=100)
+    rig.replies({"text": "no", "usage": {"input_tokens": 90, "output_tokens": 30}}, "more")
+    rig.on("provider:response", HookResult(action="deny", reason="not that"))
+
+    assert await rig.run() == "Denied: not that"
+    assert await rig.run() == "Budget reached: 120 of 100 tokens"
+
+
+async def test_an_answer_counts_though_the_turn_is_stopped_while_hooks_look_at_it(
+    rig: Rig,
+) -> None:
+    limited(rig, max_tokens=100)
+    rig.replies({"text": "whole", "usage": {"input_tokens": 90, "output_tokens": 30}}, "more")
+
+    async def look(*_: Any) -> None:
+        rig.coordinator.cancellation.request_immediate()
+        await asyncio.sleep(60)
+
+    unregister = rig.coordinator.hooks.register("provider:response", look, name="slow")
+    await asyncio.wait_for(rig.run(), 20)
+    assert ending(rig)[1] == "cancelled"
+    unregister()
+    rig.coordinator.cancellation.reset()
+    assert await rig.run() == "Budget reached: 120 of 100 tokens"
+
+
+async def test_first_requests_of_sub_agents_go_over_by_one_at_most(rig: Rig) -> None:
+    """What the session itself asked tells nothing of what its sub-agents will take."""
+    family = Family(rig.kind)
+    limited(family, max_tokens=1000)
+    for number in range(5):
+        child = Rig(rig.kind)
+        usage = {"input_tokens": 800, "output_tokens": 100}
+        child.replies({"text": "dug", "usage": usage, "delay": 0.02})
+        family.add_agent(child)
+        family.tools[f"delegate{number}"] = family.tools.pop("delegate")
+    first = calls(*[call(f"delegate{n}", task="dig") for n in range(5)])
+    family.replies({**first, "usage": {"input_tokens": 10, "output_tokens": 5}}, "never said")
+
+    assert await family.run() == "Budget reached: 1,815 of 1,000 tokens"
+
+
+async def test_a_request_is_not_made_when_its_own_summary_used_up_the_budget(rig: Rig) -> None:
+    limited(rig, max_tokens=100)
+
+    class Summing(ListContext):
+        """Asks for a summary before it gives a view."""
+
+        async def get_messages_for_request(
+            self, token_budget: int | None = None, provider: Any = None
+        ) -> list[dict[str, Any]]:
+            admitted(budget(rig)).settle({"total_tokens": 120})
+            return list(self.messages)
+
+    rig.context = Summing()
+    rig.replies("never said")
+    assert await rig.run() == "Budget reached: 120 of 100 tokens"
+    assert rig.of("provider:request") == []
+    assert budget(rig).as_dict()["turns"] == 1

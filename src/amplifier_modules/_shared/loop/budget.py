@@ -6,7 +6,9 @@ that finds there the budget of the one that started it has its own inside that o
 counts in both.
 
 A request is let through while no limit is reached, so that at most one goes over. Where several
-sub-agents ask at once, a request that may bring the last of the budget waits for those under way.
+sub-agents ask at once, a request that may bring the last of the budget waits for those under way,
+and where tokens or dollars are limited so does every request while the first one of another session
+is under way: nobody knows what that one will take.
 """
 
 from __future__ import annotations
@@ -58,18 +60,21 @@ class Budget:
         self._listeners: list[Callable[[], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._under_way = 0
+        self._first: list[Budget] = []
+        self._has_asked = False
         self._largest = Spent()
         self._turns = 0
         self._since = 0.0
 
-    def reached(self, *, tools: bool = False) -> Reached | None:
+    def reached(self, *, turns: bool = True, tools: bool = False) -> Reached | None:
         """The limit that allows no further request.
 
         Args:
+            turns: Whether used up model calls count; for one that is counted already they do not.
             tools: Whether used up tool calls count, too. Within a turn they do not: the model may
                 still answer without one.
         """
-        found = (level._own_limit(tools) for level in self._levels())
+        found = (level._own_limit(turns, tools) for level in self._levels())
         return next((reached for reached in found if reached is not None), None)
 
     def time_is_up(self) -> bool:
@@ -114,12 +119,15 @@ class Budget:
         """
         if (reached := self.reached()) is not None:
             raise BudgetReached(reached)
-        if any(level._is_crowded() for level in self._levels()):
+        if any(level._is_crowded(self) for level in self._levels()):
             return None
+        is_first = not self._has_asked
         for level in self._levels():
             level._under_way += 1
             level.spent.turns += 1
-        return Ticket(self)
+            if is_first:
+                level._first.append(self)
+        return Ticket(self, is_first)
 
     def take_tool_calls(self, wanted: int) -> int:
         """Count the tool calls that are about to run; returns how many of those wanted may."""
@@ -156,12 +164,12 @@ class Budget:
             yield level
             level = level._around
 
-    def _own_limit(self, tools: bool) -> Reached | None:
+    def _own_limit(self, turns: bool, tools: bool) -> Reached | None:
         limits, spent = self.limits, self.spent
         cost = None if spent.unpriced else spent.cost
         tokens = None if spent.unmeasured else spent.tokens
         used: tuple[tuple[str, Any, Any], ...] = (
-            ("max_turns", limits.max_turns, spent.turns),
+            ("max_turns", limits.max_turns if turns else None, spent.turns),
             ("max_tool_calls", limits.max_tool_calls if tools else None, spent.tool_calls),
             ("max_tokens", limits.max_tokens, tokens),
             ("max_cost", limits.max_cost, cost),
@@ -172,20 +180,25 @@ class Budget:
                 return Reached(name, plain(allowed), None if amount is None else plain(amount))
         return None
 
-    def _is_crowded(self) -> bool:
+    def _is_crowded(self, asking: Budget) -> bool:
         """Whether the requests under way may already use up what is left."""
         limits, spent, largest = self.limits, self.spent, self._largest
-        if not self._under_way:
-            return False
         tokens, cost = limits.max_tokens, limits.max_cost
+        if not self._under_way or (tokens is None and cost is None):
+            return False
+        if any(first is not asking for first in self._first):
+            return True
         return (
             tokens is not None and spent.tokens + self._under_way * largest.tokens >= tokens
         ) or (cost is not None and spent.cost + self._under_way * largest.cost >= cost)
 
-    def settle(self, usage: Mapping[str, Any] | None) -> None:
+    def settle(self, usage: Mapping[str, Any] | None, is_first: bool) -> None:
         """Count what a request used; None for one that was not answered."""
+        self._has_asked = self._has_asked or usage is not None
         for level in self._levels():
             level._under_way -= 1
+            if is_first:
+                level._first.remove(self)
             if usage is None:
                 level.spent.turns -= 1
             else:
@@ -205,14 +218,25 @@ class Budget:
 class Ticket:
     """Leave to make one request; has to be settled, whatever becomes of it."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, is_first: bool) -> None:
         self._budget: Budget | None = budget
+        self._is_first = is_first
+
+    def check(self) -> None:
+        """See that the request may still be made: its context may have asked for a summary.
+
+        Raises:
+            BudgetReached: What was used since then leaves nothing for it.
+        """
+        reached = None if self._budget is None else self._budget.reached(turns=False)
+        if reached is not None:
+            raise BudgetReached(reached)
 
     def settle(self, usage: Mapping[str, Any] | None = None) -> None:
         """Count what the request used; without usage it was not answered. Once is enough."""
         budget, self._budget = self._budget, None
         if budget is not None:
-            budget.settle(usage)
+            budget.settle(usage, self._is_first)
 
 
 def open_budget(coordinator: Any) -> Budget:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_modules._shared.history import Readings, to_chat_request
-from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.loop.budget import Budget, Ticket
 from amplifier_modules._shared.loop.calls import Call, calls_of
 from amplifier_modules._shared.loop.channel import Channel, Injection
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -84,6 +84,8 @@ class Exchanges:
         room: How much of the conversation fits; outlives the turn.
     """
 
+    _ticket: Ticket
+
     def __init__(
         self,
         *,
@@ -122,10 +124,9 @@ class Exchanges:
         """
         while (ticket := self._budget.admit()) is None:
             await interruptible(self._budget.settled(), self._token)
+        self._ticket = ticket
         try:
-            reply = await self._answered(span)
-            ticket.settle(reply.usage)
-            return reply
+            return await self._answered(span)
         finally:
             ticket.settle()
 
@@ -181,6 +182,7 @@ class Exchanges:
     async def _asked(
         self, target: Target, view: list[Any], said: list[Injection], span: Span
     ) -> Reply:
+        self._ticket.check()
         request, model = await self._request(target, view, said, span)
         call = self._call(target.name, target.provider, model, request, span)
         return await interruptible(call, self._token)
@@ -230,6 +232,8 @@ class Exchanges:
         about = {"provider": name, "model": model, **span.fields}
         try:
             response = await self._ask(provider, request, self._channel, span)
+            # It was paid for, whatever becomes of it.
+            self._ticket.settle(usage_of(response))
             blocks = blocks_of(response)
             calls = await calls_of(provider, response, blocks)
         except BaseException as error:
