@@ -17,7 +17,7 @@ from amplifier_core.models import HookResult, ProviderInfo
 from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
-from .conversations import answers, asks, assistant, user
+from .conversations import answers, asks, assistant, filler, user
 
 
 class Window:
@@ -462,3 +462,15 @@ def test_messages_added_by_many_threads_are_all_kept_and_counted():
         assert await context.get_token_count() == await alone.get_token_count()
 
     asyncio.run(check())
+
+
+async def test_loops_that_compact_themselves_are_told_when_to() -> None:
+    context = SimpleContextManager(max_tokens=2000)
+    assert await context.should_compact() is False
+    await context.set_messages(filler(20))
+    assert await context.should_compact() is True
+    await context.compact()
+    assert await context.should_compact() is False
+    for message in filler(20, start=20):
+        await context.add_message(message)
+    assert await context.should_compact() is True

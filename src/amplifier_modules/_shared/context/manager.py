@@ -129,6 +129,15 @@ class CompactingContext:
         """
         return await self._compact(self._provider, asked_for=True)
 
+    async def should_compact(self) -> bool:
+        """Whether a request takes more than it may; asked by loops that call `compact` themselves."""
+        with self._ledger.lock:
+            view = self._view
+            if view is not None:
+                view.follow(self._ledger)
+            taken = self._ledger.tokens if view is None else view.tokens
+            return taken > self._room()
+
     async def get_token_count(self) -> int:
         """Tokens the whole stored history would take in a request, approximately."""
         return self._calibration.tokens(self._ledger.tokens) if self._ledger.messages else 0
