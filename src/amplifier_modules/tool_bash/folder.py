@@ -6,12 +6,16 @@ import contextlib
 import os
 import secrets
 import shlex
+import stat
 from pathlib import Path
 from typing import Any
 
 from amplifier_modules._shared.output_dir import output_dir
 from amplifier_modules._shared.paths import Location, PathError, PathGuard
 from amplifier_modules.tool_bash.config import BashConfig
+
+_LONGEST_NOTE = 4096
+"""Bytes of the longest path the system takes."""
 
 
 class WorkingFolder:
@@ -101,11 +105,19 @@ class Trace:
         return f"trap {shlex.quote(note)} EXIT; {command}"
 
     def read(self) -> str | None:
-        """The folder; None if the shell was killed, replaced, or has taken the trap away."""
+        """The folder; None if the shell was killed, replaced, or has left something else there."""
+        # What the command ran as may write there too: a pipe or a device must not hold the session
+        # up, and what is no path must not become one.
         try:
-            noted = self._file.read_bytes()
+            note = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
-            return None
+            noted = b""
+        else:
+            is_file = stat.S_ISREG(os.fstat(note).st_mode)
+            noted = os.read(note, _LONGEST_NOTE + 1) if is_file else b""
+            os.close(note)
         with contextlib.suppress(OSError):
             self._file.unlink()
-        return os.fsdecode(noted.removesuffix(b"\n")) or None
+        path = os.fsdecode(noted.removesuffix(b"\n"))
+        is_path = len(noted) <= _LONGEST_NOTE and os.path.isabs(path) and "\0" not in path
+        return path if is_path else None

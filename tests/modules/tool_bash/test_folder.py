@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def began(result: Any) -> str:
     return result.output.splitlines()[0]
@@ -87,3 +89,27 @@ async def test_nothing_is_left_behind_in_the_folder_of_outputs(start: Any, tmp_p
     session = await start(session_dir=str(saved))
     await asyncio.gather(*(session.run("cd /") for _ in range(4)))
     assert list((saved / "tool-output").iterdir()) == []
+
+
+_NOTE = "note=$(trap -p EXIT | sed -E 's/.*>([^ ]*folder-[0-9a-f]+).*/\\1/')"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        f"{_NOTE}; trap - EXIT; mkfifo $note",
+        f"{_NOTE}; trap - EXIT; ln -s /dev/zero $note",
+        f"{_NOTE}; trap - EXIT; mkdir $note",
+        f"{_NOTE}; trap - EXIT; echo ../.. >$note",
+        f"{_NOTE}; trap - EXIT; ln -s /etc/hostname $note",
+        "pwd() { head -c 9000000 /dev/zero | tr '\\0' x; }",
+        "pwd() { printf '/\\0x'; }",
+    ],
+)
+async def test_what_a_command_leaves_in_place_of_the_note_moves_nothing(
+    start: Any, left: str
+) -> None:
+    session = await start()
+    result = await session.run(f"{left}; echo done")
+    assert result.output == "done\n[exit code 0]"
+    assert began(await session.run("pwd")) == str(session.folder)
