@@ -13,7 +13,7 @@ from amplifier_modules._shared.redaction import Redactor, configured_secrets, se
 from .config import MODULE_ID, ReplayConfig
 from .player import Player, StreamingPlayer, model_names
 from .recorder import Recorder, recorder_for
-from .recording import Recording, current_call
+from .recording import Recording, current_call, is_of_a_call
 from .requests import Plain
 from .tape import Tape
 
@@ -28,15 +28,6 @@ _EVENTS = (
     "provider:tool_sequence_repaired",
 )
 """What providers emit during a call; what else begins with these words and is announced, too."""
-_LOOPS = frozenset(
-    (
-        "provider:request",
-        "provider:response",
-        "provider:error",
-        "provider:stream",
-        "provider:resolve",
-    )
-)
 _BEFORE_OTHERS = -1000
 
 logger = logging.getLogger(__name__)
@@ -100,7 +91,7 @@ async def _listen(coordinator: Any) -> list[Callable[[], None]]:
     events: dict[str, None] = dict.fromkeys(_EVENTS)
     for contributed in await coordinator.collect_contributions("observability.events"):
         for event in contributed if isinstance(contributed, (list, tuple)) else [contributed]:
-            if str(event).startswith(("llm:", "provider:")) and event not in _LOOPS:
+            if is_of_a_call(str(event)):
                 events[str(event)] = None
     return [
         coordinator.hooks.register(event, note, _BEFORE_OTHERS, name=MODULE_ID) for event in events

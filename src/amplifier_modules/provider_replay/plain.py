@@ -58,6 +58,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
 def error_of(recorded: Mapping[str, Any]) -> Exception:
     """An error of the same kind: the kernel's own, Python's own, or one of that name."""
     name, message = str(recorded.get("type")), str(recorded.get("message", ""))
+    name = name if name.isidentifier() else "RecordedError"
     kind: Any = getattr(llm_errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, LLMError)) and "retryable" in recorded:
         # A provider's own class under the kernel's.

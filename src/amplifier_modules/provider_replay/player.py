@@ -14,6 +14,7 @@ from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.redaction import Redactor
 
 from .plain import error_of, response_of
+from .recording import is_of_a_call
 from .requests import Plain, plain_request
 from .tape import RecordedCall, Tape
 
@@ -134,7 +135,7 @@ class Player:
             if self._speed and step.at > elapsed:
                 await asyncio.sleep((step.at - elapsed) / self._speed)
                 elapsed = step.at
-            if step.kind == "event":
+            if step.kind == "event" and is_of_a_call(step.line["event"]):
                 await self._emit(step.line["event"], step.line["data"])
             elif step.kind == "chunk":
                 yield step.line["chunk"]

@@ -35,6 +35,16 @@ SCHEMA = 1
 _COMPARED_CALLS = 8
 """Earlier calls whose messages a request may begin with."""
 
+_OF_LOOPS = frozenset(
+    (
+        "provider:request",
+        "provider:response",
+        "provider:error",
+        "provider:stream",
+        "provider:resolve",
+    )
+)
+
 _open: dict[str, Recording] = {}
 
 
@@ -227,6 +237,14 @@ _current: ContextVar[Call | None] = ContextVar("amplifier_recorded_call", defaul
 def current_call() -> Call | None:
     """The call that the running provider is asked in."""
     return _current.get()
+
+
+def is_of_a_call(event: str) -> bool:
+    """Whether an event of this name is one that providers emit while they are asked.
+
+    A recording has no others to tell: hooks and the renderer believe what an event says.
+    """
+    return event.startswith(("llm:", "provider:")) and event not in _OF_LOOPS
 
 
 def _common(some: list[Any], others: list[Any]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from .difference import difference
@@ -17,6 +18,7 @@ from .rewriting import changed as rewritten
 
 _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
+_LONGEST_CALL = 7 * 24 * 3600.0
 
 _open: dict[str, Tape] = {}
 
@@ -173,13 +175,15 @@ class Tape:
                 elif folder is None:
                     break
                 elif kind == "provider":
+                    if not isinstance(line["name"], str):
+                        raise TypeError("its name is no text")
                     self.providers.append(line)
                 elif kind == "request":
                     request = _whole_request(line, calls, tools)
                     call = RecordedCall(line["call"], line["provider"], request)
                     calls[call.number] = call
                 elif kind in _STEPS:
-                    calls[line["call"]].steps.append(Step(kind, float(line["at"]), line))
+                    calls[line["call"]].steps.append(Step(kind, _seconds(line), line))
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{self.path}:{number} is no line of a recording") from error
         if folder is None:
@@ -188,9 +192,17 @@ class Tape:
         return folder
 
 
+def _seconds(line: Plain) -> float:
+    """When it was. Raises TypeError for what is no time that can be waited for."""
+    at = float(line["at"])
+    if not 0 <= at < _LONGEST_CALL:
+        raise TypeError(f"{at} is no number of seconds")
+    return at
+
+
 def _lines(path: str) -> Iterator[tuple[int, Plain]]:
     try:
-        data = Path(path).read_bytes()
+        data = _content(path)
     except OSError as error:
         raise ValueError(f"the recording {path} cannot be read: {error.strerror}") from error
     pieces = data.split(b"\n")
@@ -199,13 +211,23 @@ def _lines(path: str) -> Iterator[tuple[int, Plain]]:
             continue
         try:
             line: Any = json.loads(piece)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(pieces):
                 return  # the program that recorded it was killed while it wrote this
             raise ValueError(f"{path}:{number} is no JSON") from error
         if not isinstance(line, dict):
             raise ValueError(f"{path}:{number} is no line of a recording")
         yield number, cast("Plain", line)
+
+
+def _content(path: str) -> bytes:
+    # Not blocking: a pipe in its place must not hold the session up, nor a device fill the memory.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
+    with open(descriptor, "rb") as file:
+        return file.read()
 
 
 def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[int, Any]) -> Plain:
@@ -217,6 +239,8 @@ def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[i
         request["tools"] = tools[line["tools_as"]]
     elif "tools" in request:
         tools[line["call"]] = request["tools"]
+    if not all(isinstance(message, dict) for message in request["messages"]):
+        raise TypeError("a message is no object")
     return request
 
 

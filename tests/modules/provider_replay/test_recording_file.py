@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_core.llm_errors import (
     AbortError,
+    LLMError,
 )
 from tests.modules.planted import PLANTED, SECRETS
 from tests.modules.provider_replay.support import (
@@ -101,6 +105,11 @@ async def test_a_session_that_asks_nobody_leaves_the_file_empty(tmp_path: Path):
     assert (tmp_path / "rec.jsonl").read_text() == ""
 
 
+_BEGUN = b'{"type": "header", "schema": 1}\n'
+_REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"messages": %s}}
+"""
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -111,6 +120,12 @@ async def test_a_session_that_asks_nobody_leaves_the_file_empty(tmp_path: Path):
         (b'{"type": "header", "schema": 1}\n{"type": "request"}\n', "rec.jsonl:2"),
         (b'{"type": "header", "schema": 1}\n', "has no provider"),
         (b"\xff\xfe\n1\n", "rec.jsonl:1"),
+        (b"[" * 200_000 + b"\n{}\n", "rec.jsonl:1 is no JSON"),
+        (_BEGUN + b'{"type": "provider", "name": ["a"]}\n', "rec.jsonl:2"),
+        (_BEGUN + _REQUEST % b"[1]", "rec.jsonl:2"),
+        (_BEGUN + _REQUEST % b'"text"', "rec.jsonl:2"),
+        (_BEGUN + _REQUEST % b"[]" + b'{"type": "cut", "call": 1, "at": 1e400}\n', "rec.jsonl:3"),
+        (_BEGUN + _REQUEST % b"[]" + b'{"type": "cut", "call": 1, "at": NaN}\n', "rec.jsonl:3"),
     ],
 )
 async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: bytes, told: str):
@@ -132,3 +147,57 @@ async def test_a_torn_last_line_loses_its_call_alone(tmp_path: Path):
         assert (await provider.complete(ask("a"))).content[0].text == "one"
         with pytest.raises(AbortError, match="call 2"):
             await provider.complete(ask("b"))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
+async def test_what_is_no_file_is_not_read(tmp_path: Path, make: Any):
+    make(tmp_path / "rec.jsonl")
+    with pytest.raises(ValueError, match="cannot be read: it is no file"):
+        async with replaying(tmp_path):
+            pass
+
+
+async def _changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Record an answer to `say it`, and change the lines of the recording."""
+    async with recording(tmp_path, "hello") as coordinator:
+        await coordinator.get("providers", "mock").complete(ask("say it"))
+    lines = lines_of(tmp_path / "rec.jsonl")
+    for line in lines:
+        change(line)
+    (tmp_path / "rec.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+async def test_many_redacted_places_do_not_take_for_ever_to_compare(tmp_path: Path):
+    def redact(line: dict[str, Any]) -> None:
+        if line["type"] == "request":
+            line["request"]["messages"][0]["content"] = "[REDACTED:k]a" * 14 + "X"
+
+    await _changed(tmp_path, redact)
+    async with replaying(tmp_path) as coordinator:
+        with pytest.raises(LLMError, match="not the one recorded"):
+            await coordinator.get("providers", "mock").complete(ask("a" * 5000))
+        answer = await coordinator.get("providers", "mock").complete(ask("a" * 28 + "X"))
+        assert answer.content[0].text == "hello"
+
+
+async def test_a_recording_tells_of_nothing_but_calls_of_providers(tmp_path: Path):
+    await _changed(
+        tmp_path, lambda line: line["type"] == "event" and line.update(event="approval:granted")
+    )
+    async with replaying(tmp_path) as coordinator:
+        heard: list[str] = []
+        coordinator.hooks.register("approval:granted", lambda event, data: heard.append(event))
+        await coordinator.get("providers", "mock").complete(ask("say it"))
+    assert heard == []
+
+
+@pytest.mark.parametrize("kind", ["\0", "\ud800", "no name", ""])
+async def test_an_error_of_a_kind_that_has_no_name_is_an_error(tmp_path: Path, kind: str):
+    def fail(line: dict[str, Any]) -> None:
+        if line["type"] == "response":
+            line.update(type="error", error={"type": kind, "message": "it broke"})
+
+    await _changed(tmp_path, fail)
+    async with replaying(tmp_path) as coordinator:
+        with pytest.raises(Exception, match="it broke"):
+            await coordinator.get("providers", "mock").complete(ask("say it"))
