@@ -27,8 +27,9 @@ class Spending:
         # The budget of the session that started this one; that one keeps it.
         self._around = coordinator.get_capability("session.budget")
         self._budget: Any = None
+        self._before: Any = None if keeper is None else keeper.saved.metadata.get("spent")
         if keeper is not None:
-            coordinator.register_capability("session.spent", keeper.saved.metadata.get("spent"))
+            coordinator.register_capability("session.spent", self._before)
 
     def watch(self) -> bool:
         """Keep what is used as it is used, so that a crash gives nothing back.
@@ -44,5 +45,5 @@ class Spending:
         return True
 
     def as_dict(self) -> dict[str, Any] | None:
-        """What was used so far; None if nobody counts."""
-        return None if self._budget is None else self._budget.as_dict()
+        """What was used so far; what was known of it before if nobody counts."""
+        return self._before if self._budget is None else self._budget.as_dict()

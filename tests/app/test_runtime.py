@@ -144,6 +144,25 @@ async def test_an_orchestrator_written_from_the_contract_runs(tmp_path: Path) ->
     assert result.usage["total_tokens"] > 0
 
 
+async def test_what_was_used_is_not_forgotten_by_an_orchestrator_that_does_not_count(
+    tmp_path: Path,
+) -> None:
+    async with open_session(load(plan=mock_plan(tmp_path, ["one"])), session_id="s1") as session:
+        await session.run("hi")
+    spent = SessionStore().read("s1")[0]["spent"]
+    folder = module_folder(tmp_path, SEED_ORCHESTRATOR, "amplifier_module_loop_uncounted")
+    section = {
+        "orchestrator": {"module": "loop-uncounted", "source": str(folder)},
+        "context": "context-simple",
+    }
+    other = load(plan=mock_plan(tmp_path, ["two"], session=section))
+    async with open_session(other, resume="s1") as session:
+        await session.run("hi again")
+    metadata = SessionStore().read("s1")[0]
+    assert (metadata["turns"], metadata["spent"]) == (2, spent)
+    assert spent["turns"] == 1
+
+
 async def test_an_orchestrator_that_does_not_load_is_a_module_error(tmp_path: Path) -> None:
     section = {"orchestrator": "loop-that-is-not-there", "context": "context-simple"}
     plan = load(plan=mock_plan(tmp_path, ["x"], session=section))
