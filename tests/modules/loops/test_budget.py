@@ -314,6 +314,17 @@ async def test_a_request_that_waits_can_be_given_up() -> None:
     assert shared.as_dict()["tokens"] == 90
 
 
+async def test_who_waits_hears_of_a_request_that_ends_before_the_wait_has_begun() -> None:
+    """Both may come to pass in one round of the event loop."""
+    shared = Budget(BudgetConfig(max_tokens=100))
+    admitted(shared).settle({"total_tokens": 60})
+    second = admitted(shared)
+    assert shared.admit() is None
+    waiting = asyncio.create_task(shared.settled())
+    second.settle()
+    await asyncio.wait_for(waiting, 5)
+
+
 async def test_listeners_hear_of_everything_that_is_used(rig: Rig) -> None:
     heard: list[tuple[int, int]] = []
     family = Family(rig.kind)

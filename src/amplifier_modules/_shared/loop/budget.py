@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -104,12 +104,17 @@ class Budget:
                     level.spent.seconds = level.seconds()
                 level._turns -= 1
 
-    async def settled(self) -> None:
-        """Wait until one of the requests under way has ended."""
-        future = asyncio.get_running_loop().create_future()
+    def settled(self) -> Coroutine[Any, Any, None]:
+        """Wait until one of the requests under way has ended, from the call on."""
+        # Not when the wait begins, in a task of its own perhaps: by then it may have ended.
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for level in self._levels():
             level._waiting.append(future)
-        await future
+
+        async def wait() -> None:
+            await future
+
+        return wait()
 
     def admit(self) -> Ticket | None:
         """Count a request and let it through; None if one of those under way has to end first.
