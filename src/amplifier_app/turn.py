@@ -56,6 +56,11 @@ class Usage:
                 self.tokens[name] = self.tokens.get(name, 0) + value
         self._add_cost(_field(usage, "cost_usd"))
 
+    def add_unknown(self, calls: int) -> None:
+        """Add calls of which nothing is known."""
+        if calls:
+            self._add_cost(None, calls)
+
     def merge(self, other: Usage) -> None:
         """Add another sum to this one."""
         if not other.calls:
@@ -194,6 +199,7 @@ class TurnRecorder:
         self._requests = 0
         self._turn_count = 0
         self._reported_by_loop = Usage()
+        self._unreported = 0
         self._reported_by_provider = Usage()
         self._tools: list[ToolUse] = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
@@ -217,7 +223,12 @@ class TurnRecorder:
         """Tokens and cost of the turn's own model calls so far."""
         # A loop reports each response once; llm:response serves loops that report no usage.
         loop, provider = self._reported_by_loop, self._reported_by_provider
-        return loop if loop.calls else provider
+        if provider.calls and not loop.calls:
+            return provider
+        total = Usage()
+        total.merge(loop)
+        total.add_unknown(self._unreported)
+        return total
 
     @property
     def usage(self) -> Usage:
@@ -253,7 +264,9 @@ class TurnRecorder:
         self._settle("denied")
 
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
-        self._reported_by_loop.add(peek(data, "usage"))
+        usage = peek(data, "usage")
+        self._reported_by_loop.add(usage)
+        self._unreported += not usage
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
         self._reported_by_provider.add(peek(data, "usage"))

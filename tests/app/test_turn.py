@@ -58,6 +58,20 @@ async def test_a_loop_that_reports_no_usage_is_counted_by_its_provider() -> None
     assert it.result().usage == {"input_tokens": 3, "output_tokens": 4}
 
 
+async def test_a_call_whose_usage_nobody_tells_makes_the_cost_unknown() -> None:
+    it = Recorded()
+    for told in (usage("0.10"), {}):
+        await it.emit("provider:response", usage=told)
+    assert (it.result().cost, it.result().usage["total_tokens"]) == (None, 15)
+    above = Recorded()
+    await above.emit("provider:response", usage=usage("0.10"))
+    silent = Recorded()
+    await silent.emit("provider:response", usage={})
+    total = above.recorder.usage
+    total.merge(silent.recorder.usage)
+    assert (total.calls, total.cost_usd) == (2, None)
+
+
 async def test_one_unknown_price_makes_the_cost_unknown() -> None:
     it = Recorded()
     await it.emit("provider:response", usage=usage("0.10"))
