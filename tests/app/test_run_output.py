@@ -39,11 +39,13 @@ def test_an_answer_without_line_end_gets_one(tmp_path: Path) -> None:
 
 
 def test_text_arrives_while_the_model_still_writes(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, ["one two three"], mock={"chunk_size": 4, "chunk_delay": 30})
+    plan = mock_plan(tmp_path, ["one two three"], mock={"chunk_size": 4, "chunk_delay": 2})
     with start_amplifier("run", "-f", plan, "hi") as process:
         assert process.stdout is not None
         assert process.stdout.read(4) == b"one "
+        assert process.poll() is None
         process.kill()
+        assert process.stdout.read() == b""
 
 
 def test_commentary_before_a_tool_call_is_not_the_answer(tmp_path: Path) -> None:
