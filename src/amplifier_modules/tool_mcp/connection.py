@@ -11,6 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+_LONGEST_TEXT = 4000
+
+
+def shortened(text: str) -> str:
+    """What a server says of a failure, or beside its results: not at any length."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} more characters)"
+
 
 class ServerProblem(Exception):
     """A server cannot be used as asked; the message is for the model."""

@@ -15,8 +15,16 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.output import OutputCapture
 
 _SPILL_LIMIT = 64 * 1024 * 1024
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Kinds of images that models take."""
+_IMAGES = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+"""Kinds of images that models take, and how they begin."""
+
+_LARGEST_IMAGE = 5 * 1024 * 1024
+_MOST_IMAGES = 20
 
 Block = dict[str, Any]
 
@@ -59,9 +67,12 @@ class Results:
     # -- parts -------------------------------------------------------------------------
 
     def _result(self, blocks: list[Block], *, failed: bool = False) -> ToolResult:
+        more = sum(block["type"] == "image" for block in blocks) - _MOST_IMAGES
+        if more > 0:
+            blocks = [*blocks, _text(f"[{more} more images are left out]")]
         text = self._shortened("\n".join(_texts(blocks)))
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
-        images = [block for block in blocks if block["type"] == "image"]
+        images = [block for block in blocks if block["type"] == "image"][:_MOST_IMAGES]
         content: Any = [*([_text(text)] if text else []), *images] if images else None
         output = text if text or images else "(no output)"
         return ToolResult(success=not failed, output=output, error=error, content=content)
@@ -110,7 +121,8 @@ class Results:
             data = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             return _text(f"[{kind}: its data is not valid base64]")
-        if kind in _IMAGES and data:
+        # A service that is sent what it does not take refuses this request and every later one.
+        if data.startswith(_IMAGES.get(kind, ())) and len(data) <= _LARGEST_IMAGE:
             source = {"type": "base64", "media_type": kind, "data": encoded}
             return {"type": "image", "source": source}
         try:

@@ -24,6 +24,7 @@ from amplifier_modules.tool_mcp.connection import (
     ServerProblem,
     ServerRefused,
     Way,
+    shortened,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _MOST_ATTEMPTS = 5
 _MOST_PAGES = 50
+_RELIST_PAUSE = 1.0
 _LEAVE_SECONDS = 3.0
 _LAST_ANSWERS_SECONDS = 2.0
 # What the SDK says, as an answer of the server, where there is none.
@@ -183,7 +185,8 @@ class Server:
                     f"the connection to the server {self.name} was lost during the call "
                     f"({error.message}); whether it has had effects is not known"
                 ) from error
-            raise ServerRefused(f"the server {self.name} refused: {error.message}") from error
+            said = shortened(error.message)
+            raise ServerRefused(f"the server {self.name} refused: {said}") from error
         # What else the SDK raises is about this one answer: one that does not fit its schema, or
         # asks for what is not offered.
         except Exception as error:
@@ -322,6 +325,8 @@ class Server:
                 self._has_changed = False
                 offers = await self._answered(client, self._offers)
                 await self._listener.connected(self, offers, 0.0)
+                # One that says so all the time is not asked all the time.
+                await asyncio.sleep(_RELIST_PAUSE)
 
 
 class _Unknown(Exception):
@@ -360,4 +365,4 @@ def _said(error: BaseException) -> str:
     """What an error says; of a group, what its first member says."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return shortened(str(error)) or type(error).__name__

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ _LEAVE_SECONDS = 1.0
 """How long a server may take to end by itself once its stdin is closed."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
+_MOST_WAITING = 2 * _LONGEST_LINE
 _READ_SIZE = 64 * 1024
 
 
@@ -67,6 +68,10 @@ class StdioTransport:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._unread = bytearray()
+        self._lines: deque[bytes] = deque()
+        self._waiting = 0
+        self._news = asyncio.Event()
+        self._has_ended = False
         self._tasks: list[asyncio.Task[None]] = []
         self._descriptors: list[int] = []
         self.problem: str | None = None
@@ -79,7 +84,7 @@ class StdioTransport:
     ]:
         import anyio
 
-        to_session, incoming = anyio.create_memory_object_stream[Any](math.inf)
+        to_session, incoming = anyio.create_memory_object_stream[Any](0)
         outgoing, from_session = anyio.create_memory_object_stream[Any](0)
         self._to_session, self._from_session = to_session, from_session
         self._ends = (to_session, incoming, outgoing, from_session)
@@ -89,7 +94,7 @@ class StdioTransport:
         os.set_blocking(self._stderr, False)
         self._loop.add_reader(self._stderr, self._take_error_output)
         self._process = asyncio.create_task(self._run((their_stdin, their_stderr)))
-        self._tasks = [self._process, asyncio.create_task(self._send())]
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._pass_on())]
         return incoming, outgoing
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -102,9 +107,10 @@ class StdioTransport:
         closing.result()
 
     async def _close(self) -> None:
-        process, sender = self._tasks
-        sender.cancel()
-        await asyncio.wait([sender])
+        process = self._process
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         self._close_descriptor(self._stdin)
         await asyncio.wait([process], timeout=_LEAVE_SECONDS)
         process.cancel()
@@ -132,7 +138,8 @@ class StdioTransport:
             self.problem = str(error)
         finally:
             self.problem = self.problem or "it was ended"
-            self._to_session.close()
+            self._has_ended = True
+            self._news.set()
             self._on_end()
 
     # -- what it writes ----------------------------------------------------------------
@@ -142,27 +149,53 @@ class StdioTransport:
         for line in lines:
             self._unread += line
             if self._unread.strip():
-                self._take_line(bytes(self._unread))
+                self._lines.append(bytes(self._unread))
+                self._waiting += len(self._unread)
+                self._news.set()
             self._unread.clear()
         self._unread += rest
         if len(self._unread) > _LONGEST_LINE:
-            self.problem = f"it wrote a line of more than {_LONGEST_LINE} bytes"
-            self._unread.clear()
-            self._process.cancel()
+            self._give_up(f"it wrote a line of more than {_LONGEST_LINE} bytes")
+        elif self._waiting > _MOST_WAITING:
+            self._give_up("it wrote more messages than can be read")
 
-    def _take_line(self, line: bytes) -> None:
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        self._unread.clear()
+        self._lines.clear()
+        self._waiting = 0
+        self._process.cancel()
+
+    async def _pass_on(self) -> None:
+        """Hand messages on as fast as they are taken, so that they pile up where that is counted."""
         import anyio
+
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                while self._lines:
+                    line = self._lines.popleft()
+                    self._waiting -= len(line)
+                    message = self._message(line)
+                    if message is None:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._to_session.send(message)
+                if self._has_ended:
+                    break
+                self._news.clear()
+                await self._news.wait()
+        self._to_session.close()
+
+    def _message(self, line: bytes) -> SessionMessage | None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
             # Many programs greet on stdout. Who waits for an answer has a time limit.
             self._on_error_output(b"[no message, on stdout] " + line[:_READ_SIZE] + b"\n")
-            return
-        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._to_session.send_nowait(SessionMessage(message))
+            return None
 
     def _take_error_output(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -11,7 +11,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.utils.text import sanitize_text
 from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.tool_input import InvalidInput, read_input
-from amplifier_modules.tool_mcp.connection import ServerProblem
+from amplifier_modules.tool_mcp.connection import ServerProblem, shortened
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Server
 
@@ -97,8 +97,9 @@ class RemoteTool(MountedTool):
         ids = event_ids()
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
+            said = None if message is None else shortened(message)
             data = {"server": self.server.name, "tool": self.name, "progress": progress}
-            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": message, **ids})
+            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": said, **ids})
 
         async def call(client: Client) -> Any:
             return await client.call_tool(self._remote, arguments, progress_callback=told)

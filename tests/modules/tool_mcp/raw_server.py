@@ -49,7 +49,8 @@ def call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         answer(number, {"content": "nonsense"})
         return
     if name == "refuse":
-        send({"id": number, "error": {"code": -32000, "message": "not today"}})
+        said = str(arguments.get("text", "not today")) * int(arguments.get("times", 1))
+        send({"id": number, "error": {"code": -32000, "message": said}})
         return
     if name == "more":
         TOOLS.append("added")
@@ -75,6 +76,13 @@ def handle(message: dict[str, Any]) -> None:
             end = start + 3 if "pages" in OPTIONS else len(TOOLS)
             page: dict[str, Any] = {"tools": listed()[start:end]}
             answer(number, page | ({"nextCursor": str(end)} if end < len(TOOLS) else {}))
+            if "changing" in OPTIONS:
+                send({"method": "notifications/tools/list_changed"})
+            if "babbling" in OPTIONS:
+                note = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+                notes = (json.dumps({"jsonrpc": "2.0", **note}) + "\n") * 1000
+                while True:
+                    sys.stdout.write(notes)
         case "tools/call":
             call(number, params["name"], params.get("arguments") or {})
         case _ if number is not None:

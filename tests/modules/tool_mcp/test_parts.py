@@ -67,6 +67,23 @@ def test_an_image_that_models_do_not_take_is_saved(results: Results, tmp_path: P
     assert Path(path).parent == tmp_path
 
 
+@pytest.mark.parametrize("data", [b"no image", b"\x89PNG\r\n\x1a\n" + bytes(6_000_000)])
+def test_what_a_service_would_refuse_as_an_image_is_saved(results: Results, data: bytes) -> None:
+    image = content("image", data=base64.b64encode(data).decode(), mime_type="image/png")
+    result = results.of_call(answer(image))
+    assert result.content is None
+    [path] = re.findall(r"saved as (.*)\]", text_of(result))
+    assert Path(path).read_bytes() == data
+
+
+def test_more_images_than_a_request_may_have_are_left_out(results: Results) -> None:
+    data = base64.b64encode(b"\xff\xd8\xff" + bytes(20)).decode()
+    images = [content("image", data=data, mime_type="image/jpeg") for _ in range(23)]
+    result = results.of_call(answer(*images))
+    assert text_of(result) == "[3 more images are left out]"
+    assert len(result.content or []) == 21
+
+
 @pytest.mark.parametrize("data", ["?", "abc", "aGk=\n"])
 def test_data_that_is_no_base64_is_told(results: Results, data: str) -> None:
     image = content("image", data=data, mime_type="image/png")

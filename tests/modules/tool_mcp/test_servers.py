@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules.tool_mcp import mount, server
+from amplifier_modules.tool_mcp import mount, server, stdio
 from tests.modules.tool_mcp.support import (
     RAW,
     error_of,
@@ -342,3 +342,25 @@ async def test_without_servers_nothing_happens() -> None:
     await close()
     told = await coordinator.collect_contributions("observability.events")
     assert told == [["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]]
+
+
+async def test_what_a_server_refuses_with_is_not_told_at_any_length() -> None:
+    async with session({"raw": raw()}) as mcp:
+        refused = error_of(await mcp.call("raw_refuse", text="never", times=100_000))
+    assert refused["message"].startswith("the server raw refused: nevernever")
+    assert len(refused["message"]) < 5000
+
+
+async def test_a_server_that_changes_all_the_time_is_not_asked_all_the_time() -> None:
+    async with session({"raw": raw("changing")}) as mcp:
+        assert text_of(await mcp.call("raw_echo", text="one")) == "one"
+        await asyncio.sleep(1.5)
+        assert 2 <= len(mcp.told("mcp:connected")) <= 4
+
+
+async def test_a_server_that_babbles_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio, "_MOST_WAITING", 4_000_000)
+    async with session({"raw": raw("babbling")}) as mcp:
+        await eventually(lambda: mcp.told("mcp:disconnected"))
+        told = mcp.told("mcp:disconnected")[0]
+    assert "more messages than can be read" in told["error"]
