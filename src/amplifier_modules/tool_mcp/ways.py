@@ -72,10 +72,14 @@ class RemoteWay:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
+        from amplifier_modules.tool_mcp.bounded import ENCODING, bound
+
         # A call has a time limit of its own; the stream for messages may be silent for ever.
         limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
         client = httpx2.AsyncClient(
-            headers=self._headers, timeout=limits, event_hooks={"response": [_note_lost_session]}
+            headers={"accept-encoding": ENCODING, **self._headers},
+            timeout=limits,
+            event_hooks={"response": [bound, _note_lost_session]},
         )
         transport = streamable_http_client(self._url, http_client=client)
         return Connection(transport, lambda: None, client.aclose)

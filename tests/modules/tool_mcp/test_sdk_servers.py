@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import re
@@ -194,6 +195,7 @@ class OldServer:
     def __init__(self) -> None:
         self.session = 1
         self.calls: list[int] = []
+        self.floods: Any = None
 
     async def __call__(self, request: Any, write: Any) -> None:
         if request.method != "POST":
@@ -219,6 +221,9 @@ class OldServer:
         elif method == "tools/list":
             schema = {"type": "object"}
             result = {"tools": [{"name": n, "inputSchema": schema} for n in ("count", "cut")]}
+        elif self.floods is not None:
+            await self.floods(write)
+            return
         elif message["params"]["name"] == "cut":
             self.calls.append(self.session)
             await write(STREAM_HEAD + chunk(b": begun\n\n"))
@@ -250,6 +255,39 @@ async def test_an_answer_that_breaks_off_is_a_call_whose_effects_are_not_known()
         assert text_of(await mcp.call("old_count")) == "in session 1"
         assert old.calls == [1, 1]
         assert mcp.told("mcp:disconnected") == []
+
+
+async def _compressed(write: Any) -> None:
+    body = gzip.compress(b" " * 3_000_000)
+    head = f"content-encoding: gzip\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    await write(b"HTTP/1.1 200 X\r\ncontent-type: application/json\r\n" + head + body)
+
+
+async def _long(write: Any) -> None:
+    head = b"content-type: application/json\r\ncontent-length: 3000000\r\n\r\n"
+    await write(b"HTTP/1.1 200 X\r\n" + head + b" " * 3_000_000)
+
+
+async def _long_event(write: Any) -> None:
+    await write(STREAM_HEAD)
+    for _ in range(30):
+        await write(chunk(b"data: " + b"x" * 100_000 + b"\n"))
+
+
+@pytest.mark.parametrize("flood", [_compressed, _long, _long_event])
+async def test_an_answer_that_would_fill_the_memory_is_given_up(
+    flood: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from amplifier_modules.tool_mcp import bounded
+
+    monkeypatch.setattr(bounded, "LONGEST_MESSAGE", 2_000_000)
+    old = OldServer()
+    async with raw_server(old) as far, session({"old": {"url": far.url, "timeout": 15}}) as mcp:
+        old.floods = flood
+        error = error_of(await mcp.call("old_count"))
+        assert "time limit" not in error["message"]
+        old.floods = None
+        assert text_of(await mcp.call("old_count")) == "in session 1"
 
 
 async def test_headers_are_sent() -> None:
