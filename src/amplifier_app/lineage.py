@@ -27,12 +27,14 @@ class Lineage(NamedTuple):
         depth: How many sessions there are above it.
         coordinator: The parent's, while it waits for the sub-session; None when a person resumes
             the sub-session by itself.
+        spent: What it used before, where that is not saved with it.
     """
 
     parent_id: str
     agent: str
     depth: int
     coordinator: Any = None
+    spent: Any = None
 
     @classmethod
     def noted_in(cls, metadata: Mapping[str, Any]) -> Lineage | None:
@@ -56,3 +58,5 @@ def share(lineage: Lineage | None, coordinator: Any) -> None:
         value = lineage.coordinator.get_capability(name)
         if value is not None:
             coordinator.register_capability(name, value)
+    if lineage.spent is not None:
+        coordinator.register_capability("session.spent", lineage.spent)

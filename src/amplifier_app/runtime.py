@@ -159,6 +159,11 @@ class OpenSession:
         return self._keeper is not None and self._keeper.touched
 
     @property
+    def spent(self) -> dict[str, Any] | None:
+        """What it has used of its budget; None if its orchestrator does not count."""
+        return self._spending.as_dict()
+
+    @property
     def not_mounted(self) -> list[str]:
         """Why providers of the plan are missing, a line each."""
         return self._mounting.not_mounted

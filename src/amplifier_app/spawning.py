@@ -64,6 +64,7 @@ class _Task(NamedTuple):
     narrowed: Mapping[str, Any] = {}
     messages: tuple[dict[str, Any], ...] = ()
     self_depth: int = 0
+    spent: Any = None
 
 
 class Unsaved(NamedTuple):
@@ -72,6 +73,7 @@ class Unsaved(NamedTuple):
     agent: str
     narrowed: Mapping[str, Any]
     messages: list[dict[str, Any]]
+    spent: Any
 
 
 async def spawn(
@@ -173,6 +175,7 @@ async def _resume_unsaved(parent: OpenSession, session_id: str, instruction: str
         resumed=True,
         narrowed=left.narrowed,
         messages=tuple(left.messages),
+        spent=left.spent,
     )
     try:
         return await _carry_out(parent, task)
@@ -218,7 +221,7 @@ def _metadata_of(parent: OpenSession, session_id: str) -> Mapping[str, Any]:
 async def _carry_out(parent: OpenSession, task: _Task) -> dict[str, Any]:
     """Open the sub-session, run the one turn, and close it, whatever happens."""
     coordinator = parent.session.coordinator
-    lineage = Lineage(parent.id, task.agent, parent.depth + 1, coordinator)
+    lineage = Lineage(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
     renderer = SubSessionRenderer(parent.renderer, lineage, task.session_id)
     save = parent.saved is not None
     on_disk = task.resumed and save
@@ -268,7 +271,7 @@ async def _run(
         renderer.ended(ended)
         if session.saved is None:
             messages = await session.context.get_messages()
-            parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages)
+            parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages, session.spent)
     return None
 
 

@@ -211,6 +211,15 @@ async def test_nothing_is_saved_of_a_session_that_is_not_and_it_goes_on_all_the_
     assert SessionStore().summaries() == []
 
 
+@pytest.mark.parametrize("save", [True, False])
+async def test_a_budget_of_its_own_goes_on_with_the_sub_session(tmp_path: Path, save: bool) -> None:
+    agent = {**answering("done"), "session": {"budget": {"max_turns": 1}}}
+    async with parent(tmp_path, {"it": agent}, save=save) as session:
+        first = await spawn(session)
+        again = await resume(session, first["session_id"], "more")
+        assert (again["status"], again["reason"]) == ("incomplete", "budget")
+
+
 SEEN = """
 MESSAGES, TOOLS = [], []
 __amplifier_module_type__ = "hook"
