@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import re
 from typing import Any
 
 from amplifier_modules._shared.loop.spans import event_ids
@@ -16,9 +17,15 @@ INTERVAL = 0.2
 MOST = 4000
 """Characters in one event; what was written before the last ones is left out."""
 
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
+
 
 class OutputTeller:
     """Emits `tool:output` with what was written since the last one, some times a second.
+
+    Only whole lines are told of before the end, and what is left out ends with a line: of a secret
+    that is cut in two, neither part could be recognized and redacted.
 
     Args:
         hooks: The session's hook registry.
@@ -32,16 +39,20 @@ class OutputTeller:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
         self._skipped = 0
+        self._is_amid = False  # what comes next belongs to a line whose beginning is left out
         self._task: asyncio.Task[None] | None = None
 
     def feed(self, data: bytes) -> None:
         """The next piece of output."""
         # Of a flood only the end would be shown: the rest is not even decoded.
         self._skipped += max(0, len(data) - 4 * MOST)
+        self._is_amid = self._is_amid or len(data) > 4 * MOST
         self._text += self._decoder.decode(data[-4 * MOST :])
-        if len(self._text) > MOST:
-            self._skipped += len(self._text) - MOST
-            self._text = self._text[-MOST:]
+        if self._is_amid or len(self._text) > MOST:
+            start = _next_line(self._text, max(0, len(self._text) - MOST))
+            self._is_amid = start is None
+            self._skipped += len(self._text) if start is None else start
+            self._text = "" if start is None else self._text[start:]
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._tell_soon())
 
@@ -50,14 +61,32 @@ class OutputTeller:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._tell()
+        await self._tell(len(self._text))
 
     async def _tell_soon(self) -> None:
         await asyncio.sleep(INTERVAL)
-        await self._tell()
+        await self._tell(_end_of_lines(self._text))
 
-    async def _tell(self) -> None:
-        text, self._text = self._text, ""
-        skipped, self._skipped = self._skipped, 0
+    async def _tell(self, end: int) -> None:
+        text, self._text = self._text[:end], self._text[end:]
         if text:
+            skipped, self._skipped = self._skipped, 0
             await self._hooks.emit(TOOL_OUTPUT, {**self._data, "text": text, "skipped": skipped})
+
+
+def _next_line(text: str, at: int) -> int | None:
+    """Where the first line begins that begins behind `at`; None if none does."""
+    end = text.find(_KEY_ENDS, at)
+    if end >= 0 and not at < text.find(_KEY_BEGINS, at) < end:
+        at = end  # of a private key only the end would be left
+    found = _LINE_END.search(text, at)
+    return None if found is None else found.end()
+
+
+def _end_of_lines(text: str) -> int:
+    """Where the last whole line ends, or the private key begins that has not ended yet."""
+    end = max(text.rfind("\n"), text.rfind("\r")) + 1
+    key = text.rfind(_KEY_BEGINS)
+    if key >= 0 and text.find(_KEY_ENDS, key, end) < 0:
+        return min(end, key)
+    return end
