@@ -60,7 +60,9 @@ def read_answer(output: bytes) -> Answer:
     if not output.strip():
         return Answer()
     try:
-        value: Any = json.loads(output.decode("utf-8"))
+        value: Any = json.loads(
+            output.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant
+        )
     except UnicodeDecodeError as error:
         raise InvalidAnswer("it printed what is not UTF-8") from error
     except (ValueError, RecursionError) as error:
@@ -68,6 +70,18 @@ def read_answer(output: bytes) -> Answer:
     if not isinstance(value, dict):
         raise InvalidAnswer(f"it printed JSON that is no object: {_excerpt(output)}")
     return _answer(_renamed(cast("dict[str, Any]", value)))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a key that is there twice is refused, as nobody knows which one is meant."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise InvalidAnswer("it printed JSON with a key that is there twice")
+    return read
+
+
+def _no_constant(name: str) -> Any:
+    raise InvalidAnswer(f"it printed {name}, which is not JSON")
 
 
 def _renamed(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,3 +50,16 @@ def test_what_an_event_belongs_to_stays(name: str) -> None:
 @pytest.mark.parametrize("output", [b"", b" \n\t", b"{}", b'{"decision": null}'])
 def test_no_opinion(output: bytes) -> None:
     assert read_answer(output) == Answer()
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (b'{"decision": "deny", "decision": "allow"}', "twice"),
+        (b'{"data": {"input": {"command": "a", "command": "b"}}}', "twice"),
+        (b'{"data": {"input": {"timeout": NaN}}}', "NaN"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_no_answer(output: bytes, told: str) -> None:
+    with pytest.raises(InvalidAnswer, match=told):
+        read_answer(output)
