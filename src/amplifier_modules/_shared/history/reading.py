@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import marshal
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from .access import (
     mappings,
     result_id,
 )
+from .made import Made
 from .values import as_json_text, clean_text, clean_value, is_blank, is_clean
 
 _TYPED = (TextBlock, ImageBlock, ThinkingBlock, RedactedThinkingBlock, ReasoningBlock)
@@ -40,36 +40,6 @@ _UNNAMED_TOOL = "unnamed_tool"
 
 
 # Plain classes: they are made for every message of every request, and cost start-up time otherwise.
-
-
-class Made:
-    """A message that was put together, for further requests to use.
-
-    Attributes:
-        message: The message. Whoever was given it in a request may have changed it.
-    """
-
-    __slots__ = ("_state", "message")
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self._state = _state_of(message)
-
-    def is_untouched(self) -> bool:
-        """Whether it is as it was made; False where that cannot be told."""
-        return self._state is not None and self._state == _state_of(self.message)
-
-
-def _state_of(message: Message) -> int | None:
-    """A number that stands for all that is in a message; None where it has more than plain data."""
-    content: Any = message.content
-    try:
-        if type(content) is list:
-            content = [(block.__dict__, block.model_extra) for block in cast("list[Any]", content)]
-        state: Any = ({**message.__dict__, "content": content}, message.model_extra)
-        return hash(marshal.dumps(state))
-    except (ValueError, AttributeError):
-        return None
 
 
 class Call:

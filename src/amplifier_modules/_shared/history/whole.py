@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from amplifier_core.message_models import Message
 
-from .reading import Call, Made, Reading, Result, read
+from .made import Made
+from .reading import Call, Reading, Result, read
 from .readings import Readings
 from .values import is_blank
 
