@@ -75,17 +75,6 @@ async def session(
         await coordinator.cleanup()
 
 
-def text_of(result: ToolResult) -> str:
-    assert result.success, result.error
-    return str(result.output)
-
-
-def error_of(result: ToolResult) -> dict[str, Any]:
-    assert not result.success, result.output
-    assert result.error is not None
-    return result.error
-
-
 async def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Fails unless `condition` comes true."""
     until = time.monotonic() + seconds

@@ -14,7 +14,7 @@ from amplifier_modules._shared.redaction import Redactor
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
-from tests.modules.tool_mcp.support import error_of, text_of
+from tests.support.results import error_of, text_of
 
 
 @pytest.mark.parametrize(

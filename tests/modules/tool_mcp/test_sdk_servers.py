@@ -20,7 +20,8 @@ import pytest
 
 from amplifier_modules.tool_mcp import server
 from tests.modules.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
-from tests.modules.tool_mcp.support import HERE, error_of, eventually, sdk, session, text_of
+from tests.modules.tool_mcp.support import HERE, eventually, sdk, session
+from tests.support.results import error_of, text_of
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
 EXTRA = ("list_resources", "read_resource", "list_prompts", "get_prompt")

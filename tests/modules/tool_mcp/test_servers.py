@@ -15,15 +15,8 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import mount, server, stdio
-from tests.modules.tool_mcp.support import (
-    RAW,
-    error_of,
-    eventually,
-    processes_with,
-    raw,
-    session,
-    text_of,
-)
+from tests.modules.tool_mcp.support import RAW, eventually, processes_with, raw, session
+from tests.support.results import error_of, text_of
 
 RAW_TOOLS = ("echo", "pid", "die", "hang", "more", "bad", "refuse")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -71,17 +71,6 @@ async def tools(
         await mounted.close()
 
 
-def text_of(result: ToolResult) -> str:
-    assert result.success, result.error
-    return str(result.output)
-
-
-def error_of(result: ToolResult) -> dict[str, Any]:
-    assert not result.success, result.output
-    assert result.error is not None
-    return result.error
-
-
 class Pages:
     """A handler that serves pages by path; a value is a body, or a body with headers, or more."""
 

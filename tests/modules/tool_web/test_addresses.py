@@ -9,7 +9,8 @@ import pytest
 
 from amplifier_modules.tool_web.addresses import AddressPolicy, RefusedAddress
 from tests.modules.raw_http import answer, raw_server
-from tests.modules.tool_web.support import Names, counting_server, error_of, text_of, tools
+from tests.modules.tool_web.support import Names, counting_server, tools
+from tests.support.results import error_of, text_of
 
 LITERALS = [
     *("127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "127.0.0.1.", "0.1.2.3"),

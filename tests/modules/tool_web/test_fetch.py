@@ -19,7 +19,8 @@ import pytest
 from amplifier_modules._shared.http import trusted_context
 from amplifier_modules.tool_web import mount
 from tests.modules.raw_http import STREAM_HEAD, answer, chunk, raw_server
-from tests.modules.tool_web.support import Names, Pages, error_of, text_of, tools
+from tests.modules.tool_web.support import Names, Pages, tools
+from tests.support.results import error_of, text_of
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
 

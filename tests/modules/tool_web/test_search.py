@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.modules.raw_http import answer, raw_server
-from tests.modules.tool_web.support import Names, Pages, error_of, text_of, tools
+from tests.modules.tool_web.support import Names, Pages, tools
+from tests.support.results import error_of, text_of
 
 RESULTS = [
     {"title": "One", "url": "https://one.example/", "content": "The  first\nof them"},
