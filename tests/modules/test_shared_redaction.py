@@ -22,7 +22,13 @@ REDACTOR = Redactor()
 
 
 @pytest.mark.parametrize("name", planted.SECRETS)
-@pytest.mark.parametrize("form", ["{}", "see ({}), and", "first\n{}\nlast", "'{}'", "a {} b {} c"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("{}", "see ({}), and", "first\n{}\nlast", "'{}'", "a {} b {} c"),
+        *("\x1b[01;31m\x1b[K{}\x1b[m\x1b[K", "\x1b[38;5;196m{} \x1b[0m", "[1;31m{} [0m"),
+    ],
+)
 def test_a_planted_secret_is_replaced(name: str, form: str) -> None:
     text = form.replace("{}", planted.PLANTED[name])
     redacted = REDACTOR.text(text)

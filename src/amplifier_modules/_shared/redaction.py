@@ -37,7 +37,9 @@ _REMEMBERED = 2048
 """Texts without secrets that are known again: keys, names and ids come with every event."""
 
 # Not inside a word, except behind an escaped line break, as in JSON within a string.
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+# What colours a text ends with a letter, also where its ESC has been taken out.
+_COLOURED = "|".join(rf"(?<=\[[0-9;]{{{count}}}[A-Za-z])" for count in range(10))
+_START = rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|{_COLOURED})"
 _QUOTE = r"(?:\\{0,3}[\"'])"
 _PEM = r"PRIVATE\ KEY(?:\ BLOCK)?-----"
 _PASSWORD_NAME = (
@@ -124,7 +126,8 @@ SECRETS = (
     Shape(
         "jwt",
         ("eyj",),
-        r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+"
+        rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|{_COLOURED})"
+        r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+"
         r"\.[A-Za-z0-9_-]*+",
     ),
     Shape(
