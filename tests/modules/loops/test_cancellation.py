@@ -306,12 +306,18 @@ class TestTaskCancelled:
 
     async def test_a_time_limit_around_a_turn_is_a_timeout(self, rig: Rig) -> None:
         """asyncio.timeout works by cancellation and must still recognise its own."""
-        Blocker(rig)
+        blocker = Blocker(rig)
         rig.replies(calls(call("block", id="c1")), "never")
 
+        async def expire(limit: asyncio.Timeout) -> None:
+            await blocker.started.wait()
+            limit.reschedule(asyncio.get_running_loop().time())
+
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(None) as limit:
+                expiring = asyncio.create_task(expire(limit))
                 await rig.run()
+        await expiring
 
         assert rig.context.results() == {"c1": f"Error: {INTERRUPTED}"}
 
