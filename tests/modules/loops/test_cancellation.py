@@ -313,11 +313,13 @@ class TestTaskCancelled:
             await blocker.started.wait()
             limit.reschedule(asyncio.get_running_loop().time())
 
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(None) as limit:
-                expiring = asyncio.create_task(expire(limit))
+        async def run_for_a_while() -> None:
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                group.create_task(expire(limit))
                 await rig.run()
-        await expiring
+
+        with pytest.raises(TimeoutError):
+            await run_for_a_while()
 
         assert rig.context.results() == {"c1": f"Error: {INTERRUPTED}"}
 
