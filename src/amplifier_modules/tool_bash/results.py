@@ -14,11 +14,6 @@ from amplifier_modules._shared.process import Ended
 _SHOWN_PIDS = 10
 
 
-def failure(kind: str, message: str) -> ToolResult:
-    """A result of something that did not even start."""
-    return ToolResult(success=False, error={"message": message, "type": kind})
-
-
 def result_of(
     ended: Ended,
     captured: Captured,

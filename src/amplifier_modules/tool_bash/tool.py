@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.checked_tool import CheckedTool, failure
 from amplifier_modules._shared.paths import PathError
 from amplifier_modules._shared.process import CommandError
 from amplifier_modules._shared.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_bash.background import Background, BackgroundCommand
 from amplifier_modules.tool_bash.config import BashConfig
-from amplifier_modules.tool_bash.results import failure, result_of, with_notes
+from amplifier_modules.tool_bash.results import result_of, with_notes
 from amplifier_modules.tool_bash.shell import Shell
 
 MAX_WAIT_SECONDS = 60.0
@@ -97,7 +98,7 @@ class BashTool:
         return result_of(done.ended, done.captured, timeout, done.log, [*news, *done.notes])
 
 
-class BashOutputTool:
+class BashOutputTool(CheckedTool):
     """Tells what commands in the background have written, and how they ended."""
 
     name = "bash_output"
@@ -122,19 +123,11 @@ class BashOutputTool:
     def __init__(self, background: Background) -> None:
         self._background = background
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
-
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Read the output of a command, or list them all."""
-        try:
-            values = read_input(self.input_schema, input)
-            if "id" not in values:
-                return self._list()
-            command = self._background.find(values["id"])
-        except InvalidInput as error:
-            return failure("InvalidInput", str(error))
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        """The output of a command, or the list of them all."""
+        if "id" not in values:
+            return self._list()
+        command = self._background.find(values["id"])
         await command.wait(min(values.get("wait", 0), MAX_WAIT_SECONDS))
         command.told = command.told or not command.runs
         return _told(command)
@@ -144,7 +137,7 @@ class BashOutputTool:
         return ToolResult(output="\n".join(lines) or "no command was started in the background")
 
 
-class BashKillTool:
+class BashKillTool(CheckedTool):
     """Ends a command in the background."""
 
     name = "bash_kill"
@@ -159,16 +152,9 @@ class BashKillTool:
     def __init__(self, background: Background) -> None:
         self._background = background
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
-
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """End it; the output is what it has written since the last time."""
-        try:
-            command = self._background.find(read_input(self.input_schema, input)["id"])
-        except InvalidInput as error:
-            return failure("InvalidInput", str(error))
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        """What it has written since the last time, once it has ended."""
+        command = self._background.find(values["id"])
         await command.kill()
         command.told = True
         return _told(command)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.checked_tool import CheckedTool
 from amplifier_modules._shared.paths import Location, PathError, PathGuard, is_regular
 from amplifier_modules._shared.process import Command, CommandError, ProcessRunner
-from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules._shared.tool_input import InvalidInput
 from amplifier_modules.tool_search import results
 from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
@@ -107,11 +108,10 @@ class Searcher:
             raise SearchFailed("\n".join(collector.complaints[-6:]))
 
 
-class SearchTool(ABC):
-    """A tool that searches (Tool Contract): a failure is a result, never an exception."""
+class SearchTool(CheckedTool):
+    """A tool that searches."""
 
-    name: ClassVar[str]
-    input_schema: ClassVar[dict[str, Any]]
+    failures = (PathError, CommandError, BadGlob, SearchFailed, OSError)
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
@@ -122,27 +122,20 @@ class SearchTool(ABC):
     def description(self) -> str:
         """What it does, for the model."""
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        located = self._searcher.locate(values.get("path", "."))
+        with located as location, Place(location) as place:
+            return ToolResult(output=await self.search(place, values))
 
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Run the tool; `error` of a failure has `message` and `type`."""
-        path = "."
-        try:
-            values = read_input(self.input_schema, input)
-            path = values.get("path", path)
-            with self._searcher.locate(path) as location, Place(location) as place:
-                return ToolResult(output=await self.search(place, values))
-        except (InvalidInput, PathError, CommandError, BadGlob, SearchFailed) as error:
-            return _failure(error, str(error))
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            return _failure(error, f"{path!r}: {reason.lower()}")
+    def told(self, error: Exception, values: dict[str, Any]) -> str:
+        if not isinstance(error, OSError):
+            return str(error)
+        reason = error.strerror or type(error).__name__
+        return f"{values.get('path', '.')!r}: {reason.lower()}"
 
     @abstractmethod
     async def search(self, place: Place, values: dict[str, Any]) -> str:
-        """The text for the model. Raises what `execute` turns into a failure."""
+        """The text for the model. Raises one of `failures`."""
 
     def _most(self, values: dict[str, Any]) -> int:
         return min(values.get("limit", self._config.max_results), self._config.max_results)
@@ -310,7 +303,3 @@ def search_tools(
     """The tools of one session, and what ends their searches."""
     searcher = Searcher(coordinator, config)
     return [Grep(searcher), Glob(searcher)], searcher.close
-
-
-def _failure(error: Exception, message: str) -> ToolResult:
-    return ToolResult(success=False, error={"message": message, "type": type(error).__name__})

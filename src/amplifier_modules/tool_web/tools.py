@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -11,8 +11,9 @@ from secrets import token_hex
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.checked_tool import CheckedTool
 from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules._shared.tool_input import InvalidInput
 from amplifier_modules.tool_web.cache import Page, PageCache, freshness
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.content import NoText, as_text
@@ -45,33 +46,22 @@ class Offline(FetchError):
     """Nothing is fetched in this session."""
 
 
-class WebTool(ABC):
-    """What both have in common (Tool Contract): a failure is a result, never an exception."""
+class WebTool(CheckedTool):
+    """What both have in common."""
 
-    name: ClassVar[str]
-    input_schema: ClassVar[dict[str, Any]]
+    failures = (FetchError, NoText)
 
     def __init__(self, coordinator: Any, config: WebConfig) -> None:
         self._coordinator = coordinator
         self._config = config
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
-
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Run the tool; `error` of a failure has `message` and `type`."""
-        try:
-            values = read_input(self.input_schema, input)
-            if self._coordinator.get_capability("offline"):
-                raise Offline(f"{self.name} asks nobody: this session runs offline")
-            return ToolResult(output=await self.run(values))
-        except (InvalidInput, FetchError, NoText) as error:
-            message, kind = str(error), type(error).__name__
-            return ToolResult(success=False, error={"message": message, "type": kind})
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        if self._coordinator.get_capability("offline"):
+            raise Offline(f"{self.name} asks nobody: this session runs offline")
+        return ToolResult(output=await self.text(values))
 
     @abstractmethod
-    async def run(self, values: dict[str, Any]) -> str:
+    async def text(self, values: dict[str, Any]) -> str:
         """The output for values that fit the schema."""
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
@@ -105,7 +95,7 @@ class WebFetch(WebTool):
         self._web = web
         self._pages = PageCache(self._folder(), web.identity)
 
-    async def run(self, values: dict[str, Any]) -> str:
+    async def text(self, values: dict[str, Any]) -> str:
         started = time.monotonic()
         address: str = values["url"]
         offset: int = values.get("offset", 0)
@@ -190,7 +180,7 @@ class WebSearch(WebTool):
         super().__init__(coordinator, config)
         self._search = search
 
-    async def run(self, values: dict[str, Any]) -> str:
+    async def text(self, values: dict[str, Any]) -> str:
         started = time.monotonic()
         query: str = values["query"]
         if not query.strip():
