@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-Policy = Literal["ask", "deny", "allow"]
+from amplifier_app.errors import ModuleError
+from amplifier_app.render.sanitize import visible
 
-Ask = Callable[[str, list[str], float], Awaitable[str | None]]
+if TYPE_CHECKING:
+    from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
+
+Policy = Literal["ask", "deny", "allow", "policy"]
+
+REGISTER_PROVIDER = "approval.register_provider"
+"""Capability of a module that asks for approval itself: a function that takes what answers it."""
+
+_ONCE, _ALWAYS, _DENY = "Allow once", "Allow always", "Deny"
+_MOST_SHOWN = 4000
+
+Ask = Callable[[str, list[str], float | None], Awaitable[str | None]]
 """Puts a question with its options to a person for so many seconds; None is a refusal.
 
 Raises:
@@ -20,7 +34,8 @@ class Approvals:
     """The session's `amplifier_core.approval.ApprovalSystem`.
 
     Args:
-        policy: What to do; ``ask`` without anybody to ask is ``deny``.
+        policy: What to do; ``ask`` without anybody to ask is ``deny``, ``policy`` is the default
+            of each request.
         ask: How to ask; None when there is no person at a terminal.
 
     Attributes:
@@ -35,7 +50,7 @@ class Approvals:
         self.denied: list[str] = []
 
     async def request_approval(
-        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
+        self, prompt: str, options: list[str], timeout: float | None, default: str
     ) -> str:
         """One of `options` (see `amplifier_core.approval.ApprovalSystem`).
 
@@ -49,19 +64,24 @@ class Approvals:
         return AgentApprovals(self._request, agent)
 
     async def _request(
-        self, prompt: str, options: list[str], timeout: float, default: str, agent: str
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
-        answer = await self._answer(prompt, options, timeout, default, agent)
+        try:
+            answer = await self._answer(prompt, options, timeout, default, agent)
+        except asyncio.CancelledError:
+            # What asks may have a time limit of its own.
+            self.denied.append(prompt)
+            raise
         if not answer.lower().startswith("allow"):
             self.denied.append(prompt)
         return answer
 
     async def _answer(
-        self, prompt: str, options: list[str], timeout: float, default: str, agent: str
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
-        if self._policy == "allow":
+        if self._policy == "allow" or (self._policy == "policy" and default == "allow"):
             return _option(options, "allow")
-        if self._policy == "deny" or self._ask is None:
+        if self._policy != "ask" or self._ask is None:
             return _option(options, "deny")
         async with self._one_at_a_time:
             remembered = self._always.get(prompt)
@@ -75,7 +95,7 @@ class Approvals:
 
                 if default != "allow":
                     self.denied.append(prompt)
-                raise ApprovalTimeoutError(f"nobody answered in {timeout:g} s") from None
+                raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
         answer = answer or _option(options, "deny")
         if answer.lower() == "allow always":
             self._always[prompt] = answer
@@ -91,13 +111,15 @@ class AgentApprovals:
     """
 
     def __init__(
-        self, request: Callable[[str, list[str], float, str, str], Awaitable[str]], agent: str
+        self,
+        request: Callable[[str, list[str], float | None, str, str], Awaitable[str]],
+        agent: str,
     ) -> None:
         self._request = request
         self._agent = agent
 
     async def request_approval(
-        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
+        self, prompt: str, options: list[str], timeout: float | None, default: str
     ) -> str:
         """One of `options`.
 
@@ -114,3 +136,83 @@ class AgentApprovals:
 def _option(options: list[str], word: str) -> str:
     """The option that says `word`; the kernel understands the bare word where there is none."""
     return next((option for option in options if option.lower().startswith(word)), word.title())
+
+
+class ApprovalAnswers:
+    """The `amplifier_core.interfaces.ApprovalProvider` of a session: asks as its hooks do.
+
+    Args:
+        system: The session's approval system (`amplifier_core.approval.ApprovalSystem`).
+    """
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
+        """The answer to a request.
+
+        Raises:
+            TimeoutError: No answer within the request's time limit.
+        """
+        from amplifier_core.approval import ApprovalTimeoutError
+        from amplifier_core.interfaces import ApprovalResponse
+
+        question, whole = _question(request)
+        # What is not shown whole can be agreed to only once.
+        options = [_ONCE, _ALWAYS, _DENY] if whole else [_ONCE, _DENY]
+        try:
+            answer = await self._system.request_approval(question, options, request.timeout, "deny")
+        except ApprovalTimeoutError as error:
+            raise TimeoutError(str(error)) from None
+        approved = answer.lower().startswith("allow")
+        return ApprovalResponse(
+            approved=approved,
+            reason=None if approved else "approval was denied",
+            remember=answer == _ALWAYS,
+        )
+
+
+async def give_approval_provider(coordinator: Any) -> None:
+    """Hand what answers requests to the module that has registered `REGISTER_PROVIDER`, if any.
+
+    Raises:
+        ModuleError: The module did not take it.
+    """
+    register, system = coordinator.get_capability(REGISTER_PROVIDER), coordinator.approval_system
+    if register is None or system is None:
+        return
+    try:
+        taken = register(ApprovalAnswers(system))
+        if inspect.isawaitable(taken):
+            await taken
+    # The boundary to a module: whatever it raises, there would be no approval.
+    except Exception as error:
+        raise ModuleError(
+            f"the capability {REGISTER_PROVIDER!r} failed: {type(error).__name__}: {error}",
+            hint="It must be a function that takes an approval provider; remove the module that "
+            "registers it, or fix it.",
+        ) from error
+
+
+def _question(request: ApprovalRequest) -> tuple[str, bool]:
+    """What a person is asked, and whether it shows all that is to be decided on."""
+    details = [
+        (name, value if isinstance(value, str) else json.dumps(value, default=str))
+        for name, value in request.details.items()
+    ]
+    texts = [request.action] + [
+        f"{name}: {value}" for name, value in details if value not in request.action
+    ]
+    whole = all(len(text) <= _MOST_SHOWN for text in texts)
+    action, *more = (_marked(text) for text in texts)
+    lines = [f"Allow {visible(request.tool_name, 60)}: {action}", *more]
+    return "\n  ".join(lines) + f" ({visible(request.risk_level, 20)} risk)", whole
+
+
+def _marked(text: str) -> str:
+    """`text` with each of several lines marked, so that none passes for one of the question."""
+    lines = text[:_MOST_SHOWN].splitlines() or [""]
+    shown = [visible(line, _MOST_SHOWN) for line in lines]
+    if len(text) > _MOST_SHOWN:
+        shown.append(f"… and {len(text) - _MOST_SHOWN:,} more characters, not shown")
+    return shown[0] if len(shown) == 1 else "".join(f"\n  | {line}" for line in shown)

@@ -188,7 +188,7 @@ def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approval
     if terminal is None:
         return Approvals(request.approve or "deny")
 
-    async def ask(prompt: str, options: list[str], timeout: float) -> str | None:
+    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
         from amplifier_app.repl.ask import ask_on_terminal
 
         with renderer.paused():

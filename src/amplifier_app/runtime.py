@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from amplifier_app.approvals import give_approval_provider
 from amplifier_app.errors import SessionError
 from amplifier_app.hosting import first_provider, model_of
 from amplifier_app.lineage import Lineage, share
@@ -200,6 +201,7 @@ class OpenSession:
         coordinator.register_capability("session.resume", self._resume)
         self._spending = Spending(coordinator, self._keeper)
         await self._mounting.mount()
+        await give_approval_provider(coordinator)
         for remark in await unkept(coordinator, counts=self._spending.watch()):
             self.renderer.notice(remark, "warning", "session")
         if self._keeper is not None:

@@ -83,10 +83,11 @@ def run(
         typer.Option("--timeout", metavar="TIME", help="Stop after this long: 90, 90s, 5m, 1h."),
     ] = None,
     approve: Annotated[
-        Literal["ask", "deny", "allow"] | None,
+        Literal["ask", "deny", "allow", "policy"] | None,
         typer.Option(
             "--approve",
-            help="What asks for approval; 'ask' on a terminal, else 'deny'.",
+            help="How to answer approval requests; 'policy' takes the default of each request. "
+            "[default: ask on a terminal, otherwise deny]",
             show_default=False,
         ),
     ] = None,
