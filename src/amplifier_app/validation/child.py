@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from amplifier_app.validation.isolation import NOT_TOLD
 from amplifier_app.validation.places import place_now
 from amplifier_app.validation.report import Check, Severity
-from amplifier_core.validation.places import told
+from amplifier_core.foreign import describe_exception
 
 _LOOK_SECONDS = 0.2
 _LONGEST = 2_000
@@ -107,7 +107,7 @@ class Findings:
 
     def told(self, error: BaseException) -> str:
         """An exception in the module's code in one sentence, with the line it came from."""
-        return told(error, self.request.root)
+        return describe_exception(error, self.request.root)
 
 
 def main(descriptor: int) -> None:

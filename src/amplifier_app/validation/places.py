@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from amplifier_core.validation.places import line_in
+from amplifier_core.foreign import line_in
 
 
 def place_now(root: Path, thread: int) -> str:

@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, cast
 
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.foreign import describe_exception, root_of
 from amplifier_core.package_import import import_from_path
 from amplifier_core.utils.logs import warnings_logged
 from amplifier_core.validation.base import (
@@ -19,7 +20,6 @@ from amplifier_core.validation.base import (
 )
 from amplifier_core.validation.kinds import Kind, cleanup_of
 from amplifier_core.validation.members import check_member
-from amplifier_core.validation.places import root_of, told
 
 __all__ = ["run_checks"]
 
@@ -72,7 +72,7 @@ def _import(
             ValidationCheck(
                 "module_importable",
                 False,
-                f"cannot import {module_path}: {told(error, _root_of_path(module_path))}",
+                f"cannot import {module_path}: {describe_exception(error, _root_of_path(module_path))}",
             )
         )
         return None
@@ -150,7 +150,7 @@ async def _mount_and_inspect(
             for member in kind.members:
                 result.add(check_member(member, instance, label))
     except _FOREIGN_ERRORS as error:
-        result.add(_compliance(False, f"mount() raised {told(error, root)}"))
+        result.add(_compliance(False, f"mount() raised {describe_exception(error, root)}"))
     finally:
         await _clean_up(result, cleanup_of(returned), coordinator, root)
 
@@ -218,7 +218,7 @@ async def _clean_up(
                 await pending
     # The module's cleanup cannot make its contract worse, but whoever reads the report wants to know.
     except _FOREIGN_ERRORS as error:
-        message = f"the cleanup returned by mount() raised {told(error, root)}"
+        message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
         result.add(ValidationCheck("cleanup", False, message, "warning"))
     await coordinator.cleanup()
 

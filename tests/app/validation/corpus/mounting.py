@@ -310,7 +310,7 @@ MOUNT = [
             ),
         ),
         "protocol_compliance",
-        "mount() raised Odd: (its text cannot be had) (amplifier_module_thing/__init__.py, line 3",
+        "mount() raised Odd: (its text is not available) (amplifier_module_thing/__init__.py, line 3",
         "log a warning that says why",
     ),
     Case(

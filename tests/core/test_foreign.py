@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from pathlib import Path
@@ -11,7 +12,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from amplifier_core.validation.places import place_of, root_of, told
+from amplifier_core.foreign import (
+    blame,
+    describe_exception,
+    describe_foreign,
+    origin_of,
+    place_of,
+    root_of,
+)
 from amplifier_core.validation.validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
 
@@ -38,10 +46,12 @@ def test_the_innermost_line_of_the_module_is_told(tmp_path: Path) -> None:
     file.write_text(FAILING)
     error = raised_by(file)
     assert place_of(error, tmp_path / "package") == "package/deep.py, line 6, in inner"
-    assert told(error, file).endswith("with base 10: 'x' (deep.py, line 6, in inner)")
+    assert describe_exception(error, file).endswith("with base 10: 'x' (deep.py, line 6, in inner)")
     assert place_of(error, tmp_path / "other") == ""
     assert place_of(error, None) == ""
-    assert told(error, None) == "ValueError: invalid literal for int() with base 10: 'x'"
+    assert (
+        describe_exception(error, None) == "ValueError: invalid literal for int() with base 10: 'x'"
+    )
 
 
 def test_a_line_outside_of_functions_has_no_name(tmp_path: Path) -> None:
@@ -56,12 +66,17 @@ def test_a_syntax_error_tells_its_own_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     with pytest.raises(SyntaxError) as caught:
         compile("x = (\n", str(file), "exec")
-    assert told(caught.value, file) == "SyntaxError: '(' was never closed (broken.py, line 1)"
-    assert told(caught.value, tmp_path / "other") == "SyntaxError: '(' was never closed"
+    assert (
+        describe_exception(caught.value, file)
+        == "SyntaxError: '(' was never closed (broken.py, line 1)"
+    )
+    assert (
+        describe_exception(caught.value, tmp_path / "other") == "SyntaxError: '(' was never closed"
+    )
 
 
 def test_an_error_without_a_message_is_its_name() -> None:
-    assert told(KeyboardInterrupt(), None) == "KeyboardInterrupt"
+    assert describe_exception(KeyboardInterrupt(), None) == "KeyboardInterrupt"
 
 
 def test_an_error_whose_text_fails_is_told_as_well() -> None:
@@ -69,7 +84,7 @@ def test_an_error_whose_text_fails_is_told_as_well() -> None:
         def __str__(self) -> str:
             raise OSError
 
-    assert told(Odd(), None) == "Odd: (its text cannot be had)"
+    assert describe_exception(Odd(), None) == "Odd: (its text is not available)"
 
 
 def test_pydantics_errors_are_told_in_a_line_and_without_what_was_given() -> None:
@@ -79,14 +94,16 @@ def test_pydantics_errors_are_told_in_a_line_and_without_what_was_given() -> Non
 
     with pytest.raises(ValueError, match="2 validation errors") as caught:
         Config.model_validate({"limit": "secret", "lmit": "secret"})
-    told_of = told(caught.value, None)
+    told_of = describe_exception(caught.value, None)
     assert told_of == (
         "ValidationError: limit: Input should be a valid integer, unable to parse string as an "
         "integer; lmit: Extra inputs are not permitted"
     )
     with pytest.raises(ValueError, match="1 validation error") as caught:
         Config.model_validate("secret")
-    assert told(caught.value, None).startswith("ValidationError: Config: Input should be")
+    assert describe_exception(caught.value, None).startswith(
+        "ValidationError: Config: Input should be"
+    )
 
 
 def test_the_root_of_a_module_is_its_top_level_package(
@@ -128,3 +145,56 @@ async def test_the_validators_name_the_line(module_folders: ModuleFolders) -> No
     assert result.errors[0].message.endswith(
         f"ZeroDivisionError: division by zero ({broken.name}/__init__.py, line 2)"
     )
+
+
+@pytest.fixture
+def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    folder = tmp_path / "acme_guard"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "class Guard:\n"
+        "    def check(self, event, data):\n"
+        "        raise KeyError('x')\n"
+        "\n"
+        "def needs_two(event, data):\n"
+        "    return None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("acme_guard")
+    monkeypatch.delitem(sys.modules, "acme_guard")
+    monkeypatch.setitem(sys.modules, "acme_guard", module)
+    return module
+
+
+def test_a_foreign_exception_names_kind_module_and_line(guard: ModuleType) -> None:
+    handler = guard.Guard().check
+    with pytest.raises(KeyError) as caught:
+        handler("tool:pre", {})
+    expected = "hook 'acme-guard' raised KeyError: 'x' (acme_guard/__init__.py, line 3, in check)"
+    for obj in (handler, functools.partial(handler, "tool:pre"), guard.Guard(), guard.Guard):
+        assert describe_foreign(caught.value, kind="hook", name="acme-guard", obj=obj) == expected
+    unnamed = describe_foreign(caught.value, kind="tool", obj=handler, call="get_schema")
+    assert unnamed.startswith("tool 'acme_guard': get_schema() raised KeyError: 'x' (acme_guard/")
+
+
+def test_a_call_that_never_reached_the_module_names_where_the_function_begins(
+    guard: ModuleType,
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        guard.needs_two("tool:pre")
+    text = describe_foreign(caught.value, kind="hook", obj=guard.needs_two)
+    assert text.endswith("(acme_guard/__init__.py, line 5, in needs_two)")
+    text = describe_foreign(caught.value, kind="hook", obj=guard.Guard())
+    assert text.endswith("(acme_guard.Guard)")
+
+
+def test_blame_keeps_the_exception_and_the_first_origin(guard: ModuleType) -> None:
+    error = RuntimeError("backend down")
+    assert origin_of(error) is None
+    blame(error, kind="provider", name="acme", obj=guard.Guard())
+    blame(error, kind="orchestrator", name="loop-basic", obj=object())
+    origin = origin_of(error)
+    assert origin is not None
+    assert (origin.kind, origin.name) == ("provider", "acme")
+    assert "RuntimeError: backend down" in origin.text
+    assert str(error) == "backend down"

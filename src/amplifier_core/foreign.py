@@ -1,0 +1,174 @@
+"""Describes exceptions of foreign code: whose code raised them, and the line its author can go to."""
+
+import functools
+import inspect
+import sys
+from pathlib import Path
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+__all__ = [
+    "Origin",
+    "blame",
+    "describe_exception",
+    "describe_foreign",
+    "line_in",
+    "module_of",
+    "origin_of",
+    "place_of",
+    "root_of",
+    "where_defined",
+]
+
+
+class Origin(NamedTuple):
+    """The module whose code raised an exception.
+
+    Attributes:
+        kind: provider, tool, hook, context, orchestrator, cleanup …
+        name: What the plan, or the module itself, calls it.
+        text: The whole sentence: whose code raised what, and where.
+    """
+
+    kind: str
+    name: str
+    text: str
+
+
+def describe_foreign(
+    error: BaseException, *, kind: str, obj: Any, name: str | None = None, call: str = ""
+) -> str:
+    """A sentence that says whose code raised what, and on which of its lines.
+
+    Args:
+        error: The exception.
+        kind: provider, tool, hook, context, orchestrator, cleanup …
+        obj: The object, function or class that was called.
+        name: What the plan calls it; its package without one.
+        call: The method that was called, where the reader cannot guess it.
+    """
+    module = module_of(obj)
+    said = describe_exception(error, None if module is None else root_of(module))
+    whose = f"{kind} '{name or _package(obj)}'" + (f": {call}()" if call else "")
+    if place_of(error, None if module is None else root_of(module)):
+        return f"{whose} raised {said}"
+    return f"{whose} raised {said} ({where_defined(obj)})"
+
+
+def blame(
+    error: BaseException, *, kind: str, obj: Any, name: str | None = None, call: str = ""
+) -> None:
+    """Record on an exception whose code raised it; what was recorded first stays.
+
+    The exception keeps its type and text, which callers may depend on. Arguments as for
+    `describe_foreign`.
+    """
+    if origin_of(error) is None:
+        text = describe_foreign(error, kind=kind, obj=obj, name=name, call=call)
+        vars(error)["_amplifier_origin"] = Origin(kind, name or _package(obj), text)
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Whose code raised an exception, where `blame` recorded it."""
+    return vars(error).get("_amplifier_origin")
+
+
+def module_of(obj: Any) -> ModuleType | None:
+    """The Python module whose code an object, function or class is."""
+    return sys.modules.get(_owner(obj).__module__)
+
+
+def where_defined(obj: Any) -> str:
+    """The line where a function begins, or the class of an object, for a person."""
+    while isinstance(obj, functools.partial):
+        obj = obj.func
+    function = obj.__func__ if inspect.ismethod(obj) else obj
+    module = module_of(obj)
+    root = None if module is None else root_of(module)
+    if isinstance(function, FunctionType) and root is not None:
+        code = function.__code__
+        if file := _shown(code.co_filename, root):
+            return f"{file}, line {code.co_firstlineno}, in {code.co_name}"
+    owner = _owner(obj)
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def _package(obj: Any) -> str:
+    return _owner(obj).__module__.partition(".")[0]
+
+
+def _owner(obj: Any) -> Any:
+    """The function or class that says which module `obj` is from."""
+    while isinstance(obj, functools.partial):
+        obj = obj.func
+    if inspect.ismethod(obj):
+        obj = obj.__self__
+    return obj if isinstance(obj, (type, FunctionType)) else type(obj)
+
+
+def root_of(module: ModuleType) -> Path | None:
+    """The folder or single file that a module's code is in: its top-level package."""
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    if not hasattr(top, "__path__"):
+        file = getattr(top, "__file__", None)
+        return Path(file).resolve() if file else None
+    # A namespace shared with others says nothing; then it is the module's own folder.
+    file = getattr(top, "__file__", None) or getattr(module, "__file__", None)
+    return Path(file).resolve().parent if file else None
+
+
+def describe_exception(error: BaseException, root: Path | None) -> str:
+    """An exception for a report: its type, its message, and where in `root` it came from."""
+    named = type(error).__name__
+    text = _message(error)
+    place = place_of(error, root)
+    return (f"{named}: {text}" if text else named) + (f" ({place})" if place else "")
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        # Its text tells the file's name and line as well, which the place does better.
+        return error.msg
+    if not isinstance(error, ValidationError):
+        try:
+            return str(error).strip()
+        # Its class may be the module's own, and do anything.
+        except Exception:
+            return "(its text is not available)"
+    # Pydantic's own text shows what was given, which may be a secret, and takes a page for it.
+    problems = error.errors(include_url=False, include_input=False)
+    listed = (f"{'.'.join(map(str, p['loc'])) or error.title}: {p['msg']}" for p in problems)
+    return "; ".join(listed)
+
+
+def place_of(error: BaseException, root: Path | None) -> str:
+    """The innermost line below `root` in an exception's traceback; empty where there is none."""
+    if root is None:
+        return ""
+    if isinstance(error, SyntaxError) and error.filename:
+        file = _shown(error.filename, root)
+        return f"{file}, line {error.lineno}" if file else ""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        found = line_in(root, trace.tb_frame, trace.tb_lineno) or found
+        trace = trace.tb_next
+    return found
+
+
+def line_in(root: Path, frame: FrameType, line: int) -> str:
+    """A line of a frame whose code is below `root`, for a person; empty if it is not."""
+    file = _shown(frame.f_code.co_filename, root)
+    if not file:
+        return ""
+    name = frame.f_code.co_name
+    return f"{file}, line {line}" + (f", in {name}" if name.isidentifier() else "")
+
+
+def _shown(filename: str, root: Path) -> str:
+    path = Path(filename).resolve()
+    if path != root and root not in path.parents:
+        return ""
+    return str(path.relative_to(root.parent))
