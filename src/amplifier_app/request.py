@@ -91,7 +91,7 @@ def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen
     """
     resume = _session_to_resume(request)
     project = _project(request, resume, stdout)
-    return Chosen(_plan(request, resume, project, lenient), project, resume)
+    return Chosen(_plan(request, resume, project, stdout, lenient), project, resume)
 
 
 async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
@@ -161,7 +161,11 @@ def _as_saved(request: Request, resume: str | None) -> bool:
 
 
 def _plan(
-    request: Request, resume: str | None, project: TrustedProject | None, lenient: bool
+    request: Request,
+    resume: str | None,
+    project: TrustedProject | None,
+    stdout: Output,
+    lenient: bool,
 ) -> ResolvedPlan:
     sets = request.sets
     if request.max_turns is not None:
@@ -171,10 +175,12 @@ def _plan(
             # Without an exponent, which YAML reads as text: 1e-06.
             sets = (*sets, f"session.budget.{limit}={Decimal(str(amount)):f}")
     plan = request.plan
-    saved = _as_saved(request, resume)
-    if saved:
-        plan = _saved_plan(resume)
-        _refuse_masked(plan, resume)
+    if resume is not None and _as_saved(request, resume):
+        from amplifier_app.saved_plan import saved_plan, with_secrets
+
+        plan = saved_plan(resume)
+        ask = _hidden if terminal_to_ask_on(stdout) is not None else None
+        sets = with_secrets(plan, resume, sets, ask)
     traffic = _traffic(request)
     loaded = load(
         plan=plan,
@@ -225,20 +231,13 @@ def _traffic(request: Request) -> Traffic:
     return NO_TRAFFIC
 
 
-def _saved_plan(session_id: str | None) -> Path | None:
-    """The plan the session ran with, so that it goes on as it began."""
-    from amplifier_app.sessions.store import SessionStore
+def _hidden(question: str) -> str:
+    """What a person types without it being shown."""
+    from getpass import getpass
 
-    path = SessionStore().find(session_id or "") / "plan.yaml"
-    return path if path.is_file() and path.stat().st_size else None
+    from amplifier_app.render.sanitize import for_terminal
 
-
-def _refuse_masked(plan: Path | None, session_id: str | None) -> None:
-    from amplifier_app.plan.masking import MASK
-
-    # Before it is read as a plan: an address is no longer one without its password.
-    if plan is not None and MASK in plan.read_text(encoding="utf-8", errors="replace"):
-        raise ConfigError(
-            f"the plan of session {session_id} had a secret in it, which was not saved",
-            hint="Resume with the plan itself: --plan FILE. Better, write secrets as ${VARIABLE}.",
-        )
+    try:
+        return getpass(for_terminal(question)).strip()
+    except EOFError:
+        return ""

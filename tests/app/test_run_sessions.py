@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.app.plans import mock_plan
+from tests.app.terminal import ENTER, Terminal
 from tests.support.cli import Finished, run_amplifier
 
 
@@ -41,17 +43,89 @@ def test_resume_never_begins_anew(plan: Path) -> None:
     assert "session list" in done.stderr
 
 
-def test_a_plan_with_a_secret_in_it_is_resumed_with_the_plan_itself_only(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, ["https://me:hunter2@127.0.0.1:9/v1"])
-    begun = run_amplifier("run", "-f", plan, "--session", "s", "one")
+ADDRESS = "https://me:hunter2@127.0.0.1:9/v1"
+
+
+def plan_with_secrets(folder: Path) -> Path:
+    """A plan with a key written in it, and an address with a password."""
+    plan = folder / "plan.yaml"
+    plan.write_text(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "instruction: Write [REDACTED] for a key.\n"
+        f"providers: [{{module: provider-mock, config: {{replies: [{ADDRESS}]}}}},\n"
+        "  {module: provider-anthropic, config: {api_key: sk-in-the-plan, priority: 999}}]\n"
+    )
+    return plan
+
+
+def test_without_a_terminal_secrets_that_were_not_saved_are_named_with_their_option(
+    tmp_path: Path,
+) -> None:
+    plan = plan_with_secrets(tmp_path)
+    begun = run_amplifier("run", "-f", plan, "one", "--session", "s")
     assert begun.code == 0, begun.stderr
-    assert "hunter2" not in (begun.home / "sessions" / "s" / "plan.yaml").read_text()
+    saved = [path.read_text() for path in (begun.home / "sessions" / "s").iterdir()]
+    assert not [text for text in saved if "sk-in-the-plan" in text]
     done = run_amplifier("run", "two", "--resume", "s")
     assert (done.code, done.stdout) == (78, "")
-    assert "had a secret in it, which was not saved" in done.stderr
-    again = run_amplifier("run", "two", "--resume", "s", "-f", plan, "--output", "json")
-    assert again.code == 0, again.stderr
+    key, reply = (
+        "providers.provider-anthropic.config.api_key",
+        "providers.provider-mock.config.replies.0",
+    )
+    assert f'--set {key}="$SECRET"' in done.stderr
+    partly = run_amplifier("run", "two", "--resume", "s", "--set", f"{key}=sk-again")
+    assert partly.code == 78
+    assert (f"--set {key}" in partly.stderr, f"--set {reply}" in partly.stderr) == (False, True)
+    for more in (["--set", f"{key}=sk-again", "--set", f"{reply}=fine"], ["-f", str(plan)]):
+        again = run_amplifier("run", "more", "--resume", "s", *more)
+        assert again.code == 0, again.stderr
+    assert prompts("s") == ["one", "more", "more"]
+
+
+def test_on_a_terminal_secrets_that_were_not_saved_are_asked_for_again(tmp_path: Path) -> None:
+    run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
+    with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
+        terminal.until(r"replies.0, which was https://\[REDACTED\]@127.0.0.1:9/v1")
+        terminal.type("https://again@x/" + ENTER)
+        terminal.until("provider-anthropic.config.api_key")
+        terminal.type("sk-typed" + ENTER)
+        assert terminal.finish() == 0
+        assert "sk-typed" not in terminal.raw
     assert prompts("s") == ["one", "two"]
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    assert "sk-typed" not in (home / "sessions" / "s" / "plan.yaml").read_text()
+
+
+def test_a_secret_that_is_not_typed_leaves_the_session_as_it_is(tmp_path: Path) -> None:
+    run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
+    with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
+        terminal.until("input is hidden")
+        terminal.type(ENTER)
+        assert terminal.finish() == 78
+    assert prompts("s") == ["one"]
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+@pytest.mark.parametrize("file", ["transcript.jsonl", "plan.yaml"])
+def test_a_session_that_lost_a_file_never_begins_again_in_silence(
+    tmp_path: Path, plan: Path, file: str, how: str
+) -> None:
+    home = run_amplifier("run", "-f", plan, "one", "--session", "s", cwd=tmp_path).home
+    lost = home / "sessions" / "s" / file
+    lost.unlink()
+    if how == "empty":
+        lost.touch()
+    for options in (["--resume", "s"], ["--session", "s"], ["--continue"]):
+        done = run_amplifier("run", "two", *options, cwd=tmp_path)
+        assert (done.code, done.stdout) == (6, ""), options
+        assert f"is {how}" in done.stderr
+        assert str(lost) in done.stderr
+    with Terminal("run", "--resume", "s", cwd=tmp_path) as terminal:
+        assert terminal.finish() == 6
+    shown = run_amplifier("session", "show", "s")
+    assert shown.code == (6 if file == "transcript.jsonl" else 0)
+    with_plan = run_amplifier("run", "two", "--resume", "s", "-f", plan)
+    assert with_plan.code == shown.code
 
 
 def test_continue_takes_the_last_session_of_this_directory(tmp_path: Path, plan: Path) -> None:
@@ -79,23 +153,6 @@ def test_resuming_runs_the_plan_the_session_began_with(tmp_path: Path) -> None:
     assert done.code == 0, done.stderr
     assert (events[0]["model"], "read_file" in events[0]["tools"]) == ("other-model", True)
     assert events[-1]["response"] == "read it"
-
-
-def test_a_secret_that_was_not_saved_is_asked_for_instead_of_sent(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.yaml"
-    plan.write_text(
-        "session: {orchestrator: loop-basic, context: context-simple}\n"
-        "providers:\n"
-        "  - {module: provider-mock, config: {replies: [ok]}}\n"
-        "  - {module: provider-anthropic, config: {api_key: sk-in-the-plan, priority: 999}}\n"
-    )
-    assert run_amplifier("run", "-f", plan, "one", "--session", "s").code == 0
-    done = run_amplifier("run", "two", "--resume", "s")
-    assert done.code == 78
-    assert "--plan" in done.stderr
-    saved = list((done.home / "sessions" / "s").iterdir())
-    assert not [path for path in saved if "sk-in-the-plan" in path.read_text()]
-    assert run_amplifier("run", "-f", plan, "two", "--resume", "s").code == 0
 
 
 def test_no_save_saves_nothing(plan: Path) -> None:

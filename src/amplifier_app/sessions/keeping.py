@@ -120,7 +120,7 @@ class Keeper:
         Raises:
             SessionError: The disk refused.
         """
-        if not self.touched:
+        if not self.touched or self.saved.is_empty:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})

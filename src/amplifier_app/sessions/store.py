@@ -79,11 +79,11 @@ class SavedSession:
         self._lock = SessionLock(path / "lock", self.id)
         try:
             remove_unfinished(path)
-            reading = read_transcript(self._transcript) if not create else Reading([], 0, 0, True)
+            self.metadata = _read_metadata(path)
+            reading = Reading([], 0, 0, True) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
             self._writer = TranscriptWriter(self._transcript, reading)
             self.repaired = reading.torn
-            self.metadata = _read_metadata(path)
         except BaseException:
             self._lock.release()
             raise
@@ -91,6 +91,11 @@ class SavedSession:
     @property
     def _transcript(self) -> Path:
         return self.path / "transcript.jsonl"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever said in it."""
+        return not self._writer.size
 
     def messages(self) -> list[dict[str, Any]]:
         """The conversation as it was when the session was opened (a copy of the list)."""
@@ -276,7 +281,8 @@ class SessionStore:
             SessionError: Unknown, ambiguous or damaged.
         """
         path = self.find(session_id)
-        return _read_metadata(path), read_transcript(path / "transcript.jsonl").messages
+        metadata = _read_metadata(path)
+        return metadata, _read_saved(path, metadata).messages
 
     def _path(self, session_id: str) -> Path:
         if not _ID.fullmatch(session_id):
@@ -306,6 +312,25 @@ class SessionStore:
             with contextlib.suppress(OSError):
                 return candidate.stat().st_mtime
         return 0.0
+
+
+def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
+    """The transcript of the session in `path`.
+
+    Raises:
+        SessionError: It is damaged, or what was said is gone.
+    """
+    transcript = path / "transcript.jsonl"
+    reading = read_transcript(transcript)
+    exists, turns = transcript.exists(), metadata.get("turns")
+    if exists and (reading.size or not turns):
+        return reading
+    state = "is empty" if exists else "is missing"
+    had = f", and {turns} {'turn' if turns == 1 else 'turns'} were saved" if turns else ""
+    raise SessionError(
+        f"the transcript of session {path.name} {state}{had}: {transcript}",
+        hint=f"Restore the file, or remove {path} and start a new session.",
+    )
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

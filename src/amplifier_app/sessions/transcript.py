@@ -131,11 +131,14 @@ class TranscriptWriter:
     Args:
         path: The file; created 0600 when missing.
         reading: What was read of it; a torn tail is cut off.
+
+    Attributes:
+        size: Bytes of its whole records.
     """
 
     def __init__(self, path: Path, reading: Reading) -> None:
         self._path = path
-        self._size = reading.size
+        self.size = reading.size
         self._unfinished = False
         self._descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
         try:
@@ -172,20 +175,20 @@ class TranscriptWriter:
         try:
             if self._unfinished:
                 # A signal interrupted the last append, or the disk did not let it be undone.
-                os.ftruncate(self._descriptor, self._size)
+                os.ftruncate(self._descriptor, self.size)
             self._unfinished = True
             written = 0
             while written < len(data):
-                written += os.pwrite(self._descriptor, data[written:], self._size + written)
+                written += os.pwrite(self._descriptor, data[written:], self.size + written)
             _sync_data(self._descriptor)
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self._size)
+                os.ftruncate(self._descriptor, self.size)
             raise SessionError(
                 f"Cannot save to {self._path}: {error.strerror}",
                 hint="Everything before is saved. Make room or mend the disk, then resume.",
             ) from error
-        self._size += len(data)
+        self.size += len(data)
         self._unfinished = False
 
     def close(self) -> None:
