@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from amplifier_core.llm_errors import QuotaExceededError as QuotaExceededError
     from amplifier_core.llm_errors import RateLimitError as RateLimitError
     from amplifier_core.llm_errors import StreamError as StreamError
+    from amplifier_core.loader import AmplifierModuleLoader as AmplifierModuleLoader
     from amplifier_core.loader import ModuleLoader as ModuleLoader
     from amplifier_core.loader import ModuleValidationError as ModuleValidationError
     from amplifier_core.message_models import ChatRequest as ChatRequest
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from amplifier_core.message_models import ToolResultBlock as ToolResultBlock
     from amplifier_core.message_models import ToolSpec as ToolSpec
     from amplifier_core.message_models import Usage as Usage
+    from amplifier_core.models import CompactionResult as CompactionResult
     from amplifier_core.models import ConfigField as ConfigField
     from amplifier_core.models import ContextInjection as ContextInjection
     from amplifier_core.models import HookResult as HookResult
@@ -96,11 +98,11 @@ __version__ = "2.0.2"
 _EXPORTS = {
     "session": "AmplifierSession",
     "coordinator": "ModuleCoordinator",
-    "loader": "ModuleLoader ModuleValidationError",
+    "loader": "ModuleLoader AmplifierModuleLoader ModuleValidationError",
     "hooks": "HookRegistry",
     "cancellation": "CancellationToken CancellationState",
-    "models": "ToolResult HookResult ContextInjection ConfigField ModelInfo ModuleInfo Pricing "
-    "ProviderInfo SessionStatus",
+    "models": "ToolResult HookResult ContextInjection CompactionResult ConfigField ModelInfo "
+    "ModuleInfo Pricing ProviderInfo SessionStatus",
     "interfaces": "Orchestrator Provider Tool ContextManager HookHandler ApprovalProvider "
     "ApprovalRequest ApprovalResponse",
     "message_models": "ChatRequest ChatResponse Message TextBlock ThinkingBlock "
@@ -161,6 +163,7 @@ __all__ = [
     "RUST_AVAILABLE",
     "AbortError",
     "AccessDeniedError",
+    "AmplifierModuleLoader",
     "AmplifierSession",
     "ApprovalProvider",
     "ApprovalRequest",
@@ -170,6 +173,7 @@ __all__ = [
     "CancellationToken",
     "ChatRequest",
     "ChatResponse",
+    "CompactionResult",
     "ConfigField",
     "ConfigurationError",
     "ContentBlock",

@@ -53,6 +53,11 @@ def conventional_name(module_id: str) -> str:
     return f"amplifier_module_{module_id.replace('-', '_')}"
 
 
+def project_name(module_id: str) -> str:
+    """Name of a module's project folder in a search folder."""
+    return f"amplifier-module-{module_id}"
+
+
 def find_package(module_id: str, folder: Path) -> Path:
     """The package of a resolved folder: the folder itself, or one in it.
 
@@ -106,8 +111,8 @@ def installed_modules() -> list[ModuleInfo]:
 def modules_in(folder: Path) -> list[ModuleInfo]:
     """Modules whose project folders lie in `folder`, by name; none if it does not exist."""
     return [
-        _info(path.name.removeprefix("amplifier-module-"), "")
-        for path in sorted(folder.glob("amplifier-module-*"))
+        _info(path.name.removeprefix(project_name("")), "")
+        for path in sorted(folder.glob(project_name("*")))
         if path.is_dir()
     ]
 

@@ -1,6 +1,6 @@
 """Names of the events the kernel and well-behaved modules emit.
 
-A constant's name is its value in upper case with ``:`` as ``_``. The registry
+A constant's name is its value in upper case with ``:`` and ``.`` as ``_``. The registry
 accepts any string; these are the ones others can rely on.
 """
 
@@ -11,6 +11,7 @@ SESSION_RESUME = "session:resume"
 
 PROMPT_SUBMIT = "prompt:submit"
 PROMPT_COMPLETE = "prompt:complete"
+MESSAGE_END = "message.end"
 
 PLAN_START = "plan:start"
 PLAN_END = "plan:end"
@@ -69,6 +70,7 @@ ALL_EVENTS: list[str] = [
     SESSION_RESUME,
     PROMPT_SUBMIT,
     PROMPT_COMPLETE,
+    MESSAGE_END,
     PLAN_START,
     PLAN_END,
     PROVIDER_REQUEST,

@@ -2,7 +2,11 @@
 
 import functools
 import inspect
+import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -11,10 +15,16 @@ from pydantic import ValidationError
 
 __all__ = [
     "Origin",
+    "Owner",
+    "belonging_to",
     "blame",
+    "code_name",
+    "current_owner",
     "describe_exception",
     "describe_foreign",
+    "describe_owner",
     "line_in",
+    "log_failure",
     "module_of",
     "origin_of",
     "place_of",
@@ -35,6 +45,73 @@ class Origin(NamedTuple):
     kind: str
     name: str
     text: str
+
+
+class Owner(NamedTuple):
+    """The module that registers something with the kernel."""
+
+    kind: str
+    module_id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.module_id}'"
+
+
+_owner_in_context: ContextVar[Owner | None] = ContextVar("amplifier_owner", default=None)
+
+current_owner = _owner_in_context.get
+
+
+@contextmanager
+def belonging_to(kind: str, module_id: str) -> Generator[None]:
+    """Whatever is registered in this context, and in tasks started in it, is this module's."""
+    token = _owner_in_context.set(Owner(kind, module_id))
+    try:
+        yield
+    finally:
+        _owner_in_context.reset(token)
+
+
+def describe_owner(code: Any, owner: Owner | None) -> str:
+    """Whose `code` is: its module's kind and id, or else the Python module it is written in."""
+    return str(owner) if owner else str(_owner(code).__module__)
+
+
+def code_name(code: Any) -> str:
+    """Name of a callable as its author wrote it, such as ``Guard.on_tool``."""
+    while isinstance(code, functools.partial):
+        code = code.func
+    name = getattr(code, "__qualname__", None)
+    name = name if isinstance(name, str) else type(code).__qualname__
+    return name.rpartition("<locals>.")[2]
+
+
+def log_failure(
+    logger: logging.Logger,
+    what: str,
+    code: Any,
+    owner: Owner | None,
+    error: BaseException,
+    then: str,
+) -> None:
+    """Log in one line that `code` failed, with its owner and place; the traceback at DEBUG.
+
+    Args:
+        logger: Where to.
+        what: What failed, such as ``Cleanup 'close'``.
+        code: The callable.
+        owner: The module that registered it.
+        error: What it raised.
+        then: What happened next.
+    """
+    module = module_of(code)
+    root = None if module is None else root_of(module)
+    text = describe_exception(error, root)
+    if not place_of(error, root):
+        # It failed before its first line, as with a wrong number of arguments.
+        text += f" ({where_defined(code)})"
+    logger.error("%s of %s failed: %s; %s", what, describe_owner(code, owner), text, then)
+    logger.debug("Traceback of the failure of %s", what, exc_info=error)
 
 
 def describe_foreign(
@@ -85,6 +162,8 @@ def where_defined(obj: Any) -> str:
     while isinstance(obj, functools.partial):
         obj = obj.func
     function = obj.__func__ if inspect.ismethod(obj) else obj
+    if not isinstance(function, (FunctionType, type)):
+        function = type(obj).__call__
     module = module_of(obj)
     root = None if module is None else root_of(module)
     if isinstance(function, FunctionType) and root is not None:

@@ -1,7 +1,8 @@
 """Finding a module's `mount` function and binding its configuration.
 
     with a resolver      resolver -> source -> folder -> validate -> import
-    without one          entry point of group "amplifier.modules", else package on sys.path
+    without one          entry point of group "amplifier.modules", else project in a search
+                         folder, else package on sys.path
 
 Where modules come from is the app's decision (Module Source Protocol); the loader
 only follows the resolver mounted at ``module-source-resolver``.
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from amplifier_core import load_validation
@@ -28,6 +30,7 @@ from amplifier_core.discovery import (
     installed_mount,
     kind_of,
     modules_in,
+    project_name,
 )
 from amplifier_core.load_errors import (
     MODULE_FAILURE_REASONS,
@@ -45,6 +48,7 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "MODULE_FAILURE_REASONS",
     "TYPE_TO_MOUNT_POINT",
+    "AmplifierModuleLoader",
     "ModuleLoader",
     "ModuleValidationError",
     "MountFunction",
@@ -72,7 +76,8 @@ class ModuleLoader:
 
     Args:
         coordinator: Where a resolver may be mounted.
-        search_paths: Folders `discover` looks in.
+        search_paths: Folders with projects of modules, named ``amplifier-module-<id>``; without
+            them those of the variable ``AMPLIFIER_MODULES``, separated as in ``PATH``.
     """
 
     def __init__(self, coordinator: Any = None, search_paths: list[Path] | None = None) -> None:
@@ -130,17 +135,35 @@ class ModuleLoader:
     # Without a resolver
 
     def _load_direct(self, module_id: str) -> _Loaded:
-        with _importing(module_id):
-            mount = installed_mount(module_id)
-            if mount is None:
-                mount = getattr(conventional_package(module_id), "mount", None)
-        if not callable(mount):
+        loaded = self._load_entry_point(module_id) or self._load_filesystem(module_id)
+        if loaded is None:
+            folders = "".join(f", no project in {folder}" for folder in self._folders())
             raise NotInstalledError(
                 f"Module '{module_id}' not found via entry points or filesystem: no entry point "
-                f"in group '{ENTRY_POINT_GROUP}' and no package '{conventional_name(module_id)}' "
-                "with a mount function. Install it, or say where it is with 'source'."
+                f"in group '{ENTRY_POINT_GROUP}'{folders} and no package "
+                f"'{conventional_name(module_id)}' with a mount function. "
+                "Install it, or set its 'source'."
             )
-        return _unchecked(module_id, mount)
+        return loaded
+
+    def _load_entry_point(self, module_id: str) -> _Loaded | None:
+        with _importing(module_id):
+            mount = installed_mount(module_id)
+        return _unchecked(module_id, mount) if callable(mount) else None
+
+    def _load_filesystem(self, module_id: str) -> _Loaded | None:
+        """From the search folders, or else from ``sys.path``."""
+        for folder in self._folders():
+            project = (folder / project_name(module_id)).absolute()
+            if project.is_dir():
+                self._add_path(project)
+                place = find_package(module_id, project)
+                with _importing(module_id):
+                    package = import_from_path(place)
+                return _unchecked(module_id, _mount_of(module_id, package), project)
+        with _importing(module_id):
+            mount = getattr(conventional_package(module_id), "mount", None)
+        return _unchecked(module_id, mount) if callable(mount) else None
 
     # With a resolver
 
@@ -189,9 +212,7 @@ class ModuleLoader:
         with _importing(module_id):
             package = import_from_folder(target, folder) if entry_point else import_from_path(place)
         await _validate(kind_of(module_id, package), place, module_id, config)
-        mount = getattr(package, attribute or "mount", None)
-        if not callable(mount):
-            raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
+        mount = _mount_of(module_id, package, attribute)
         return _Loaded(mount, _ready_function(mount), folder)
 
     def _add_path(self, folder: Path, *, last: bool = False) -> None:
@@ -206,11 +227,7 @@ class ModuleLoader:
     # The rest of a loader's life
 
     async def discover(self) -> list[ModuleInfo]:
-        """Modules that are installed, then those in the search folders.
-
-        Without search folders those of the variable ``AMPLIFIER_MODULES`` are looked in,
-        separated as in ``PATH``.
-        """
+        """Modules that are installed, then those in the search folders."""
         found = installed_modules()
         for folder in self._folders():
             found += modules_in(folder)
@@ -247,6 +264,17 @@ class ModuleLoader:
         self._ready_queue.clear()
 
 
+AmplifierModuleLoader = ModuleLoader
+"""The name the Module Source Protocol uses."""
+
+
+def _mount_of(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
+    mount = getattr(package, attribute or "mount", None)
+    if not callable(mount):
+        raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
+    return mount
+
+
 def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
     return ModuleValidationError(
         f"Module '{module_id}': '{entry_point}' is no mount function; "
@@ -255,12 +283,12 @@ def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
     )
 
 
-def _unchecked(module_id: str, mount: Callable[..., Any]) -> _Loaded:
+def _unchecked(module_id: str, mount: Callable[..., Any], folder: Path | None = None) -> _Loaded:
     ready = _ready_function(mount)
     if ready is not None and not inspect.iscoroutinefunction(ready):
         logger.warning("on_session_ready of '%s' is not async; it will not run", module_id)
         ready = None
-    return _Loaded(mount, ready, None)
+    return _Loaded(mount, ready, folder)
 
 
 def _bind(module_id: str, loaded: _Loaded, config: dict[str, Any]) -> MountFunction:

@@ -1,4 +1,5 @@
-"""Data the kernel and modules exchange: hook results, provider and model facts, session status.
+"""Data the kernel and modules exchange: hook results, compaction results, provider and model facts,
+session status.
 
 `ToolResult` lives in `tool_results` and is reachable from here.
 """
@@ -12,6 +13,7 @@ from amplifier_core.message_models import Money
 from amplifier_core.tool_results import ToolResult
 
 __all__ = [
+    "CompactionResult",
     "ConfigField",
     "ContextInjection",
     "HookAction",
@@ -77,6 +79,27 @@ class HookResult(_Model):
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
     context_injections: list[ContextInjection] = Field(default_factory=list[ContextInjection])
+
+
+class CompactionResult(_Model):
+    """What a context's `compact()` leaves of the stored history in the view a request gets.
+
+    Sizes are in tokens and in messages. The stored history itself is never changed.
+    """
+
+    strategy: str
+    before_tokens: int
+    before_messages: int
+    after_tokens: int
+    after_messages: int
+
+    @property
+    def removed_tokens(self) -> int:
+        return max(0, self.before_tokens - self.after_tokens)
+
+    @property
+    def removed_messages(self) -> int:
+        return self.before_messages - self.after_messages
 
 
 class ConfigField(_Model):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_core import events
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.foreign import belonging_to
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.loader import module_failure_reason
@@ -145,8 +146,9 @@ async def _mount(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
         spec.module, spec.config, source_hint=spec.source, coordinator=coordinator
     )
     before = _mounted(spec.kind, coordinator)
-    result = await mount(coordinator)
-    await _place(spec, result, before, coordinator)
+    with belonging_to(spec.kind, spec.module):
+        result = await mount(coordinator)
+        await _place(spec, result, before, coordinator)
     ready = getattr(mount, "__on_session_ready__", None)
     if ready is not None:
         loader.enqueue_on_session_ready(*ready)
@@ -271,7 +273,8 @@ async def _session_ready(coordinator: ModuleCoordinator) -> None:
     loader = coordinator.loader
     for module_id, ready in loader.get_on_session_ready_queue():
         try:
-            await ready(coordinator)
+            with belonging_to("module", module_id):
+                await ready(coordinator)
         # Foreign code: one module's failure is told and leaves the others as they are.
         except Exception as error:
             logger.exception("on_session_ready of '%s' failed", module_id)

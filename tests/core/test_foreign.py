@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +15,14 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from amplifier_core.foreign import (
+    belonging_to,
     blame,
+    code_name,
+    current_owner,
     describe_exception,
     describe_foreign,
+    describe_owner,
+    log_failure,
     origin_of,
     place_of,
     root_of,
@@ -198,3 +205,82 @@ def test_blame_keeps_the_exception_and_the_first_origin(guard: ModuleType) -> No
     assert (origin.kind, origin.name) == ("provider", "acme")
     assert "RuntimeError: backend down" in origin.text
     assert str(error) == "backend down"
+
+
+class Guard:
+    """Handlers in the forms modules write them."""
+
+    def on_tool(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+
+def handler_in_a_function() -> Any:
+    def on_tool() -> None: ...
+
+    return on_tool
+
+
+HERE = "tests.core.test_foreign"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "written_in"),
+    [
+        (Guard().on_tool, "Guard.on_tool", HERE),
+        (Guard(), "Guard", HERE),
+        (functools.partial(functools.partial(Guard().on_tool)), "Guard.on_tool", HERE),
+        (handler_in_a_function(), "on_tool", HERE),
+        (print, "print", "builtins"),
+        ("text", "str", "builtins"),
+    ],
+)
+def test_code_has_the_name_its_author_gave_it(code: Any, name: str, written_in: str) -> None:
+    assert code_name(code) == name
+    assert describe_owner(code, None) == written_in
+
+
+async def test_tasks_started_by_a_module_belong_to_it() -> None:
+    async def owner() -> str:
+        await asyncio.sleep(0)
+        return str(current_owner())
+
+    with belonging_to("tool", "tool-a"):
+        assert str(current_owner()) == "tool 'tool-a'"
+        task = asyncio.create_task(owner())
+        with belonging_to("hook", "hooks-b"):
+            assert describe_owner(print, current_owner()) == "hook 'hooks-b'"
+    assert current_owner() is None
+    assert await task == "tool 'tool-a'"
+
+
+def close(needed: int) -> None: ...
+
+
+class Closer:
+    def __call__(self, needed: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "name"),
+    [
+        (close, close.__code__.co_firstlineno, "close"),
+        (Closer(), Closer.__call__.__code__.co_firstlineno, "__call__"),
+    ],
+)
+def test_a_failure_is_logged_in_one_line_and_its_traceback_for_debugging(
+    caplog: pytest.LogCaptureFixture, code: Any, line: int, name: str
+) -> None:
+    with caplog.at_level(logging.DEBUG), belonging_to("tool", "tool-a"):
+        try:
+            code()
+        except TypeError as raised:
+            error = raised.with_traceback(None)  # as if the kernel had called it
+            logger = logging.getLogger(__name__)
+            log_failure(logger, "Cleanup 'close'", code, current_owner(), error, "skipped")
+    failure, traceback = caplog.records
+    assert failure.levelname == "ERROR"
+    text = failure.getMessage()
+    assert text.startswith("Cleanup 'close' of tool 'tool-a' failed: TypeError: ")
+    assert text.endswith(f" (tests/core/test_foreign.py, line {line}, in {name}); skipped")
+    assert (traceback.levelname, bool(traceback.exc_info)) == ("DEBUG", True)

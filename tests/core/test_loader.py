@@ -1,6 +1,7 @@
 """How a module's mount function is found, validated, bound and kept apart from others."""
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from amplifier_core import load_validation
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import (
     MODULE_FAILURE_REASONS,
+    AmplifierModuleLoader,
     ModuleLoader,
     ModuleValidationError,
     find_package,
@@ -123,6 +125,37 @@ async def test_an_installed_entry_point_comes_first() -> None:
 async def test_what_is_nowhere_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not found via entry points or filesystem"):
         await ModuleLoader(search_paths=[tmp_path]).load("tool-nowhere")
+
+
+@pytest.mark.parametrize("given", ["argument", "variable"])
+async def test_projects_in_search_folders_are_loaded_as_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    package(tmp_path / "second" / "amplifier-module-tool-one", "amplifier_module_tool_one")
+    folders = [tmp_path / "first", tmp_path / "second"]
+    monkeypatch.setenv("AMPLIFIER_MODULES", os.pathsep.join(map(str, folders)))
+    loader = ModuleLoader(search_paths=folders) if given == "argument" else AmplifierModuleLoader()
+    assert "tool-one" in {info.id for info in await loader.discover()}
+    mount = await loader.load("tool-one", {"a": 1})
+    assert (await mounted(mount))["tool_one"].config == {"a": 1}
+    assert sys.path[0] == str(folders[1] / "amplifier-module-tool-one")
+    loader.cleanup()
+    assert sys.path[0] != str(folders[1] / "amplifier-module-tool-one")
+    with pytest.raises(ValueError, match=f"no project in {folders[0]}, no project in {folders[1]}"):
+        await loader.load("tool-two")
+
+
+async def test_a_project_in_a_search_folder_must_be_a_module(tmp_path: Path) -> None:
+    (tmp_path / "amplifier-module-tool-empty").mkdir()
+    package(tmp_path / "amplifier-module-tool-broken", "amplifier_module_tool_broken", "1 / 0")
+    package(tmp_path / "amplifier-module-tool-plain", "amplifier_module_tool_plain", "mount = 1")
+    loader = ModuleLoader(search_paths=[tmp_path])
+    with pytest.raises(ModuleValidationError, match="no package in"):
+        await loader.load("tool-empty")
+    with pytest.raises(ImportError, match="'tool-broken' cannot be imported: ZeroDivisionError"):
+        await loader.load("tool-broken")
+    with pytest.raises(ModuleValidationError, match="is no mount function"):
+        await loader.load("tool-plain")
 
 
 async def test_a_package_that_fails_to_import_says_why(

@@ -13,7 +13,7 @@ from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import ContextManager
 from amplifier_core.message_models import Usage
-from amplifier_core.models import HookResult, ProviderInfo
+from amplifier_core.models import CompactionResult, HookResult, ProviderInfo
 from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
@@ -389,6 +389,7 @@ async def test_compact_reports_on_a_view_and_the_next_requests_get_it():
     result = await context.compact()
     view = await context.get_messages_for_request()
     assert await context.get_messages() == stored
+    assert isinstance(result, CompactionResult)
     assert result.strategy == "truncate"
     assert (result.before_messages, result.after_messages) == (len(stored), len(view))
     assert result.removed_messages == len(stored) - len(view)

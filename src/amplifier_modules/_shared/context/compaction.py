@@ -20,27 +20,6 @@ _MISSES = 64
 """Units in a row that do not fit, after which nothing older is looked at."""
 
 
-class CompactionResult(NamedTuple):
-    """What a compaction leaves of the stored history in the view a request gets, in tokens.
-
-    The stored history itself is never changed (Context Specification, Compaction).
-    """
-
-    strategy: str
-    before_tokens: int
-    before_messages: int
-    after_tokens: int
-    after_messages: int
-
-    @property
-    def removed_tokens(self) -> int:
-        return max(0, self.before_tokens - self.after_tokens)
-
-    @property
-    def removed_messages(self) -> int:
-        return self.before_messages - self.after_messages
-
-
 class Limits(NamedTuple):
     """What a view has to keep to; sizes are estimated tokens.
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.interfaces import Hooks
+from amplifier_core.models import CompactionResult
 from amplifier_modules._shared.loop.spans import event_ids
 from amplifier_modules._shared.tokens import Calibration, reported_input
 
 from .budget import window_of
-from .compaction import CompactionResult, Limits, View, truncated
+from .compaction import Limits, View, truncated
 from .config import ContextConfig
 from .ledger import Ledger, check
 from .strategies import STRATEGIES, Surroundings
