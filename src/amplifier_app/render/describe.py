@@ -10,7 +10,7 @@ from typing import Any, cast
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.turn import peek
 
-_TELLING = ("command", "path", "file_path", "pattern", "query", "url", "name", "prompt", "task")
+_TELLING = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
 """Input fields that say what a call is about, most telling first."""
 
 

@@ -59,8 +59,8 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
 _TOOL: dict[str, Any] = {
     "tool_name": "read_file",
     "tool_call_id": "call_1",
-    "tool_input": {"path": "notes.txt"},
-    "input": {"path": "notes.txt"},
+    "tool_input": {"file_path": "notes.txt", "path": "notes.txt"},
+    "input": {"file_path": "notes.txt", "path": "notes.txt"},
 }
 _COMMON: dict[str, Any] = {
     "session_id": "validation",

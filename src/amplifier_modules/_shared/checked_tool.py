@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -14,11 +15,16 @@ class CheckedTool(ABC):
 
     Attributes:
         input_schema: JSON schema of the input, flat and of plain types (see `tool_input`).
+        input_aliases: Other names of its parameters, by alias (see `loop.aliases`). Orchestrators
+            replace them before hooks are asked. `execute` refuses them: what comes from an
+            orchestrator that does not replace them has passed the guards under a name they may
+            not read.
         failures: What `run` may raise and `execute` turns into a failure.
     """
 
     name: ClassVar[str]
     input_schema: ClassVar[dict[str, Any]]
+    input_aliases: ClassVar[Mapping[str, str]] = {}
     failures: ClassVar[tuple[type[Exception], ...]] = ()
 
     def get_schema(self) -> dict[str, Any]:

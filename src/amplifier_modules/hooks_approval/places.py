@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 def places_in(values: Mapping[str, Any], base: str) -> list[Place]:
-    """The paths in a tool's input, also inside lists and objects.
+    """The paths in a tool's input, each once, also inside lists and objects.
 
     Raises:
         ValueError: A path has a NUL character.
@@ -32,7 +32,7 @@ def places_in(values: Mapping[str, Any], base: str) -> list[Place]:
     found: list[Place] = []
     for key, value in values.items():
         _collect(value, base, found, named=key.lower() in _KEYS)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _collect(value: Any, base: str, found: list[Place], *, named: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -20,7 +21,7 @@ from amplifier_modules.tool_filesystem.text import (
     for_model,
     with_line_end,
 )
-from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool
+from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool
 
 LARGEST_EDIT = 64 * 1024 * 1024
 """Bytes of the largest file that is edited: it is held in memory several times."""
@@ -47,27 +48,28 @@ class WriteFile(FilesystemTool):
         "Write a whole text file: create it, with its folders, or replace what is there. Use "
         "edit_file to change part of a file."
     )
+    input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "path": PATH,
+            "file_path": PATH,
             "content": {"type": "string", "description": "The whole new content"},
         },
-        "required": ["path", "content"],
+        "required": ["file_path", "content"],
         "additionalProperties": False,
     }
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         guard = self._workspace.writing()
         async with self._workspace.changing:
-            with guard.locate(values["path"], create_parents=True) as location:
+            with guard.locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
                 done = "replaced" if kept is not None else "created"
                 await off_loop(len(data), lambda: write_whole(location, data))
                 path = location.path
         await self._workspace.report_write(path, len(data))
         note = f"; kept its {kept}" if kept else ""
-        return ToolResult(output=f"{done} {values['path']} ({len(data)} bytes{note})")
+        return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
 
 class EditFile(FilesystemTool):
@@ -77,10 +79,11 @@ class EditFile(FilesystemTool):
         "exactly once, unless replace_all is true. Several edits of one file go into edits: each "
         "is made on the outcome of the one before, and either all are made or none. Returns a diff."
     )
+    input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "path": PATH,
+            "file_path": PATH,
             **_EDIT,
             "edits": {
                 "type": "array",
@@ -94,7 +97,7 @@ class EditFile(FilesystemTool):
                 },
             },
         },
-        "required": ["path"],
+        "required": ["file_path"],
         "additionalProperties": False,
     }
 
@@ -102,9 +105,11 @@ class EditFile(FilesystemTool):
         edits = _edits(values)
         guard = self._workspace.writing()
         async with self._workspace.changing:
-            with guard.locate(values["path"]) as location:
+            with guard.locate(values["file_path"]) as location:
                 size = location.stat().st_size
-                diff, written = await off_loop(size, lambda: _edit(location, values["path"], edits))
+                diff, written = await off_loop(
+                    size, lambda: _edit(location, values["file_path"], edits)
+                )
                 path = location.path
         await self._workspace.report_write(path, written)
         return ToolResult(output=diff)

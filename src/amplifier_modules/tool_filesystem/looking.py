@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.off_loop import off_loop
 from amplifier_modules.tool_filesystem.listing import list_folder
 from amplifier_modules.tool_filesystem.reading import ImageFile, Limits, Page, read_file
-from amplifier_modules.tool_filesystem.tool import PATH, FilesystemTool
+from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool
 
 DEFAULT_LINES = 2000
 
@@ -20,10 +21,11 @@ class ReadFile(FilesystemTool):
         "Read a file. Of text it returns up to 2000 lines by default; a note at the end says when "
         "there is more and how to read on. PNG, JPEG, GIF and WebP images are shown to you."
     )
+    input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "path": PATH,
+            "file_path": PATH,
             "offset": {
                 "type": "integer",
                 "minimum": 1,
@@ -31,7 +33,7 @@ class ReadFile(FilesystemTool):
             },
             "limit": {"type": "integer", "minimum": 1, "description": "Number of lines to read"},
         },
-        "required": ["path"],
+        "required": ["file_path"],
         "additionalProperties": False,
     }
 
@@ -43,7 +45,7 @@ class ReadFile(FilesystemTool):
             text=config.max_bytes,
             image=config.max_image_bytes,
         )
-        with self._workspace.reading().locate(values["path"]) as location:
+        with self._workspace.reading().locate(values["file_path"]) as location:
             size = location.stat().st_size
             found = await off_loop(size, lambda: read_file(location, limits))
             await self._workspace.report_read(location.path, found.size)

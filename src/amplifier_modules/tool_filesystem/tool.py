@@ -12,6 +12,10 @@ from amplifier_modules.tool_filesystem.workspace import Workspace
 PATH = {"type": "string", "description": "Path, absolute or relative to the working directory"}
 
 
+FILE_ALIASES = {"path": "file_path"}
+"""`file_path` is what published tools of the same names call a file."""
+
+
 class FilesystemTool(CheckedTool):
     """A tool on files."""
 
@@ -22,7 +26,7 @@ class FilesystemTool(CheckedTool):
         self._workspace = workspace
 
     def told(self, error: Exception, values: dict[str, Any]) -> str:
-        path = values.get("path", ".")
+        path = values.get("file_path") or values.get("path", ".")
         if isinstance(error, FileProblem):
             return f"{path!r}: {error}"
         return os_problem(error, path) if isinstance(error, OSError) else str(error)

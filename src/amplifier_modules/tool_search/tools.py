@@ -7,7 +7,7 @@ import contextlib
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -143,6 +143,12 @@ class SearchTool(CheckedTool):
 
 class Grep(SearchTool):
     name = "grep"
+    # As published tools of this name call them.
+    input_aliases: ClassVar[Mapping[str, str]] = {
+        "-i": "ignore_case",
+        "-C": "context",
+        "head_limit": "limit",
+    }
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {

@@ -37,11 +37,12 @@ async def test_no_path_of_the_corpus_leads_a_tool_out(files: Any, tmp_path: Path
             ("write_file", {"content": "written"}),
             ("edit_file", {"old_string": "outside", "new_string": "written"}),
         ):
-            result = await ws.call(name, path=path, **more)
+            key = "path" if name == "list_directory" else "file_path"
+            result = await ws.call(name, **{key: path}, **more)
             assert not result.success, (name, path)
             assert result.error["type"] in REFUSALS, (name, path, result.error)
     for path in PROTECTED:
-        await ws.error("write_file", "ProtectedPath", path=path, content="x")
+        await ws.error("write_file", "ProtectedPath", file_path=path, content="x")
     assert len(corpus) + len(PROTECTED) >= 200
     assert outside(tmp_path) == before
     assert not any(path.name.startswith(".") for path in ws.folder.iterdir())

@@ -30,7 +30,7 @@ async def test_several_edits_are_made_one_after_the_other(files: Any) -> None:
         edit("and more", "and much more"),
         edit("line 1", "LINE 1", replace_all=True),
     ]
-    text = await ws.ok("edit_file", path="a.py", edits=edits)
+    text = await ws.ok("edit_file", file_path="a.py", edits=edits)
     lines = path.read_text().split("\n")
     assert lines[:5] == ["LINE 1", "line 2", "three", "and much more", "line 4"]
     assert "LINE 19" in lines
@@ -47,14 +47,17 @@ async def test_all_edits_are_made_or_none(files: Any) -> None:
     message = await ws.error(
         "edit_file",
         "TextNotFound",
-        path="a.txt",
+        file_path="a.txt",
         edits=[edit("one", "1"), edit("two", "2"), edit("one", "uno")],
     )
     assert message.startswith("'a.txt': edit 3 of 3: old_string is not in the file")
     assert message.endswith("\nNone of the edits was made.")
     assert path.read_text() == "one\ntwo\nthree\n"
     message = await ws.error(
-        "edit_file", "TextNotUnique", path="a.txt", edits=[edit("two", "one"), edit("one", "1")]
+        "edit_file",
+        "TextNotUnique",
+        file_path="a.txt",
+        edits=[edit("two", "one"), edit("one", "1")],
     )
     assert "edit 2 of 2: old_string is there 2 times, at lines 1, 2" in message
     assert path.read_text() == "one\ntwo\nthree\n"
@@ -65,7 +68,10 @@ async def test_edits_that_undo_each_other_change_nothing(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("one\n")
     message = await ws.error(
-        "edit_file", "NothingToChange", path="a.txt", edits=[edit("one", "1"), edit("1", "one")]
+        "edit_file",
+        "NothingToChange",
+        file_path="a.txt",
+        edits=[edit("one", "1"), edit("1", "one")],
     )
     assert message == "'a.txt': the edits together change nothing"
 
@@ -88,7 +94,7 @@ async def test_edits_that_undo_each_other_change_nothing(files: Any) -> None:
 async def test_wrong_edits_are_said(files: Any, values: dict[str, Any], message: str) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("a")
-    assert message in await ws.error("edit_file", "InvalidInput", path="a.txt", **values)
+    assert message in await ws.error("edit_file", "InvalidInput", file_path="a.txt", **values)
 
 
 async def test_edits_keep_encoding_line_ends_and_mode(files: Any) -> None:
@@ -97,7 +103,7 @@ async def test_edits_keep_encoding_line_ends_and_mode(files: Any) -> None:
     path.write_bytes("é one\r\ntwo\r\nthree\n".encode("utf-16"))
     path.chmod(0o755)
     edits = [edit("one\ntwo", "1\n2\n2b"), edit("2b\nthree", "2c\n3")]
-    await ws.ok("edit_file", path="a.txt", edits=edits)
+    await ws.ok("edit_file", file_path="a.txt", edits=edits)
     assert path.read_bytes() == "é 1\r\n2\r\n2c\r\n3\n".encode("utf-16")
     assert path.stat().st_mode & 0o777 == 0o755
 
@@ -120,7 +126,9 @@ def volume(width, height, depth):
 async def missing(files: Any, old: str) -> str:
     ws = await files()
     (ws.folder / "a.py").write_text(SOURCE)
-    return await ws.error("edit_file", "TextNotFound", path="a.py", old_string=old, new_string="x")
+    return await ws.error(
+        "edit_file", "TextNotFound", file_path="a.py", old_string=old, new_string="x"
+    )
 
 
 async def test_the_nearest_lines_are_shown(files: Any) -> None:
@@ -158,7 +166,7 @@ async def test_a_long_nearest_text_is_cut(files: Any) -> None:
     (ws.folder / "a.txt").write_text("\n".join(lines))
     old = "\n".join([*lines[:150], "something else"])
     message = await ws.error(
-        "edit_file", "TextNotFound", path="a.txt", old_string=old, new_string=""
+        "edit_file", "TextNotFound", file_path="a.txt", old_string=old, new_string=""
     )
     assert "lines 1-151" in message
     assert message.endswith("value 19 of many (cut here; read on from there)")

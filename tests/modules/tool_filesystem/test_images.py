@@ -17,7 +17,7 @@ TYPES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "
 async def test_images_are_shown(files: Any, name: str) -> None:
     ws = await files()
     (ws.folder / "picture.bin").write_bytes(IMAGES[name])
-    result = await ws.call("read_file", path="picture.bin")
+    result = await ws.call("read_file", file_path="picture.bin")
     assert result.success
     text, image = (block.model_dump(exclude_none=True) for block in result.content)
     kind = TYPES.get(name.partition(".")[2], "image/webp")
@@ -50,30 +50,30 @@ def test_a_changed_byte_of_a_png_is_noticed() -> None:
 async def test_a_damaged_image_is_not_shown(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.png").write_bytes(RED_PNG[:-10])
-    message = await ws.error("read_file", "BinaryFile", path="a.png")
+    message = await ws.error("read_file", "BinaryFile", file_path="a.png")
     assert message == "'a.png': it begins as an image, but is damaged: it ends too early"
 
 
 async def test_an_image_that_is_too_large_is_said(files: Any) -> None:
     ws = await files({"max_image_bytes": 5000})
     (ws.folder / "heavy.png").write_bytes(png(10, 10, padding=5000))
-    message = await ws.error("read_file", "ImageTooLarge", path="heavy.png")
+    message = await ws.error("read_file", "ImageTooLarge", file_path="heavy.png")
     assert message.startswith("'heavy.png': it is a PNG image, 10x10 pixels, of 5")
     assert "at most 5000 bytes and 8000 pixels a side can be shown" in message
     (ws.folder / "wide.png").write_bytes(png(8001, 1))
-    assert "8001x1 pixels" in await ws.error("read_file", "ImageTooLarge", path="wide.png")
+    assert "8001x1 pixels" in await ws.error("read_file", "ImageTooLarge", file_path="wide.png")
     (ws.folder / "fits.png").write_bytes(png(8000, 1))
-    assert "8000x1 pixels" in await ws.ok("read_file", path="fits.png")
+    assert "8000x1 pixels" in await ws.ok("read_file", file_path="fits.png")
 
 
 async def test_text_that_begins_like_an_image_is_text(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("GIF89a is a format of images\n")
-    assert await ws.ok("read_file", path="a.txt") == "GIF89a is a format of images\n"
+    assert await ws.ok("read_file", file_path="a.txt") == "GIF89a is a format of images\n"
 
 
 async def test_an_image_is_not_edited(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.png").write_bytes(RED_PNG)
-    await ws.error("edit_file", "BinaryFile", path="a.png", old_string="PNG", new_string="GNP")
+    await ws.error("edit_file", "BinaryFile", file_path="a.png", old_string="PNG", new_string="GNP")
     assert (ws.folder / "a.png").read_bytes() == RED_PNG

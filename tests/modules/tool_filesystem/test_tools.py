@@ -39,7 +39,7 @@ async def test_the_process_folder_is_the_default(tmp_path: Path, monkeypatch: An
     (tmp_path / "a.txt").write_text("here")
     coordinator = MockCoordinator()
     await mount(coordinator)
-    result = await coordinator.get("tools", "read_file").execute({"path": "a.txt"})
+    result = await coordinator.get("tools", "read_file").execute({"file_path": "a.txt"})
     assert result.output == "here"
 
 
@@ -49,8 +49,8 @@ async def test_the_process_folder_is_the_default(tmp_path: Path, monkeypatch: An
 async def test_read_returns_the_plain_content(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("one\ntwo\n")
-    assert await ws.ok("read_file", path="a.txt") == "one\ntwo\n"
-    assert await ws.ok("read_file", path=str(ws.folder / "a.txt")) == "one\ntwo\n"
+    assert await ws.ok("read_file", file_path="a.txt") == "one\ntwo\n"
+    assert await ws.ok("read_file", file_path=str(ws.folder / "a.txt")) == "one\ntwo\n"
     assert ws.events[0] == (
         "artifact:read",
         {"path": str(ws.folder / "a.txt"), "bytes": 8} | _ids(ws.events[0][1]),
@@ -64,27 +64,27 @@ def _ids(data: dict[str, Any]) -> dict[str, Any]:
 async def test_read_in_ranges_says_how_to_go_on(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
-    assert await ws.ok("read_file", path="a.txt", offset=3, limit=2) == (
+    assert await ws.ok("read_file", file_path="a.txt", offset=3, limit=2) == (
         "line 3\nline 4\n\n[lines 3-4 of 10; read on with offset 5]"
     )
-    assert await ws.ok("read_file", path="a.txt", offset=9, limit=2.0) == (
+    assert await ws.ok("read_file", file_path="a.txt", offset=9, limit=2.0) == (
         "line 9\nline 10\n\n[lines 9-10 of 10]"
     )
-    assert await ws.error("read_file", "PastTheEnd", path="a.txt", offset=11) == (
+    assert await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=11) == (
         "'a.txt': it has 10 lines"
     )
-    assert "10 lines" in await ws.error("read_file", "PastTheEnd", path="a.txt", offset=99)
+    assert "10 lines" in await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=99)
 
 
 async def test_read_without_a_last_line_end(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("one\ntwo")
-    assert await ws.ok("read_file", path="a.txt") == "one\ntwo"
-    assert await ws.ok("read_file", path="a.txt", limit=1) == (
+    assert await ws.ok("read_file", file_path="a.txt") == "one\ntwo"
+    assert await ws.ok("read_file", file_path="a.txt", limit=1) == (
         "one\n\n[lines 1-1 of 2; read on with offset 2]"
     )
-    assert "2 lines" in await ws.error("read_file", "PastTheEnd", path="a.txt", offset=3)
-    assert "2 lines" in await ws.error("read_file", "PastTheEnd", path="a.txt", offset=4)
+    assert "2 lines" in await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=3)
+    assert "2 lines" in await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=4)
 
 
 async def test_pages_joined_are_the_file(files: Any) -> None:
@@ -93,7 +93,7 @@ async def test_pages_joined_are_the_file(files: Any) -> None:
     (ws.folder / "a.txt").write_text("\n".join(lines))
     collected: list[str] = []
     while len(collected) < 400:
-        text = await ws.ok("read_file", path="a.txt", offset=len(collected) + 1, limit=50)
+        text = await ws.ok("read_file", file_path="a.txt", offset=len(collected) + 1, limit=50)
         body = text.rpartition("\n\n[")[0] or text
         assert len(body.encode()) <= 1000
         collected += body.split("\n")
@@ -103,12 +103,12 @@ async def test_pages_joined_are_the_file(files: Any) -> None:
 async def test_a_line_too_long_is_cut_at_a_character(files: Any) -> None:
     ws = await files({"max_bytes": 1001})
     (ws.folder / "a.txt").write_text("x\n" + "ä" * 5000 + "\nend\n")
-    text = await ws.ok("read_file", path="a.txt", offset=2)
+    text = await ws.ok("read_file", file_path="a.txt", offset=2)
     assert text == (
         "ä" * 500 + "\n\n[line 2 of 3 is cut here: it is too long to be shown whole; "
         "the next line is at offset 3]"
     )
-    assert (await ws.ok("read_file", path="a.txt", offset=3)).startswith("end\n")
+    assert (await ws.ok("read_file", file_path="a.txt", offset=3)).startswith("end\n")
 
 
 async def test_a_large_file_is_read_without_holding_it(files: Any) -> None:
@@ -117,7 +117,7 @@ async def test_a_large_file_is_read_without_holding_it(files: Any) -> None:
     with (ws.folder / "big.log").open("wb") as file:
         for _ in range(100):
             file.write(line * 2000)
-    text = await ws.ok("read_file", path="big.log", offset=150_001, limit=2)
+    text = await ws.ok("read_file", file_path="big.log", offset=150_001, limit=2)
     assert text == (
         (line * 2).decode() + "\n[lines 150001-150002 of 200000; read on with offset 150003]"
     )
@@ -126,14 +126,14 @@ async def test_a_large_file_is_read_without_holding_it(files: Any) -> None:
 async def test_an_empty_file_is_said_to_be_empty(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").touch()
-    assert await ws.ok("read_file", path="a.txt") == "[the file is empty]"
+    assert await ws.ok("read_file", file_path="a.txt") == "[the file is empty]"
 
 
 @pytest.mark.parametrize("size", [10, 9 * 1024 * 1024])
 async def test_binary_files_are_not_shown(files: Any, size: int) -> None:
     ws = await files()
     (ws.folder / "a.bin").write_bytes(b"\x7fELF\0\1" + b"\0" * size)
-    message = await ws.error("read_file", "BinaryFile", path="a.bin")
+    message = await ws.error("read_file", "BinaryFile", file_path="a.bin")
     assert message == f"'a.bin': it is a binary file of {size + 6} bytes"
 
 
@@ -153,26 +153,26 @@ async def test_binary_files_are_not_shown(files: Any, size: int) -> None:
 async def test_encodings_are_recognised(files: Any, data: bytes, text: str) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_bytes(data)
-    assert (await ws.call("read_file", path="a.txt")).output == text
+    assert (await ws.call("read_file", file_path="a.txt")).output == text
 
 
 async def test_missing_and_unreadable_files(files: Any) -> None:
     ws = await files()
     os.mkfifo(ws.folder / "pipe")
     (ws.folder / "sub").mkdir()
-    message = await ws.error("read_file", "FileNotFoundError", path="no.txt")
+    message = await ws.error("read_file", "FileNotFoundError", file_path="no.txt")
     assert message == "'no.txt': no such file or folder"
-    assert "it is a folder" in await ws.error("read_file", "NotAFile", path="sub")
-    assert "pipe" in await ws.error("read_file", "NotAFile", path="pipe")
-    assert "outside" in await ws.error("read_file", "OutsideRoots", path="../x")
+    assert "it is a folder" in await ws.error("read_file", "NotAFile", file_path="sub")
+    assert "pipe" in await ws.error("read_file", "NotAFile", file_path="pipe")
+    assert "outside" in await ws.error("read_file", "OutsideRoots", file_path="../x")
 
 
 async def test_reading_can_be_granted_elsewhere(files: Any, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("doc")
     ws = await files({"allowed_read_paths": [".", "../docs"]})
-    assert await ws.ok("read_file", path="../docs/a.txt") == "doc"
-    await ws.error("write_file", "OutsideRoots", path="../docs/a.txt", content="x")
+    assert await ws.ok("read_file", file_path="../docs/a.txt") == "doc"
+    await ws.error("write_file", "OutsideRoots", file_path="../docs/a.txt", content="x")
 
 
 async def test_long_output_of_other_tools_can_be_read(files: Any, tmp_path: Path) -> None:
@@ -181,20 +181,20 @@ async def test_long_output_of_other_tools_can_be_read(files: Any, tmp_path: Path
     (output / "x.txt").write_text("long")
     (tmp_path / "session" / "transcript.jsonl").write_text("private")
     ws = await files(session_dir=str(tmp_path / "session"))
-    assert await ws.ok("read_file", path=str(output / "x.txt")) == "long"
+    assert await ws.ok("read_file", file_path=str(output / "x.txt")) == "long"
     transcript = str(tmp_path / "session" / "transcript.jsonl")
-    await ws.error("read_file", "OutsideRoots", path=transcript)
+    await ws.error("read_file", "OutsideRoots", file_path=transcript)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "the parameter 'path' is required"),
-        ({"path": 3}, "'path' must be of type string, not int"),
-        ({"path": "a", "offset": 0}, "'offset' must be at least 1, not 0"),
-        ({"path": "a", "limit": True}, "'limit' must be of type integer, not bool"),
-        ({"path": "a", "limit": 1.5}, "'limit' must be of type integer, not float"),
-        ({"file_path": "a"}, "unknown parameter 'file_path'; known are: path, offset, limit"),
+        ({}, "the parameter 'file_path' is required"),
+        ({"file_path": 3}, "'file_path' must be of type string, not int"),
+        ({"file_path": "a", "offset": 0}, "'offset' must be at least 1, not 0"),
+        ({"file_path": "a", "limit": True}, "'limit' must be of type integer, not bool"),
+        ({"file_path": "a", "limit": 1.5}, "'limit' must be of type integer, not float"),
+        ({"path": "a"}, "unknown parameter 'path'; known are: file_path, offset, limit"),
     ],
 )
 async def test_wrong_input_is_an_answer(files: Any, values: dict[str, Any], message: str) -> None:
@@ -205,7 +205,7 @@ async def test_wrong_input_is_an_answer(files: Any, values: dict[str, Any], mess
 async def test_callers_own_keys_and_nulls_are_ignored(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("x")
-    assert await ws.ok("read_file", path="a.txt", limit=None, _tool_call_id="c1") == "x"
+    assert await ws.ok("read_file", file_path="a.txt", limit=None, _tool_call_id="c1") == "x"
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -214,11 +214,14 @@ async def test_callers_own_keys_and_nulls_are_ignored(files: Any) -> None:
 async def test_write_creates_folders_and_replaces(files: Any) -> None:
     ws = await files()
     target = ws.folder / "new" / "deep" / "a.txt"
-    assert await ws.ok("write_file", path="new/deep/a.txt", content="é\n") == (
+    assert await ws.ok("write_file", file_path="new/deep/a.txt", content="é\n") == (
         "created new/deep/a.txt (3 bytes)"
     )
     assert target.read_bytes() == "é\n".encode()
-    assert await ws.ok("write_file", path=str(target), content="") == f"replaced {target} (0 bytes)"
+    assert (
+        await ws.ok("write_file", file_path=str(target), content="")
+        == f"replaced {target} (0 bytes)"
+    )
     assert target.read_bytes() == b""
     assert [event for event, _ in ws.events] == ["artifact:write"] * 2
     assert ws.events[0][1]["path"] == str(target)
@@ -229,13 +232,13 @@ async def test_write_respects_the_umask_and_keeps_the_mode(files: Any) -> None:
     ws = await files()
     old = os.umask(0o027)
     try:
-        await ws.ok("write_file", path="new.sh", content="x")
+        await ws.ok("write_file", file_path="new.sh", content="x")
     finally:
         os.umask(old)
     assert stat.S_IMODE((ws.folder / "new.sh").stat().st_mode) == 0o640
     (ws.folder / "new.sh").chmod(0o754)
-    await ws.ok("write_file", path="new.sh", content="y")
-    await ws.ok("edit_file", path="new.sh", old_string="y", new_string="z")
+    await ws.ok("write_file", file_path="new.sh", content="y")
+    await ws.ok("edit_file", file_path="new.sh", old_string="y", new_string="z")
     assert stat.S_IMODE((ws.folder / "new.sh").stat().st_mode) == 0o754
     assert (ws.folder / "new.sh").read_text() == "z"
 
@@ -244,7 +247,7 @@ async def test_write_through_a_link_changes_its_target(files: Any) -> None:
     ws = await files()
     (ws.folder / "real.txt").write_text("old")
     (ws.folder / "link.txt").symlink_to("real.txt")
-    await ws.ok("write_file", path="link.txt", content="new")
+    await ws.ok("write_file", file_path="link.txt", content="new")
     assert (ws.folder / "link.txt").is_symlink()
     assert (ws.folder / "real.txt").read_text() == "new"
 
@@ -254,7 +257,7 @@ async def test_a_reader_sees_the_old_file_or_the_new(files: Any) -> None:
     path = ws.folder / "a.txt"
     path.write_text("A" * 500_000)
     with path.open() as before:
-        await ws.ok("write_file", path="a.txt", content="B" * 500_000)
+        await ws.ok("write_file", file_path="a.txt", content="B" * 500_000)
         assert set(before.read()) == {"A"}
     assert set(path.read_text()) == {"B"}
     assert [p.name for p in ws.folder.iterdir()] == ["a.txt"]
@@ -265,8 +268,8 @@ async def test_without_unnamed_files_nothing_is_left_either(
 ) -> None:
     monkeypatch.setattr(storage, "_UNNAMED", None)
     ws = await files()
-    await ws.ok("write_file", path="a.txt", content="one")
-    await ws.ok("write_file", path="a.txt", content="two")
+    await ws.ok("write_file", file_path="a.txt", content="one")
+    await ws.ok("write_file", file_path="a.txt", content="two")
     assert (ws.folder / "a.txt").read_text() == "two"
     assert [p.name for p in ws.folder.iterdir()] == ["a.txt"]
 
@@ -275,7 +278,7 @@ async def test_without_unnamed_files_nothing_is_left_either(
 async def test_a_folder_without_permission_is_said(files: Any) -> None:
     ws = await files()
     (ws.folder / "sealed").mkdir(mode=0o500)
-    message = await ws.error("write_file", "PermissionError", path="sealed/a", content="x")
+    message = await ws.error("write_file", "PermissionError", file_path="sealed/a", content="x")
     assert message == "'sealed/a': permission denied"
 
 
@@ -286,11 +289,11 @@ async def test_a_write_that_fails_leaves_the_old_file(
     if not unnamed:
         monkeypatch.setattr(storage, "_UNNAMED", None)
     ws = await files()
-    await ws.ok("write_file", path="a.txt", content="old")
+    await ws.ok("write_file", file_path="a.txt", content="old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        message = await ws.error("write_file", "OSError", path="a.txt", content="x" * 200_000)
+        message = await ws.error("write_file", "OSError", file_path="a.txt", content="x" * 200_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert message == "'a.txt': File too large"
@@ -302,7 +305,7 @@ async def test_devices_and_pipes_are_not_written_to(files: Any) -> None:
     ws = await files({"allowed_write_paths": [".", "/dev/full"]})
     os.mkfifo(ws.folder / "pipe")
     for path in ("/dev/full", "pipe"):
-        message = await ws.error("write_file", "NotAFile", path=path, content="x")
+        message = await ws.error("write_file", "NotAFile", file_path=path, content="x")
         assert "it is a device, pipe or socket" in message
 
 
@@ -311,7 +314,7 @@ async def test_write_keeps_encoding_and_line_ends(files: Any, encoding: str) -> 
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_bytes("é alt\r\n".encode(encoding))
-    text = await ws.ok("write_file", path="a.txt", content="é neu\nzwei\n")
+    text = await ws.ok("write_file", file_path="a.txt", content="é neu\nzwei\n")
     assert path.read_bytes() == "é neu\r\nzwei\r\n".encode(encoding)
     assert "kept its CRLF line ends" in text
 
@@ -319,23 +322,23 @@ async def test_write_keeps_encoding_and_line_ends(files: Any, encoding: str) -> 
 async def test_write_turns_to_utf8_where_the_old_encoding_cannot(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_bytes("é".encode("cp1252"))
-    await ws.ok("write_file", path="a.txt", content="日本")
+    await ws.ok("write_file", file_path="a.txt", content="日本")
     assert (ws.folder / "a.txt").read_bytes() == "日本".encode()
 
 
 async def test_write_replaces_binary_files_and_refuses_folders(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.bin").write_bytes(b"\0\1")
-    await ws.ok("write_file", path="a.bin", content="text")
+    await ws.ok("write_file", file_path="a.bin", content="text")
     assert (ws.folder / "a.bin").read_bytes() == b"text"
     (ws.folder / "sub").mkdir()
-    assert "folder" in await ws.error("write_file", "NotAFile", path="sub", content="x")
-    assert "folder" in await ws.error("write_file", "NotAFile", path=".", content="x")
+    assert "folder" in await ws.error("write_file", "NotAFile", file_path="sub", content="x")
+    assert "folder" in await ws.error("write_file", "NotAFile", file_path=".", content="x")
 
 
 async def test_write_says_what_cannot_be_encoded(files: Any) -> None:
     ws = await files()
-    message = await ws.error("write_file", "NotEncodable", path="a", content="x\ud800")
+    message = await ws.error("write_file", "NotEncodable", file_path="a", content="x\ud800")
     assert message == "'a': the text has half of a character (U+D800)"
     assert list(ws.folder.iterdir()) == []
 
@@ -343,11 +346,11 @@ async def test_write_says_what_cannot_be_encoded(files: Any) -> None:
 async def test_protected_names_are_refused_and_can_be_granted(files: Any) -> None:
     ws = await files()
     for path in (".git/hooks/pre-commit", ".amplifier/x.yaml", ".bashrc"):
-        message = await ws.error("write_file", "ProtectedPath", path=path, content="x")
+        message = await ws.error("write_file", "ProtectedPath", file_path=path, content="x")
         assert "allowed_write_paths" in message
     assert list(ws.folder.iterdir()) == []
     granted = await files({"allowed_write_paths": [".", ".git"]})
-    await granted.ok("write_file", path=".git/config", content="x")
+    await granted.ok("write_file", file_path=".git/config", content="x")
 
 
 # -- editing ---------------------------------------------------------------------------------------
@@ -357,7 +360,9 @@ async def test_edit_replaces_and_shows_a_diff(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.py"
     path.write_text("".join(f"line {n}\n" for n in range(1, 11)))
-    text = await ws.ok("edit_file", path="a.py", old_string="line 5", new_string="LINE 5\nand more")
+    text = await ws.ok(
+        "edit_file", file_path="a.py", old_string="line 5", new_string="LINE 5\nand more"
+    )
     assert path.read_text().split("\n")[4:6] == ["LINE 5", "and more"]
     assert text == (
         "edited a.py in 1 place\n--- a/a.py\n+++ b/a.py\n@@ -2,7 +2,8 @@\n line 2\n line 3\n line 4\n"
@@ -371,11 +376,11 @@ async def test_edit_must_be_unique_unless_all_are_meant(files: Any) -> None:
     path = ws.folder / "a.txt"
     path.write_text("x\naa\nx\n")
     message = await ws.error(
-        "edit_file", "TextNotUnique", path="a.txt", old_string="x", new_string="y"
+        "edit_file", "TextNotUnique", file_path="a.txt", old_string="x", new_string="y"
     )
     assert "2 times, at lines 1, 3" in message
     assert path.read_text() == "x\naa\nx\n"
-    await ws.ok("edit_file", path="a.txt", old_string="x", new_string="y", replace_all=True)
+    await ws.ok("edit_file", file_path="a.txt", old_string="x", new_string="y", replace_all=True)
     assert path.read_text() == "y\naa\ny\n"
 
 
@@ -383,8 +388,10 @@ async def test_occurrences_that_overlap_are_not_unique(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("aaa")
     (ws.folder / "b.txt").write_text("\r\na\na\na")
-    await ws.error("edit_file", "TextNotUnique", path="a.txt", old_string="aa", new_string="b")
-    await ws.error("edit_file", "TextNotUnique", path="b.txt", old_string="a\na", new_string="b")
+    await ws.error("edit_file", "TextNotUnique", file_path="a.txt", old_string="aa", new_string="b")
+    await ws.error(
+        "edit_file", "TextNotUnique", file_path="b.txt", old_string="a\na", new_string="b"
+    )
 
 
 async def test_edit_says_why_text_is_missing(files: Any) -> None:
@@ -393,18 +400,22 @@ async def test_edit_says_why_text_is_missing(files: Any) -> None:
     message = await ws.error(
         "edit_file",
         "TextNotFound",
-        path="a.py",
+        file_path="a.py",
         old_string="def f():\n    return 1",
         new_string="x",
     )
     assert "the text at lines 1-2 differs from it only in white space" in message
     message = await ws.error(
-        "edit_file", "TextNotFound", path="a.py", old_string="q", new_string="x"
+        "edit_file", "TextNotFound", file_path="a.py", old_string="q", new_string="x"
     )
     assert "read the file again" in message
-    await ws.error("edit_file", "TextNotFound", path="a.py", old_string="", new_string="x")
-    await ws.error("edit_file", "NothingToChange", path="a.py", old_string="def", new_string="def")
-    await ws.error("edit_file", "FileNotFoundError", path="no.py", old_string="a", new_string="b")
+    await ws.error("edit_file", "TextNotFound", file_path="a.py", old_string="", new_string="x")
+    await ws.error(
+        "edit_file", "NothingToChange", file_path="a.py", old_string="def", new_string="def"
+    )
+    await ws.error(
+        "edit_file", "FileNotFoundError", file_path="no.py", old_string="a", new_string="b"
+    )
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -414,7 +425,7 @@ async def test_edit_keeps_every_other_byte(files: Any, everywhere: bool) -> None
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\nthree\r\nfour\r\xc3\xa9\r\n")
     await ws.ok(
         "edit_file",
-        path="a.txt",
+        file_path="a.txt",
         old_string="two\nthree\n",
         new_string="2\n3\n",
         replace_all=everywhere,
@@ -422,7 +433,7 @@ async def test_edit_keeps_every_other_byte(files: Any, everywhere: bool) -> None
     assert path.read_bytes() == b"\xef\xbb\xbfone\r\n2\n3\nfour\r\xc3\xa9\r\n"
     await ws.ok(
         "edit_file",
-        path="a.txt",
+        file_path="a.txt",
         old_string="one\n2",
         new_string="1\n2\n2b",
         replace_all=everywhere,
@@ -434,14 +445,14 @@ async def test_edit_of_files_that_are_not_utf8(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_bytes("é: “x”\n".encode("cp1252"))
-    await ws.ok("edit_file", path="a.txt", old_string="é", new_string="ü")
+    await ws.ok("edit_file", file_path="a.txt", old_string="é", new_string="ü")
     assert path.read_bytes() == "ü: “x”\n".encode("cp1252")
     message = await ws.error(
-        "edit_file", "NotEncodable", path="a.txt", old_string="ü", new_string="日"
+        "edit_file", "NotEncodable", file_path="a.txt", old_string="ü", new_string="日"
     )
     assert "cp1252, which has no '日'" in message
     path.write_bytes("éèü ".encode() + b"\xff\xfe\n")
-    await ws.ok("edit_file", path="a.txt", old_string="è", new_string="日")
+    await ws.ok("edit_file", file_path="a.txt", old_string="è", new_string="日")
     assert path.read_bytes() == "é日ü ".encode() + b"\xff\xfe\n"
 
 
@@ -451,7 +462,11 @@ async def test_diffs_of_many_places_have_right_line_numbers(files: Any, tmp_path
     old = "\n".join(lines)
     (ws.folder / "a.txt").write_text(old)
     text = await ws.ok(
-        "edit_file", path="a.txt", old_string=" mark", new_string=" one\n two", replace_all=True
+        "edit_file",
+        file_path="a.txt",
+        old_string=" mark",
+        new_string=" one\n two",
+        replace_all=True,
     )
     new = (ws.folder / "a.txt").read_text()
     assert new == old.replace(" mark", " one\n two")
@@ -469,7 +484,7 @@ async def test_a_long_diff_is_cut(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("mark\n" * 5000)
     text = await ws.ok(
-        "edit_file", path="a.txt", old_string="mark", new_string="done", replace_all=True
+        "edit_file", file_path="a.txt", old_string="mark", new_string="done", replace_all=True
     )
     assert len(text) < 21_000
     assert text.endswith("more lines of the diff are not shown]\n")
@@ -480,7 +495,7 @@ async def test_parallel_edits_do_not_undo_each_other(files: Any) -> None:
     path = ws.folder / "a.txt"
     path.write_text("".join(f"<{n}>" + "x" * 40_000 + "\n" for n in range(40)))
     calls = [
-        ws.ok("edit_file", path="a.txt", old_string=f"<{n}>", new_string=f"({n})")
+        ws.ok("edit_file", file_path="a.txt", old_string=f"<{n}>", new_string=f"({n})")
         for n in range(40)
     ]
     await asyncio.gather(*calls)
@@ -492,7 +507,7 @@ async def test_a_cancelled_write_is_whole_or_not_at_all(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_text("old")
-    task = asyncio.create_task(ws.call("write_file", path="a.txt", content="B" * 30_000_000))
+    task = asyncio.create_task(ws.call("write_file", file_path="a.txt", content="B" * 30_000_000))
     await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.wait([task])
@@ -541,10 +556,10 @@ async def test_no_descriptor_is_left_open(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("x" * 2_000_000)
     before = len(os.listdir("/proc/self/fd"))
-    await ws.ok("read_file", path="a.txt")
-    await ws.ok("write_file", path="b.txt", content="x")
-    await ws.ok("edit_file", path="b.txt", old_string="x", new_string="y")
+    await ws.ok("read_file", file_path="a.txt")
+    await ws.ok("write_file", file_path="b.txt", content="x")
+    await ws.ok("edit_file", file_path="b.txt", old_string="x", new_string="y")
     await ws.ok("list_directory")
-    await ws.error("read_file", "NotAFile", path=".")
-    await ws.error("edit_file", "TextNotFound", path="b.txt", old_string="q", new_string="y")
+    await ws.error("read_file", "NotAFile", file_path=".")
+    await ws.error("edit_file", "TextNotFound", file_path="b.txt", old_string="q", new_string="y")
     assert len(os.listdir("/proc/self/fd")) == before

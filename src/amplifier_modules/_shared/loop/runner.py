@@ -12,9 +12,15 @@ import inspect
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.aliases import (
+    AliasConflict,
+    input_aliases,
+    with_aliases,
+    without_aliases,
+)
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.results import as_result, failure, recalled
@@ -24,6 +30,10 @@ from amplifier_modules._shared.loop.spans import Span
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted, effects unknown"
+
+
+class _InvalidArguments(Exception):
+    """The input does not fit the tool; the message is for the model."""
 
 
 class Ready(NamedTuple):
@@ -69,22 +79,50 @@ class Runner:
         tool = await self._tool_for(call, data)
         if isinstance(tool, ToolResult):
             return tool
-        problem = call.problem or self._checker.problem(tool, call.name, call.arguments)
-        if problem is None:
+        try:
+            if call.problem is not None:
+                raise _InvalidArguments(call.problem)
+            aliases = input_aliases(tool)
+            arguments = self._fitting(tool, call.name, aliases, call.arguments)
+            shown = with_aliases(aliases, arguments)
+            data = {**data, "tool_input": shown, "input": shown}
             denied, final = await self._channel.ask("tool:pre", data, hold=True)
             if denied is not None:
                 return await self._refuse(data, "Denied", f"denied: {denied}")
-            arguments = _changed(final, ("tool_input", "input"), call.arguments)
-            if arguments is call.arguments:
-                return Ready(call, tool, arguments, data, span)
-            data = {**data, "tool_input": arguments, "input": arguments}
-            problem = _not_an_object(arguments)
-            problem = problem or self._checker.problem(tool, call.name, arguments)
-            if problem is None:
-                return Ready(call, tool, arguments, data, span)
-        return await self._refuse(
-            data, "InvalidArguments", f"invalid arguments for tool '{call.name}': {problem}"
-        )
+            changed = _changed(final, ("tool_input", "input"), shown)
+            if changed is not shown:
+                data = {**data, "tool_input": changed, "input": changed}
+                arguments = self._fitting(tool, call.name, aliases, changed, shown)
+                changed = with_aliases(aliases, arguments)
+                data = {**data, "tool_input": changed, "input": changed}
+        except (_InvalidArguments, AliasConflict) as error:
+            message = f"invalid arguments for tool '{call.name}': {error}"
+            return await self._refuse(data, "InvalidArguments", message)
+        return Ready(call, tool, arguments, data, span)
+
+    def _fitting(
+        self,
+        tool: Any,
+        name: str,
+        aliases: Mapping[str, str],
+        given: Any,
+        shown: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The input the tool is to get; `shown` is what hooks saw, if they made `given` of it.
+
+        Raises:
+            _InvalidArguments: It is no object, or does not fit the tool's schema.
+            AliasConflict: It gives a parameter two values.
+        """
+        if not isinstance(given, dict):
+            raise _InvalidArguments(
+                f"a hook replaced the input by {type(given).__name__}, not an object"
+            )
+        arguments = without_aliases(aliases, cast("dict[str, Any]", given), shown)
+        problem = self._checker.problem(tool, name, arguments)
+        if problem is not None:
+            raise _InvalidArguments(problem)
+        return arguments
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
         """The tool that is to run; a result if none is."""
@@ -177,9 +215,3 @@ def _changed(final: Mapping[str, Any], keys: tuple[str, str], original: Any) -> 
         if value is not original and value != original:
             return value
     return original
-
-
-def _not_an_object(arguments: Any) -> str | None:
-    if isinstance(arguments, dict):
-        return None
-    return f"a hook replaced the input by {type(arguments).__name__}, not an object"
