@@ -12,7 +12,7 @@ from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.outcome import Ending
 
 if TYPE_CHECKING:
-    from amplifier_app.doctor import Check
+    from amplifier_app.doctor.check import Check
     from amplifier_app.render.report import Line
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -32,7 +32,7 @@ def doctor(
     marked 'warn' may be in the way of something, one marked 'FAIL' is; below it is how to mend
     it. Exit code 78 if anything failed, else 0.
     """
-    from amplifier_app.doctor import examine
+    from amplifier_app.doctor.examine import examine
 
     # What modules log about missing keys is told by the checks.
     logging.getLogger().addHandler(logging.NullHandler())

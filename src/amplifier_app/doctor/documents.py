@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from amplifier_app import paths
-from amplifier_app.doctor import Check
+from amplifier_app.doctor.check import Check
 from amplifier_app.errors import ConfigError
 
 

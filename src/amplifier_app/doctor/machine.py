@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from amplifier_app.doctor import Check
+from amplifier_app.doctor.check import Check
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_GIT = (2, 29)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from amplifier_app.doctor import Check
+from amplifier_app.doctor.check import Check
 from amplifier_app.doctor.documents import trusted_folder
 from amplifier_app.errors import ConfigError
 

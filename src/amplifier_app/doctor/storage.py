@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amplifier_app import paths
-from amplifier_app.doctor import Check
+from amplifier_app.doctor.check import Check
 from amplifier_app.errors import ConfigError
 
 _LITTLE_ROOM = 500 * 1024 * 1024

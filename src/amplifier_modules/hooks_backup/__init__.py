@@ -29,7 +29,8 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
     """
     from amplifier_modules._shared.config import parse_config
     from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
-    from amplifier_modules.hooks_backup.gate import BACKUP_EVENTS, Gate
+    from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
+    from amplifier_modules.hooks_backup.gate import Gate
 
     gate = Gate(coordinator, parse_config(BackupConfig, config, MODULE_ID))
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(BACKUP_EVENTS))

@@ -8,6 +8,9 @@ from amplifier_modules._shared.config import ModuleConfig
 
 MODULE_ID = "hooks-backup"
 
+FOLDER = "backups"
+INDEX = "index.jsonl"
+
 
 def writing_tools() -> dict[str, list[str]]:
     """Tools that change files, with the keys of their input that name them."""

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.config import FOLDER, INDEX, MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.event_data import mapping
 
 if TYPE_CHECKING:
     from amplifier_core.models import HookResult
     from amplifier_modules.hooks_backup.hook import BackupHook
 
-BACKUP_CREATED = "backup:created"
-BACKUP_RESTORED = "backup:restored"
-BACKUP_EVENTS = (BACKUP_CREATED, BACKUP_RESTORED)
-"""Events this module emits beside those the kernel names."""
-
 SESSION = "backup.session"
 """Capability: what a session shares with its sub-sessions, so that their changes are its turn's."""
-
-FOLDER = "backups"
-INDEX = "index.jsonl"
 
 _SHOWN_PROMPT = 80
 
@@ -126,11 +119,6 @@ class Gate:
     async def _on_end(self, event: str, data: Any) -> None:
         if self._opened is not None:
             await self._opened.close_calls()
-
-
-def mapping(data: Any) -> Mapping[str, Any]:
-    """`data` if it is a mapping, else an empty one."""
-    return cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
 
 
 def _new_turn_id() -> str:

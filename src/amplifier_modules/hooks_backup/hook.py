@@ -12,8 +12,8 @@ from typing import Any, cast
 from amplifier_core.models import HookResult
 from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.calls import Call, paths_under
-from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
-from amplifier_modules.hooks_backup.gate import BACKUP_CREATED, BACKUP_RESTORED, FOLDER, mapping
+from amplifier_modules.hooks_backup.config import FOLDER, MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.event_data import BACKUP_CREATED, BACKUP_RESTORED, mapping
 from amplifier_modules.hooks_backup.keeper import Keeper
 from amplifier_modules.hooks_backup.named import named_paths
 from amplifier_modules.hooks_backup.store import Store

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_modules._shared import records
-from amplifier_modules.hooks_backup.gate import INDEX
+from amplifier_modules.hooks_backup.config import INDEX
 from amplifier_modules.hooks_backup.states import digest_of
 
 OBJECTS = "objects"

@@ -16,7 +16,8 @@ from .budget import window_of
 from .compaction import Limits, View, truncated
 from .config import ContextConfig
 from .ledger import Ledger, check
-from .strategies import STRATEGIES, Surroundings
+from .strategies import STRATEGIES
+from .strategy import Surroundings
 
 logger = logging.getLogger(__name__)
 

@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from .compaction import Limits, View, truncated
-from .config import ContextConfig
 from .ledger import Ledger
-
-
-class Strategy(Protocol):
-    """Makes views of one conversation; may keep what it found out for the next one."""
-
-    async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
-        """A view of `ledger` within `limits`; `provider` is the request's, or None."""
-        ...
-
-    def forget(self) -> None:
-        """The history has been replaced: nothing found out about it holds any more."""
-        ...
-
-
-class Surroundings(NamedTuple):
-    """What a strategy may need beside the conversation.
-
-    Attributes:
-        config: The context's settings.
-        context: The context itself, for what hooks inject.
-        hooks: Where events go; None for nowhere.
-        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
-    """
-
-    config: ContextConfig
-    context: Any
-    hooks: Any
-    coordinator: Any
+from .strategy import Strategy, Surroundings
 
 
 class Truncate:
@@ -55,6 +27,7 @@ def _truncate(around: Surroundings) -> Strategy:
 
 
 def _importance(around: Surroundings) -> Strategy:
+
     from .importance import Importance
 
     return Importance()

@@ -13,7 +13,7 @@ from typing import Any
 from .compaction import Choice, Limits, View, choose, newest_first, truncated
 from .ledger import Ledger, Unit
 from .shorten import LEAST, cut_text
-from .strategies import Surroundings
+from .strategy import Surroundings
 from .summary_call import SummaryCall, SummaryFailed
 
 logger = logging.getLogger(__name__)

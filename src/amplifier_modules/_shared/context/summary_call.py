@@ -23,7 +23,7 @@ from amplifier_modules._shared.tokens import estimate_text
 
 from .budget import window_of
 from .shorten import cut_text
-from .strategies import Surroundings
+from .strategy import Surroundings
 
 PURPOSE = "context:summary"
 """What the events of such a call carry as `purpose`."""
