@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import termios
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pexpect
+from ptyprocess import PtyProcess
 
 from tests.support.cli import amplifier_command, child_environment
+from tests.support.warm_interpreter import WarmInterpreter
 
 ENTER = "\r"
 CTRL_C = "\x03"
@@ -24,6 +27,29 @@ PASTE = "\x1b[200~{}\x1b[201~"
 
 _WHERE_IS_THE_CURSOR = re.escape("\x1b[6n")
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
+
+
+class _Spawned(pexpect.spawn):
+    """A process on a terminal, cloned from a warm interpreter where that is possible."""
+
+    def _spawnpty(self, args: list[str], **options: Any) -> Any:
+        environment = options["env"]
+        interpreter = WarmInterpreter.suited_to(environment)
+        if interpreter is None:
+            return super()._spawnpty(args, **options)
+        ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, options["dimensions"])
+        try:
+            process = interpreter.clone(
+                [os.fsdecode(word) for word in args],
+                options["cwd"],
+                environment,
+                [theirs] * 3,
+                has_terminal=True,
+            )
+        finally:
+            os.close(theirs)
+        return PtyProcess(process, ours)
 
 
 class Terminal:
@@ -45,7 +71,7 @@ class Terminal:
         environment = child_environment(home, {"TERM": "xterm-256color", **(env or {})})
         self.raw = ""
         self._seen = 0
-        self.process = pexpect.spawn(
+        self.process = _Spawned(
             command[0],
             command[1:],
             cwd=cwd,

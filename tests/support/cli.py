@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.fixtures import scrubbed
+from tests.support.warm_interpreter import WarmInterpreter, WarmProcess
 
 _GUARD = Path(__file__).with_name("network_guard")
 
@@ -56,9 +57,13 @@ def start_amplifier(
     cwd: Path | None = None,
     env: Mapping[str, str | None] | None = None,
     network: bool = False,
+    cold: bool = False,
     **popen: Any,
 ) -> subprocess.Popen[bytes]:
     """Starts the program in a session of its own and returns at once.
+
+    Unless it is to be `cold`, the process is cloned from an interpreter that has imported the
+    program already; see `tests.support.warm_interpreter`.
 
     `popen` goes to `subprocess.Popen`; by default stdin is null and both outputs are pipes.
     The child's AMPLIFIER_HOME is `home`, by default the one of the running test.
@@ -73,6 +78,10 @@ def start_amplifier(
     }
     command = [*amplifier_command(), *map(str, arguments)]
     environment = child_environment(home, env, network=network)
+    if not cold and not popen.keys() - {"stdin", "stdout", "stderr", "bufsize"}:
+        interpreter = WarmInterpreter.suited_to(environment)
+        if interpreter is not None:
+            return WarmProcess(interpreter, command, cwd=cwd, env=environment, **options)
     return subprocess.Popen(command, cwd=cwd, env=environment, **options)
 
 
@@ -84,6 +93,7 @@ def run_amplifier(
     stdin: str | bytes | None = None,
     timeout: float = 60.0,
     network: bool = False,
+    cold: bool = False,
 ) -> Finished:
     """Runs the program to its end.
 
@@ -104,6 +114,7 @@ def run_amplifier(
         cwd=cwd,
         env=env,
         network=network,
+        cold=cold,
         stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
     )
     with process:

@@ -1,0 +1,234 @@
+"""`amplifier` processes that begin in an interpreter which has imported it already.
+
+Importing is nine tenths of a short run. So one interpreter for each worker of the suite imports
+the program once and then only clones itself: every run is still a process of its own, a child of
+the test, with its own descriptors, directory, environment, session, signals and exit code.
+
+Run as a program it is that interpreter: requests come in on descriptor 0, one message each.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import gc
+import inspect
+import io
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any, NoReturn, cast
+
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+_CLONE_PARENT = 0x8000
+_SIGCHLD = 17
+
+_LIMIT = 1 << 20
+
+_BOUND_AT_START = ("PYTHON", "LC_", "LANG")
+"""Beginnings of the variables that an interpreter reads when it starts."""
+
+_PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules")
+_LEFT_OUT = ("amplifier_core.pytest_plugin", "amplifier_modules.provider_local.engine")
+"""What no run imports, or what starts threads."""
+
+_THIRD_PARTY = ("asyncio", "filelock", "httpx", "jsonschema", "rich.console", "typer", "yaml")
+
+
+def is_available() -> bool:
+    """Whether this machine can clone an interpreter so that the clone is the test's own child."""
+    return sys.platform == "linux" and _CLONE is not None and not _measures_coverage()
+
+
+def _measures_coverage() -> bool:
+    # Coverage follows programs that start, not clones of one that was running.
+    return any(name.startswith(("COV_CORE", "COVERAGE_")) for name in os.environ)
+
+
+class WarmInterpreter:
+    """The interpreter that the processes of one worker are cloned from."""
+
+    _instance: WarmInterpreter | None = None
+    _lock = threading.Lock()
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__))], stdin=theirs, env=dict(environment)
+            )
+        self._socket = ours
+        self._bound = _bound_at_start(environment)
+
+    @classmethod
+    def suited_to(cls, environment: Mapping[str, str]) -> WarmInterpreter | None:
+        """The interpreter, started with the first process; None if `environment` needs another."""
+        if not is_available():
+            return None
+        with cls._lock:
+            if cls._instance is None:
+                cls._instance = cls(environment)
+        suited = cls._instance._bound == _bound_at_start(environment)
+        return cls._instance if suited else None
+
+    def clone(
+        self,
+        arguments: list[str],
+        cwd: str | Path | None,
+        environment: Mapping[str, str],
+        streams: list[int],
+        *,
+        has_terminal: bool = False,
+    ) -> int:
+        """Start a process with the three standard streams given.
+
+        Args:
+            arguments: Its command line.
+            cwd: Its working directory; that of this process if None.
+            environment: Its environment.
+            streams: The descriptors of its standard input, output and error.
+            has_terminal: Whether its standard input is its controlling terminal.
+
+        Returns:
+            Its process id.
+        """
+        request = {
+            "arguments": arguments,
+            "cwd": str(Path.cwd() / (cwd or "")),
+            "environment": dict(environment),
+            "has_terminal": has_terminal,
+        }
+        message = json.dumps(request).encode()
+        descriptors = array.array("i", streams)
+        with self._lock:
+            self._socket.sendmsg(
+                [message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes())]
+            )
+            answer = self._socket.recv(64)
+        if not answer:
+            raise RuntimeError("the warm interpreter has ended")
+        return int(answer)
+
+
+def _bound_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_BOUND_AT_START)}
+
+
+class WarmProcess(subprocess.Popen[bytes]):
+    """A `Popen` whose process is cloned from a warm interpreter, in a session of its own."""
+
+    def __init__(self, interpreter: WarmInterpreter, args: list[str], **options: Any) -> None:
+        self._interpreter = interpreter
+        super().__init__(args, **options)
+
+    def _execute_child(self, *args: Any, **kwargs: Any) -> None:
+        given = _PARAMETERS.bind(self, *args, **kwargs).arguments
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        streams = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
+        self.pid = self._interpreter.clone(
+            cast("list[str]", given["args"]),
+            given["cwd"],
+            given["env"],
+            [number if given_ == -1 else given_ for number, given_ in enumerate(streams)],
+        )
+        self._child_created = True
+        cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
+
+
+_PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)
+
+
+# The other side: the interpreter that clones itself.
+
+
+def _serve() -> NoReturn:
+    for name in (*_THIRD_PARTY, *_modules()):
+        # Extras need not be installed.
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()
+    requests = socket.socket(fileno=os.dup(0))
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
+        if not message:
+            os._exit(0)
+        child = _clone_for_parent()
+        if child == 0:
+            requests.close()
+            _become(json.loads(message), descriptors)
+        requests.send(str(child).encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _modules() -> Iterator[str]:
+    for package in _PACKAGES:
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            if not module.name.startswith(_LEFT_OUT):
+                yield module.name
+
+
+def _clone_for_parent() -> int:
+    """Fork, but as a sibling: the new process is a child of this one's parent."""
+    libc = ctypes.PyDLL(None, use_errno=True)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    child = libc.syscall(_CLONE, _CLONE_PARENT | _SIGCHLD, 0, 0, 0, 0)
+    if child == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if child < 0:
+        raise OSError(ctypes.get_errno(), "cannot clone")
+    return child
+
+
+def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Be the process that was asked for, as if it had just been started."""
+    from amplifier_app.cli import main
+
+    os.setsid()
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    os.closerange(3, 256)
+    if request["has_terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    sys.argv = list(request["arguments"])
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    _open_standard_streams()
+    main()
+    os._exit(0)
+
+
+def _open_standard_streams() -> None:
+    """The three standard streams, as an interpreter opens them when it starts."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        before = getattr(sys, name)
+        raw = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - they live as long as we do
+        stream = io.TextIOWrapper(
+            cast("Any", raw),
+            encoding=before.encoding,
+            errors=before.errors,
+            line_buffering=number == 2 or raw.isatty(),
+        )
+        cast("Any", stream).mode = mode
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+if __name__ == "__main__":
+    _serve()
