@@ -7,8 +7,8 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from amplifier_app.approvals import Approvals
 from amplifier_app.ending import Invocation
@@ -123,7 +123,7 @@ async def _run(
 ) -> Outcome:
     from amplifier_app.runtime import open_session
 
-    renderer = choose_renderer(request, invocation)
+    renderer = choose_renderer(request, invocation, chosen.plan.display)
     logs = show_logs(renderer, verbose=invocation.verbose)
     approvals = _approvals(request, renderer, invocation.stdout)
     assert invocation.report is not None
@@ -150,7 +150,8 @@ async def _run(
         if prompt is None:
             from amplifier_app.repl.chat import chat
 
-            return await chat(session, renderer, invocation.stdout, plain=request.plain)
+            plain = _screen(request, chosen.plan.display) != "full"
+            return await chat(session, renderer, invocation.stdout, plain=plain)
         try:
             return await one_shot(session, prompt, request.timeout, approvals)
         finally:
@@ -159,8 +160,23 @@ async def _run(
                 renderer.notice(f"session {session.id}", "info", "session")
 
 
-def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
-    """How the session is shown, by what stdout is and what was asked for."""
+def choose_renderer(
+    request: Request, invocation: Invocation, display: Mapping[str, str]
+) -> Renderer:
+    """How the session is shown, by what stdout is, what was asked for and what settings say."""
+    from amplifier_app.render.visibility import Shown, Visibility
+
+    renderer = _renderer(request, invocation, _screen(request, display))
+    level = request.show or cast("Shown", display.get("show") or "user")
+    renderer.visibility = Visibility(level)
+    return renderer
+
+
+def _screen(request: Request, display: Mapping[str, str]) -> str:
+    return request.screen or display.get("screen") or "full"
+
+
+def _renderer(request: Request, invocation: Invocation, screen: str) -> Renderer:
     from amplifier_app.render import text
 
     stdout, quiet = invocation.stdout, request.quiet
@@ -174,7 +190,11 @@ def choose_renderer(request: Request, invocation: Invocation) -> Renderer:
     if not stdout.isatty():
         progress = sys.stderr.isatty() or invocation.verbose
         return text.TextRenderer(stdout, quiet=quiet, progress=progress)
-    if request.plain or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    if screen == "answer":
+        from amplifier_app.render.plain import AnswerRenderer
+
+        return AnswerRenderer(stdout, quiet=quiet)
+    if screen == "plain" or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
         from amplifier_app.render.plain import PlainRenderer
 
         return PlainRenderer(stdout, quiet=quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_app.approvals import Policy
 from amplifier_app.errors import ConfigError, UsageError
@@ -16,8 +16,13 @@ from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.stdio import Output, stdin_is_tty
 
 if TYPE_CHECKING:
+    from amplifier_app.render.visibility import Shown
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import TrustedProject
+
+
+Screen = Literal["full", "plain", "answer"]
+"""How a terminal is used: with a live region, as lines of text, or for the answer alone."""
 
 
 class Request(NamedTuple):
@@ -30,6 +35,8 @@ class Request(NamedTuple):
         max_tokens: Tokens the session may take, over all its prompts.
         max_cost: US dollars the session may take.
         timeout: Seconds the prompt may take.
+        show: Up to which mark blocks of the answer are shown; None is what settings say.
+        screen: How the terminal is used; likewise.
         locked: Whether modules have to be what the plan's lock says.
         lock: The file of that lock; None is the plan's own.
         offline: Whether nothing may be fetched.
@@ -49,7 +56,8 @@ class Request(NamedTuple):
     continue_last: bool = False
     save: bool = True
     quiet: bool = False
-    plain: bool = False
+    show: Shown | None = None
+    screen: Screen | None = None
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: float | None = None

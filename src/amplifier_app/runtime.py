@@ -18,6 +18,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.attach import attach, showable
 from amplifier_app.render.base import Display, Renderer, SessionFacts
 from amplifier_app.render.sanitize import one_line
+from amplifier_app.render.visibility import shown_text
 from amplifier_app.sessions.keeping import Keeper, saved_session
 from amplifier_app.sessions.recording import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.store import SavedSession
@@ -238,11 +239,12 @@ class OpenSession:
         self.renderer.turn_started()
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
-        response, status = "", None
+        response, answer, status = "", "", None
         try:
             await self._begin_conversation()
             self._task = asyncio.create_task(self.session.execute(prompt))
-            response = await self._task
+            answer = await self._task
+            response = await self._shown(answer)
             if self._stopping and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
@@ -254,8 +256,21 @@ class OpenSession:
             raise
         finally:
             self._task = None
-            self._turn_ended(prompt, response, status)
+            hidden = bool(answer and not response.strip())
+            self._turn_ended(prompt, response, status, hidden)
         return self.turn
+
+    async def _shown(self, response: str) -> str:
+        """The answer without the blocks that are not to be seen."""
+        if not response:
+            return response
+        messages = await self.context.get_messages()
+        return shown_text(
+            response,
+            messages if isinstance(messages, list) else [],
+            self.renderer.visibility,
+            lambda text: showable(self.session.coordinator, text),
+        )
 
     @property
     def _runs_for_parent(self) -> bool:
@@ -286,8 +301,8 @@ class OpenSession:
         if instruction and is_unbegun(instruction, await self.context.get_messages()):
             await self.context.add_message({"role": "system", "content": instruction})
 
-    def _turn_ended(self, prompt: str, response: str, status: Status | None) -> None:
-        self.turn = self.recorder.result(response, status)
+    def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:
+        self.turn = self.recorder.result(response, status)._replace(is_hidden=hidden)
         self.usage.merge(self.recorder.usage)
         self.renderer.turn_ended(self.turn)
         if self._keeper is not None:

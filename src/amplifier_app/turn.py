@@ -149,7 +149,8 @@ class TurnResult(NamedTuple):
     """What came out of one prompt.
 
     Attributes:
-        response: What the orchestrator returned; empty if there is nothing.
+        response: What the orchestrator returned, without blocks that are hidden; empty if there is
+            nothing.
         status: How the turn ended.
         reason: Why it is incomplete, in the orchestrator's word; None if it did not say.
         limit: The limit of the session's budget that ended it, if one did.
@@ -159,6 +160,7 @@ class TurnResult(NamedTuple):
         tools: Every tool call in the order they began.
         sub_sessions: What its sub-agents did, and theirs, in the order they ended.
         denied: Those that were not allowed to run.
+        is_hidden: Whether there is an answer, and all of it is hidden.
     """
 
     response: str
@@ -170,6 +172,7 @@ class TurnResult(NamedTuple):
     reason: str | None = None
     sub_sessions: tuple[SubSession, ...] = ()
     limit: LimitReached | None = None
+    is_hidden: bool = False
 
     @property
     def has_answer(self) -> bool:

@@ -37,7 +37,16 @@ def outcome_of_turn(turn: TurnResult, denied: str | None, session_id: str | None
     if denied is not None:
         hint = "Allow it with --approve allow, or run on a terminal to be asked."
         return Outcome(Ending.DENIED, f"approval was denied: {denied}", hint)
+    if not turn.response.strip():
+        return _nothing_shown(turn, go_on)
     return OK
+
+
+def _nothing_shown(turn: TurnResult, go_on: str | None) -> Outcome:
+    if turn.is_hidden:
+        message = "every block of the answer is marked as not for users"
+        return Outcome(Ending.PROVIDER, message, "Show all of it with --show internal.")
+    return Outcome(Ending.PROVIDER, "the model ended its turn without an answer", go_on)
 
 
 def _incomplete(turn: TurnResult, session_id: str | None, go_on: str | None) -> Outcome:

@@ -58,9 +58,24 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")
     ] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="No live region, no styles, on a terminal.")
-    ] = False,
+    show: Annotated[
+        Literal["user", "developer", "internal"] | None,
+        typer.Option(
+            "--show",
+            help="Show blocks of the answer up to this mark; 'internal' shows all. [default: user]",
+            show_default=False,
+        ),
+    ] = None,
+    screen: Annotated[
+        Literal["full", "plain", "answer"] | None,
+        typer.Option(
+            "--screen",
+            help="On a terminal: 'plain' has no live region and no styles; 'answer' leaves the "
+            "screen to a module that draws it, such as hooks-streaming-ui. [default: full]",
+            show_default=False,
+        ),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Short for --screen plain.")] = False,
     max_turns: Annotated[
         int | None,
         typer.Option("--max-turns", min=1, metavar="N", help="Model calls a prompt may take."),
@@ -151,6 +166,8 @@ def run(
         raise UsageError(f"--max-cost {max_cost:g} is no amount of dollars above 0")
     if trust and no_project:
         raise UsageError("--trust and --no-project exclude each other")
+    if plain and screen not in (None, "plain"):
+        raise UsageError(f"--plain and --screen {screen} are mutually exclusive")
     if record is not None and replay is not None:
         raise UsageError("--record and --replay exclude each other")
     from amplifier_app.launch import launch, parse_duration
@@ -169,7 +186,8 @@ def run(
         continue_last=continue_,
         save=not no_save,
         quiet=quiet,
-        plain=plain,
+        show=show,
+        screen="plain" if plain else screen,
         max_turns=max_turns,
         max_tokens=max_tokens,
         max_cost=max_cost,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from amplifier_app.commands.listing import Format, OutputOption, table
 from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.render.visibility import Shown, Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.store import SessionStore, SessionSummary
 
 app = typer.Typer(
@@ -51,10 +52,20 @@ def list_sessions(
 @app.command()
 def show(
     session_id: Annotated[str, typer.Argument(help="Id, or the beginning of one.")],
+    up_to: Annotated[
+        Literal["user", "developer", "internal"] | None,
+        typer.Option(
+            "--show",
+            help="Show blocks up to this mark; 'internal' shows all. [default: user]",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show a session's facts and its conversation."""
     metadata, messages = SessionStore().read(session_id)
+    visibility = Visibility(up_to or _set_level())
+    messages = [_visible(message, visibility) for message in messages]
     if output is Format.JSON:
         spawned = [child.id for child in SessionStore().spawned_by(str(metadata["id"]))]
         shown = {"metadata": metadata, "sub_sessions": spawned, "messages": messages}
@@ -69,6 +80,24 @@ def show(
         print(f"[{one_line(str(message.get('role')))}]")
         for line in message_lines(message):
             print(for_terminal(line))
+
+
+def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
+    """A stored message without the blocks that are not shown."""
+    shown = dict(message)
+    if isinstance(message.get("content"), list):
+        shown["content"] = shown_blocks(message["content"], visibility)
+    thought = message.get("thinking_block")
+    if thought is not None and not visibility.shows("thinking", mark_of(thought)):
+        del shown["thinking_block"]
+    return shown
+
+
+def _set_level() -> Shown:
+    """What the user's settings say about what is shown."""
+    from amplifier_app.plan.scopes import read_settings
+
+    return cast("Shown", read_settings().display.get("show") or "user")
 
 
 def _with_their_own(summaries: list[SessionSummary], limit: int) -> list[SessionSummary]:

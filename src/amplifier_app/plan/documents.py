@@ -43,6 +43,7 @@ class MergedPlan(NamedTuple):
         chain: The files in the order they were extended, the plan itself first.
         overlays: The settings files that lie on top, the widest scope first.
         sources: Where settings say modules come from, by module id, as it is written.
+        display: What settings say about what is shown, and how.
         project: The folder of the trusted project that counted.
         files: Every file that was read, absolute.
         notes: Sentences on what is not used here, for a person.
@@ -57,6 +58,7 @@ class MergedPlan(NamedTuple):
     chain: tuple[str, ...]
     overlays: tuple[str, ...] = ()
     sources: Mapping[str, Scalar] = MappingProxyType({})
+    display: Mapping[str, str] = MappingProxyType({})
     project: Path | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ class _Chain:
             chain=tuple(document.file for document in self._documents),
             overlays=tuple(settings.file for settings in overlays),
             sources=self._settings.sources,
+            display=self._settings.display,
             project=self._settings.project,
             files=tuple(dict.fromkeys(files.values())),
             notes=(*self._settings.problems.notes, *self._problems.notes),

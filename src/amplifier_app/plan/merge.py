@@ -17,7 +17,7 @@ from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.structure import entry_key
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
-_SETTINGS_ONLY = ("profile", "sources")
+_SETTINGS_ONLY = ("profile", "sources", "display")
 
 
 def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNode:

@@ -125,6 +125,11 @@ class ResolvedPlan:
         return self._resolution.sources
 
     @property
+    def display(self) -> Mapping[str, str]:
+        """What settings say about what is shown, and how: `show` and `screen`."""
+        return self.merged.display
+
+    @property
     def project(self) -> Path | None:
         """The folder of the trusted project that counted, if one did."""
         return self.merged.project

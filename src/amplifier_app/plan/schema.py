@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_app.plan.module_schemas import ModuleSchema, Schema, bundled_schemas
 from amplifier_app.plan.modules import KINDS
 from amplifier_app.plan.schema_parts import REFERENCE, embedded, for_files
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.shapes import DISPLAY, ENTRY_SECTIONS, PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -92,6 +92,13 @@ def _settings() -> Schema:
                 ),
                 "propertyNames": {"pattern": _ID},
             },
+            "display": _object(
+                "What is shown, and how: `amplifier run --show` and `--screen`.",
+                {
+                    key: {"description": f"The default of `--{key}`.", "enum": list(values)}
+                    for key, values in DISPLAY.items()
+                },
+            ),
             "exclude": _texts("Modules to leave out of the profile."),
             **_contents(),
             "agents": {"$ref": "#/$defs/agents"},

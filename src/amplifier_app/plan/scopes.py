@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from amplifier_app import paths
 from amplifier_app.errors import Location
-from amplifier_app.plan.nodes import MapNode, Node, Scalar
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import Document, Reader
 from amplifier_app.plan.shapes import SETTINGS
@@ -72,6 +72,16 @@ class Settings(NamedTuple):
             for module, source in found.items()
             if isinstance(source, Scalar) and source.value is not None
         }
+
+    @property
+    def display(self) -> Mapping[str, str]:
+        """What `display` says about what is shown, and how."""
+        found: dict[str, str] = {}
+        for settings in self.files:
+            node = settings.tree.items.get("display")
+            for key, value in node.items.items() if isinstance(node, MapNode) else ():
+                found[key] = text_of(value) or ""
+        return found
 
 
 def settings_path(scope: str, project: Path | None = None) -> Path | None:

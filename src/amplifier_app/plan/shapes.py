@@ -20,6 +20,10 @@ _OVERLAY_SECTIONS = (
 _MODULE_SECTIONS = (*_OVERLAY_SECTIONS, "agents")
 
 
+DISPLAY = {"show": ("user", "developer", "internal"), "screen": ("full", "plain", "answer")}
+"""The keys of `display` in settings, and what each can say."""
+
+
 class Shape(NamedTuple):
     """What one kind of document may hold.
 
@@ -63,7 +67,7 @@ AGENT_FILE = AGENT._replace(
 )
 SETTINGS = Shape(
     "the settings file",
-    ("profile", "sources", *_MODULE_SECTIONS),
+    ("profile", "sources", "display", *_MODULE_SECTIONS),
     elsewhere=MappingProxyType(
         {
             "extends": "settings lie on top of every profile; 'profile: NAME' chooses one",

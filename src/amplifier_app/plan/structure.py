@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems, did_you_mean
-from amplifier_app.plan.shapes import AGENT, PARTS, PLAN, Shape
+from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape
 
 _ENTRY_KEYS = ("module", "source", "config", "instance_id")
 _PROVIDER_KEYS = (*_ENTRY_KEYS, "when")
@@ -109,6 +109,7 @@ class _Normaliser:
             "agents": self._agents,
             "profile": self._text,
             "sources": self._sources,
+            "display": self._display,
         }
 
     def document(self, root: MapNode) -> MapNode:
@@ -317,6 +318,16 @@ class _Normaliser:
             self._id(Scalar(module, node.key_at(module)), where)
             if not _is_null(source):
                 self._text(source, f"{where}.{module}")
+        return node
+
+    def _display(self, node: Node, where: str) -> Node:
+        if not isinstance(node, MapNode):
+            return self._wrong(node, where, f"a mapping of {', '.join(DISPLAY)}")
+        for key, value in node.items.items():
+            if key not in DISPLAY:
+                self._unknown(key, node, tuple(DISPLAY), where)
+            elif text_of(value) not in DISPLAY[key]:
+                self._wrong(value, f"{where}.{key}", f"one of {', '.join(DISPLAY[key])}")
         return node
 
     def _agents(self, node: Node, where: str) -> Node:

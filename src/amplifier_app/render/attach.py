@@ -6,6 +6,7 @@ from typing import Any
 
 from amplifier_app.render.base import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.render.once import shown_once
+from amplifier_app.render.visibility import visible_only
 from amplifier_app.turn import EventHandler, TurnRecorder
 
 
@@ -16,7 +17,8 @@ def attach(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None
         # What it keeps of an error is shown; of other events it keeps names and numbers.
         handler = redacting(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
-    for event, handler in shown_once(renderer.handlers()).items():
+    shown = visible_only(shown_once(renderer.handlers()), renderer.visibility)
+    for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, redacting(coordinator, handler), priority, name="app-renderer")
 
@@ -35,7 +37,7 @@ def redacting(coordinator: Any, handler: EventHandler) -> EventHandler:
     return shown
 
 
-def showable(coordinator: Any, prompt: str) -> str:
-    """A prompt as the session's redaction, if it has one, lets it be shown."""
+def showable(coordinator: Any, text: str) -> str:
+    """A text as the session's redaction, if it has one, lets it be shown."""
     redact = coordinator.get_capability("redaction.event")
-    return prompt if redact is None else redact("prompt:submit", {"prompt": prompt})["prompt"]
+    return text if redact is None else redact("prompt:submit", {"prompt": text})["prompt"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
+from amplifier_app.render.visibility import Visibility
 from amplifier_app.turn import EventHandler, SubSession, TurnResult
 
 Level = Literal["info", "warning", "error"]
@@ -89,11 +90,13 @@ class Renderer:
     Attributes:
         on_failure: Called once the output cannot be written any more, to stop the turn.
         while_paused: Entered while somebody else has the terminal.
+        visibility: Which blocks of an answer are shown.
     """
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.visibility = Visibility()
 
     def handlers(self) -> dict[str, EventHandler]:
         """What to call on which event. Handlers are synchronous and must not raise."""

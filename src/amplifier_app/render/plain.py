@@ -169,3 +169,13 @@ class PlainRenderer(StderrNotices):
             self._held.append(self._end_line)
         elif self._last_character != "\n":
             self._write("\n")
+
+
+class AnswerRenderer(PlainRenderer):
+    """A terminal that a module of the plan draws on: the answer once the turn is over, no more.
+
+    What the user types during a turn, warnings and errors are shown as ever.
+    """
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {**StderrNotices.handlers(self), "steer:injected": self._on_steering}

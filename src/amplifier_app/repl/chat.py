@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.history import History, InMemoryHistory
 
 from amplifier_app.errors import SessionError, Terminated
-from amplifier_app.outcome import OK, Outcome, outcome_of
+from amplifier_app.outcome import OK, Ending, Outcome, outcome_of
 from amplifier_app.render import describe
 from amplifier_app.render.base import NOTHING_TYPED, Renderer, Typed, Waiting
 from amplifier_app.render.sanitize import for_terminal, one_line
@@ -167,8 +167,11 @@ def _tell_ending(session: OpenSession, renderer: Renderer) -> None:
     turn = session.turn
     if turn.status == "cancelled":
         renderer.notice("stopped", "warning", "chat")
-    elif turn.status == "incomplete":
-        outcome = outcome_of_turn(turn, None, session.id if session.is_saved else None)
+        return
+    # How to resume says something only about a limit, which a new run raises.
+    limited = turn.status == "incomplete" and session.is_saved
+    outcome = outcome_of_turn(turn, None, session.id if limited else None)
+    if outcome.ending is not Ending.OK:
         hint = f"\n  {outcome.hint}" if outcome.hint else ""
         renderer.notice(f"{outcome.message}{hint}", "warning", "chat")
 

@@ -98,6 +98,14 @@ async def _quit(session: OpenSession) -> str:
     raise Leave
 
 
+async def _think(session: OpenSession, argument: str) -> str:
+    wanted = {"": None, "on": True, "off": False}
+    if argument not in wanted:
+        return f"/think takes 'on' or 'off', not {one_line(argument, 40)!r}."
+    shown = session.renderer.visibility.show_thinking(wanted[argument])
+    return "Thinking is shown." if shown else "Thinking is hidden."
+
+
 _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("/help", "Show this.", _help),
     ("/status", "Session, profile, model, directory.", _status),
@@ -108,8 +116,9 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
 )
 COMMANDS = (
     *((name, summary) for name, summary, _ in _TABLE[:-1]),
+    ("/think", "Show the model's thinking, or hide it; 'on' and 'off' say which."),
     ("/undo", undo.SUMMARY),
     *((name, summary) for name, summary, _ in _TABLE[-1:]),
 )
-_WITH_ARGUMENT = {"/undo": undo.undo}
+_WITH_ARGUMENT = {"/think": _think, "/undo": undo.undo}
 _HANDLERS = {name: handler for name, _, handler in _TABLE} | {"/exit": _quit}

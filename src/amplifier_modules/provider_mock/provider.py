@@ -229,7 +229,7 @@ def _stream(response: ChatResponse, size: int) -> Iterator[dict[str, Any]]:
         plain = block.model_dump(exclude_none=True)
         kind = plain["type"]
         about = {"index": index, "block_type": kind}
-        named = {"id": plain["id"], "name": plain["name"]} if kind == "tool_call" else {}
+        named = {key: plain[key] for key in ("id", "name", "visibility") if key in plain}
         yield {"type": "content_block_start", **about, **named}
         text = _streamed_text(plain)
         for at in range(0, len(text), size):

@@ -89,7 +89,7 @@ class _Relay:
         index = chunk["index"]
         about = {"block_type": chunk["block_type"], "block_index": index, **self._ids}
         if chunk["type"] == _CHUNK_START:
-            named = {key: chunk[key] for key in ("id", "name") if key in chunk}
+            named = {key: chunk[key] for key in ("id", "name", "visibility") if key in chunk}
             await self._notify("content_block:start", {**about, **named})
         else:
             # How many blocks there will be is not known yet; this many there are.

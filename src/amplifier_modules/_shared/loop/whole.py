@@ -21,7 +21,7 @@ async def announce(response: Any, channel: Channel, span: Span) -> None:
     blocks = blocks_of(response)
     for index, block in enumerate(blocks):
         about = {"block_type": block.get("type"), "block_index": index, **span.fields}
-        named = {key: block[key] for key in ("id", "name") if key in block}
+        named = {key: block[key] for key in ("id", "name", "visibility") if key in block}
         await channel.notify("content_block:start", {**about, **named})
         await channel.notify(
             "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
