@@ -121,11 +121,11 @@ class Session:
 
 
 def wrote(path: str, content: str) -> Step:
-    return "write_file", {"path": path, "content": content}
+    return "write_file", {"file_path": path, "content": content}
 
 
 def edited(path: str, old: str, new: str) -> Step:
-    return "edit_file", {"path": path, "old_string": old, "new_string": new}
+    return "edit_file", {"file_path": path, "old_string": old, "new_string": new}
 
 
 def ran(command: str, **more: Any) -> Step:

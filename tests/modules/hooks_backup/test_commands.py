@@ -109,13 +109,13 @@ async def test_what_other_hooks_made_of_the_input_counts(start: Any) -> None:
     s.write("b.txt", "0")
 
     async def redirect(event: str, data: dict[str, Any]) -> dict[str, Any]:
-        given = {**data["tool_input"], "path": "b.txt"}
+        given = {**data["tool_input"], "file_path": "b.txt"}
         return {"action": "modify", "data": {**data, "tool_input": given}}
 
     s.coordinator.hooks.register("tool:pre", redirect, priority=50)
     ids = await s.begin("first")
     data = await s.pre(*wrote("a.txt", "1"), **ids)
-    await s.run({**data, "tool_input": {"path": "b.txt", "content": "1"}})
+    await s.run({**data, "tool_input": {"file_path": "b.txt", "content": "1"}})
     assert (await s.undo())["restored"] == ["b.txt"]
 
 

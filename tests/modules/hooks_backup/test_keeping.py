@@ -45,7 +45,7 @@ async def test_only_the_user_may_read_them(start: Any, umask: int) -> None:
 async def test_nothing_is_made_before_there_is_something_to_keep(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
-    await s.turn("first", ("read_file", {"path": "a.txt"}))
+    await s.turn("first", ("read_file", {"file_path": "a.txt"}))
     assert await s.nothing_to_undo()
     assert s.listed() == []
     assert list(s.session.iterdir()) == []

@@ -41,7 +41,7 @@ async def test_twice_goes_one_turn_further_back(start: Any) -> None:
     s.write("a.txt", "0")
     for n in range(3):
         await s.turn(f"turn {n}", edited("a.txt", str(n), str(n + 1)))
-    await s.turn("only looks", ("read_file", {"path": "a.txt"}))
+    await s.turn("only looks", ("read_file", {"file_path": "a.txt"}))
     assert [(await s.undo())["left"], s.files()] == [2, {"a.txt": "2"}]
     assert [(await s.undo())["left"], s.files()] == [1, {"a.txt": "1"}]
     await s.turn("again", edited("a.txt", "1", "one"))

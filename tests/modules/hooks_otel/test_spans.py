@@ -182,7 +182,10 @@ async def test_content_that_is_wanted_has_no_secrets(collector: Collector, tmp_p
     assert [message["role"] for message in second] == ["user", "assistant", "tool", "tool", "tool"]
     assert second[2]["parts"][0]["id"] == "c1"
     (tool,) = [s for s in collector.spans if attributes(s).get("gen_ai.tool.call.id") == "c1"]
-    assert json.loads(attributes(tool)["gen_ai.tool.call.arguments"]) == {"path": "a.txt"}
+    assert json.loads(attributes(tool)["gen_ai.tool.call.arguments"]) == {
+        "file_path": "a.txt",
+        "path": "a.txt",
+    }
     assert "[REDACTED" in attributes(tool)["gen_ai.tool.call.result"]
 
 
