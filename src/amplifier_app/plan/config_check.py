@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from amplifier_app.errors import Location
-from amplifier_app.plan.module_schemas import Schema
+from amplifier_app.plan.module_schemas import Schema, current_keys
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.problems import Problem, suggest
 from amplifier_app.plan.yaml_reader import plain_scalar
@@ -80,18 +80,27 @@ def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) ->
         return
     where = f"'{_dotted(path)}' of {module_id}" if path else f"the config of {module_id}"
     if error.validator == "additionalProperties" and isinstance(node, MapNode):
-        known = list(error.schema.get("properties", {}))
+        known: Schema = error.schema.get("properties", {})
         patterns = error.schema.get("patternProperties", {})
         for key in node.items:
             if key not in known and not any(re.search(one, key) for one in patterns):
                 message = f"unknown key {key!r} in {where}"
-                yield Problem(message, node.key_at(key), suggest(key, known))
+                yield Problem(message, node.key_at(key), suggest(key, current_keys(known)))
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
                 yield Problem(f"{where} lacks {key!r}", node.at, f"add '{key}: …'")
     else:
-        yield Problem(f"{where} {_expected(error)}", _place(config, path))
+        reason = _reason(error.schema)
+        said = f"{where} {'cannot be used' if reason else _expected(error)}"
+        yield Problem(said, _place(config, path), reason)
+
+
+def _reason(schema: Schema) -> str | None:
+    """What a key that has no use any more says about itself."""
+    described = str(schema.get("description") or "").rstrip(".")
+    refused = schema.get("deprecated") and "enum" in schema
+    return described[:1].lower() + described[1:] if refused and described else None
 
 
 def _reads_as_wanted(error: Any, validator: Any) -> bool:

@@ -121,8 +121,17 @@ def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
     rule = rule_at(schema, keys)
     known: dict[str, None] = {}
     for one in _alternatives(schema, [rule] if rule else []):
-        known |= dict.fromkeys(one.get("properties", {}))
+        known |= dict.fromkeys(current_keys(one.get("properties", {})))
     return list(known)
+
+
+def current_keys(properties: Schema) -> list[str]:
+    """The keys that plans should use: those that are not deprecated."""
+    return [
+        key
+        for key, rule in properties.items()
+        if not (isinstance(rule, dict) and cast("Schema", rule).get("deprecated"))
+    ]
 
 
 def _below(rule: Schema, key: str) -> Schema | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+
+from amplifier_modules._shared.published import Published, PublishedKeyError, with_own_names
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -18,7 +20,12 @@ class ModuleConfig(BaseModel):
 
     The validator of a model is built when there is something to validate, which in most plans
     is never: most modules run with their defaults.
+
+    Attributes:
+        published: Keys of the published module of the same name that are no fields.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {}
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -37,7 +44,7 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     Raises:
         ValueError: Something is not allowed. The message names the module, each key, what was
             given where that is no secret, and what is allowed; for an unknown key also the
-            nearest known one.
+            nearest known one, for a published key that is refused the reason.
     """
     given: Any = {} if config is None else config
     if not isinstance(given, Mapping):
@@ -46,8 +53,13 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         )
     if not given and _is_whole_by_default(model):
         return model.model_construct()
+    own = dict(cast("Mapping[str, Any]", given))
     try:
-        return model.model_validate(dict(cast("Mapping[str, Any]", given)))
+        if issubclass(model, ModuleConfig) and model.published:
+            own = with_own_names(model.published, own, module_id)
+        return model.model_validate(own)
+    except PublishedKeyError as error:
+        problems = [str(error)]
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         problems = [_problem(model, detail) for detail in details]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
+
+from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published
 
 
 def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -46,10 +50,26 @@ class _Generator(GenerateJsonSchema):
             for other in spellings[1:]:
                 same = {"description": f"The same as `{spellings[0]}`."}
                 properties[other] = {**rule, **same}
+        if issubclass(model, ModuleConfig) and model.published:
+            written["properties"] = properties | {
+                key: _published_rule(known, properties) for key, known in model.published.items()
+            }
         return written
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+
+def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule of a key of the published module, after that of the setting it stands for."""
+    told = {"description": known.description, "deprecated": True}
+    if known.schema is not None:
+        return {"default": None, **known.schema, **told}
+    if known.harmless is not None:
+        return {"enum": list(known.harmless), "default": None, **told}
+    if known.setting is None or "." in known.setting:
+        return {"default": None, **told}
+    return {**properties[known.setting], **told}
 
 
 def _spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:

@@ -14,6 +14,7 @@ from amplifier_app.errors import ConfigError
 from amplifier_app.module_facts import ModuleFacts, facts_of
 from amplifier_app.outcome import outcome_of
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.module_schemas import current_keys
 from amplifier_app.plan.sourced import SourcedModule, sourced_modules
 from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.sources.errors import SourceError
@@ -149,15 +150,22 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
 def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
     keys: dict[str, Any] = schema.get("properties") or {}
     required: list[str] = schema.get("required") or []
-    yield "config:" if keys else "config: none"
+    current = current_keys(keys)
+    yield "config:" if current else "config: none"
     width = max(map(len, keys), default=0)
-    for name, rule in keys.items():
+    for name, rule in ((name, keys[name]) for name in current):
         parts = [_type_of(rule), "required" if name in required else ""]
         if "default" in rule and rule["default"] is not None:
             parts.append(f"default {json.dumps(rule['default'], ensure_ascii=False)}")
         described = str(rule.get("description") or "")
         told = ", ".join(filter(None, parts)) + (f". {described}" if described else "")
         yield f"  {name.ljust(width)}  {one_line(told, 200)}"
+    if len(current) == len(keys):
+        return
+    yield "also accepted, but deprecated:"
+    for name, rule in keys.items():
+        if name not in current:
+            yield f"  {name.ljust(width)}  {one_line(str(rule.get('description') or ''), 200)}"
 
 
 def _type_of(rule: dict[str, Any]) -> str:
