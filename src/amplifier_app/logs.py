@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from amplifier_app.render.base import Level, Renderer
 
-_OWN = ("amplifier_core", "amplifier_modules", "amplifier_app")
+_OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_support")
 
 
 class LogNotices(logging.Handler):

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.errors import ModuleError
-from amplifier_app.sources.process import TimedOut, run
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import TimedOut, run
 
 DEFAULT_SECONDS = 30.0
 
@@ -64,7 +65,7 @@ def facts_of(
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-P", "-m", __name__, name]
         try:
-            done = run(command, cwd=home, env=os.environ, seconds=seconds)
+            done = run(command, cwd=home, env=without_secrets(os.environ), seconds=seconds)
         except TimedOut:
             return _unknown(module_id, f"importing it took longer than {seconds:g} s")
         try:

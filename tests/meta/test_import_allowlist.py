@@ -40,7 +40,7 @@ PYDANTIC = {
 TYPER = {"annotated_doc", "shellingham", "typer"}
 HTTP = {"certifi", "h11", "httpx", "idna"}
 YAML = {"cython_runtime", "yaml"}
-OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}
+OURS = {"amplifier_app", "amplifier_core", "amplifier_modules", "amplifier_support"}
 
 
 class Loaded(NamedTuple):

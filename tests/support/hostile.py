@@ -100,7 +100,8 @@ class Hostile:
             *("prompt_toolkit", "platformdirs", "filelock", "packaging", "mytool", "site"),
         ]
         packages = [
-            *("amplifier_core", "amplifier_app", "amplifier_modules", "encodings"),
+            *("amplifier_core", "amplifier_app", "amplifier_modules", "amplifier_support"),
+            "encodings",
             *("amplifier_module_tool_bash", "amplifier_module_tool_evil"),
         ]
         files = {f"{name}.py": self._python(f"import-{name}") for name in names}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import locale
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from amplifier_app.doctor.check import Check
+from amplifier_support.environment import minimal_environment
+from amplifier_support.programs import TimedOut, find_program, run
 
 _OLDEST_PYTHON = (3, 11)
-_OLDEST_GIT = (2, 29)
-"""The first that can be told the kind of hashes of a new repository."""
+_OLDEST_GIT = (2, 32)
+"""The first that takes its whole configuration from variables."""
 
 _SECONDS = 10.0
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -57,7 +57,7 @@ def amplifier() -> Iterator[Check]:
 
 def git() -> Iterator[Check]:
     """Only git sources need it."""
-    found = shutil.which("git")
+    found = find_program("git")
     mend = "install git; only modules from git sources need it"
     if found is None:
         yield Check("git", "warn", "not found", mend)
@@ -135,13 +135,11 @@ def proxies() -> Iterator[Check]:
 def _output(command: list[str]) -> str | None:
     """The first line a program prints; None if it fails."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = run(command, cwd=Path("/"), env=minimal_environment(), seconds=_SECONDS)
+    except (OSError, TimedOut):
         return None
     line = done.stdout.strip().partition("\n")[0]
-    return line if done.returncode == 0 and line else None
+    return line if done.code == 0 and line else None
 
 
 def _is_tty(fd: int) -> bool:

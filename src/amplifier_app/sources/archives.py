@@ -25,8 +25,8 @@ from amplifier_app.sources import unpack
 from amplifier_app.sources.download import Answer, Validators, download
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.locking import locked, make_private
-from amplifier_app.sources.process import Stopped
 from amplifier_app.sources.spec import ArchiveSource, without_password
+from amplifier_support.programs import Stopped
 
 _CHUNK = 1024 * 1024
 

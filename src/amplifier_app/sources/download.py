@@ -13,8 +13,8 @@ import httpx
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.parsing import LOOPBACK
-from amplifier_app.sources.process import Stopped
 from amplifier_app.sources.spec import ArchiveSource, without_password
+from amplifier_support.programs import Stopped
 
 _MAX_REDIRECTS = 5
 _TOTAL_SECONDS = 600.0

@@ -54,11 +54,11 @@ class GitCache:
 
     Args:
         root: The folder of the cache; made when first needed.
-        executable: The git to run.
+        executable: The git to run; by default the one on the PATH.
         offline: Whether nothing but the cache and repositories on this machine may be used.
     """
 
-    def __init__(self, root: Path, executable: str = "git", *, offline: bool = False) -> None:
+    def __init__(self, root: Path, executable: str | None = None, *, offline: bool = False) -> None:
         self._root = root
         self._git = executable
         self._offline = offline

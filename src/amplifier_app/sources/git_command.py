@@ -17,19 +17,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.process import Finished, TimedOut, run
 from amplifier_app.sources.spec import GIT_SCHEMES, GitSource, without_password
+from amplifier_support.git import git_environment
+from amplifier_support.programs import Finished, TimedOut, find_program, run
 
 _CONFIG = {
-    "core.hooksPath": os.devnull,
-    "core.fsmonitor": "false",
     "core.attributesFile": os.devnull,
-    "core.askPass": "",
-    "credential.helper": "",
-    "submodule.recurse": "false",
     "fetch.recurseSubmodules": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
     "advice.detachedHead": "false",
     "protocol.allow": "never",
     **{f"protocol.{scheme}.allow": "always" for scheme in GIT_SCHEMES},
@@ -53,16 +47,16 @@ class Git:
     """Runs git for one source, whose repository is the remote `origin`.
 
     Args:
-        executable: The git to run.
+        executable: The git to run; by default the one on the PATH.
         cwd: The folder it runs in.
         source: Whose URL `origin` is.
         stop: When set, git is ended.
     """
 
     def __init__(
-        self, executable: str, cwd: Path, source: GitSource, stop: threading.Event | None
+        self, executable: str | None, cwd: Path, source: GitSource, stop: threading.Event | None
     ) -> None:
-        self._executable = executable
+        self._executable = executable or find_program("git", str(cwd))
         self._cwd = cwd
         self._stop = stop
         self._shown = without_password(source.url)
@@ -81,6 +75,8 @@ class Git:
             Stopped: `stop` was set.
         """
         try:
+            if self._executable is None:
+                raise FileNotFoundError("git")
             done = run(
                 [self._executable, *arguments],
                 cwd=self._cwd,
@@ -101,31 +97,17 @@ class Git:
 
 
 def _environment(cwd: Path, url: str) -> dict[str, str]:
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT or not name.startswith(("GIT_", "SSH_ASKPASS"))
-    }
+    config = {**_CONFIG, **_remote(url)}
+    env = git_environment(config.items(), folder=str(cwd), keep=_KEPT)
     env.update(
-        GIT_CONFIG_NOSYSTEM="1",
-        GIT_CONFIG_GLOBAL=os.devnull,
-        GIT_ATTR_NOSYSTEM="1",
-        GIT_TERMINAL_PROMPT="0",
         GIT_CEILING_DIRECTORIES=str(cwd.parent),
-        # These two hold for the other end of git+file:// as well, which has our environment
-        # and the configuration of its repository.
+        # This holds for the other end of git+file:// as well, which has our environment and the
+        # configuration of its repository.
         GIT_ALLOW_PROTOCOL=":".join(GIT_SCHEMES),
-        SSH_ASKPASS_REQUIRE="never",
-        LC_ALL="C",
     )
     if "GIT_SSH" not in env:
         # Of a configuration, `core.sshCommand` would come after it.
         env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-    config = {**_CONFIG, **_remote(url)}
-    env["GIT_CONFIG_COUNT"] = str(len(config))
-    for number, (key, value) in enumerate(config.items()):
-        env[f"GIT_CONFIG_KEY_{number}"] = key
-        env[f"GIT_CONFIG_VALUE_{number}"] = value
     return env
 
 

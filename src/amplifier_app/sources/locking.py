@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from amplifier_app.sources.process import Stopped
+from amplifier_support.programs import Stopped
 
 _POLL_SECONDS = 0.5
 

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from amplifier_app.sources.decompress import Limited, TooBig, decompressed
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.links import links_out
-from amplifier_app.sources.process import Stopped
+from amplifier_support.programs import Stopped
 
 MAX_BYTES = 200 * 1024 * 1024
 MAX_ENTRIES = 10_000

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import DISTRIBUTION, normalised
-from amplifier_app.sources.process import TimedOut, run
+from amplifier_support.environment import without_model_keys
+from amplifier_support.programs import TimedOut, run, search_path
 
 OURS = ("amplifier-core", DISTRIBUTION)
 """Distributions that are always the running ones, whoever asks for which version."""
@@ -104,7 +105,11 @@ class Uv:
             *(("--offline",) if self._offline else ()),
             *files,
         ]
-        env = {**os.environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        # Build backends run in it, which have no use for keys, and programs such as git.
+        env = {
+            **without_model_keys(os.environ),
+            **{"PATH": search_path(), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"},
+        }
         try:
             done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
         except TimedOut as error:

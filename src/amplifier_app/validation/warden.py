@@ -92,7 +92,7 @@ def _from_proc() -> Iterator[tuple[int, tuple[int, Process]]]:
 
 
 def _from_ps() -> Iterator[tuple[int, tuple[int, Process]]]:
-    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,rss=,state=,comm="]
+    command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,rss=,state=,comm="]
     for line in subprocess.run(command, capture_output=True, check=True).stdout.splitlines():
         pid, parent, group, kilobytes, state, name = line.split(None, 5)
         if not state.startswith(b"Z"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from amplifier_modules._shared.process_job import (
     Job,
     SupervisorLost,
 )
+from amplifier_support.environment import minimal_environment
 
 __all__ = [
     "Command",
@@ -45,8 +45,6 @@ import sys
 sys.path.append(sys.argv[2])
 __import__(sys.argv[3]).main()
 """
-# What the interpreter itself may need to start.
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 _LAST_SECONDS = 5.0
 """How long is waited for the last output where nothing is left; it is there already."""
@@ -205,7 +203,6 @@ class ProcessRunner:
 
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         with theirs:
             try:
                 supervisor = subprocess.Popen(
@@ -213,7 +210,7 @@ class ProcessRunner:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=environment,
+                    env=minimal_environment(),
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )

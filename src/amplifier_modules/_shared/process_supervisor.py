@@ -97,7 +97,7 @@ def _table_from_ps() -> Table:
     import subprocess
 
     table: Table = {}
-    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,state="]
+    command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,state="]
     for line in subprocess.run(command, capture_output=True, check=True).stdout.splitlines():
         pid, parent, group, state = line.split()[:4]
         table[int(pid)] = (int(parent), int(group), state.startswith(b"Z"))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.command_environment import command_environment
 from amplifier_modules._shared.event_json import raw_data, to_plain
 from amplifier_modules._shared.process import ProcessRunner
 from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
@@ -24,6 +24,7 @@ from amplifier_modules.hooks_shell.config import (
     listed,
 )
 from amplifier_modules.hooks_shell.running import Ran, run
+from amplifier_support.programs import absolute_entries
 
 logger = logging.getLogger(__name__)
 
@@ -178,15 +179,9 @@ class ShellHooks:
     def _environment(
         self, hook: ShellHook, event: str, held: Mapping[str, Any], folder: str
     ) -> dict[str, str]:
-        environment = command_environment(
-            os.environ,
-            secrets=configured_secrets(self._coordinator.config),
-            passthrough=hook.env_passthrough,
-            secret_names=self._coordinator.get_capability("secrets.variables") or (),
-        )
+        environment = command_environment(self._coordinator, hook.env_passthrough)
         # A relative entry would make programs of whatever folder the session works in.
-        path = environment.get("PATH", os.defpath).split(os.pathsep)
-        environment["PATH"] = os.pathsep.join(entry for entry in path if os.path.isabs(entry))
+        environment["PATH"] = absolute_entries(environment.get("PATH", os.defpath))
         tool = held.get("tool_name")
         told = {
             "PWD": folder,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from amplifier_modules._shared.process import Command, CommandError, Ended, ProcessRunner
+from amplifier_support.programs import find_program
 
 MOST_OUTPUT = 1024 * 1024
 """Bytes a command may print; one that prints more is killed."""
@@ -117,7 +118,7 @@ def _argv(command: str | list[str], environment: Mapping[str, str], folder: str)
         OSError: There is no such program.
     """
     if isinstance(command, str):
-        return [shutil.which("sh", path=os.defpath) or "/bin/sh", "-c", command]
+        return [find_program("sh", folder) or "/bin/sh", "-c", command]
     name = os.path.expanduser(command[0])
     found = (
         os.path.join(folder, name)

@@ -1,7 +1,11 @@
 """The state of a git repository, without running anything that its configuration names.
 
-A repository's own configuration can name programs (fsmonitor, hooks, filters) that an ordinary
-`git status` runs. Here these are switched off, so that looking is safe in any folder.
+A repository's configuration can name programs (filters, hooks, fsmonitor, transports), and an
+ordinary `git status` runs them. So `git status` never sees that configuration: it gets a private
+git directory that leads to the repository's objects, references and index. Of the configuration,
+which `git config` only parses, it gets those settings of `_SETTINGS` and of the current branch
+that change how files compare and name no program. A repository whose parts lie in another one is
+left out, so that no names of files elsewhere are shown.
 """
 
 from __future__ import annotations
@@ -10,20 +14,33 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
-import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-_OPTIONS = (
-    *("--no-optional-locks", "--no-pager", "--literal-pathspecs"),
-    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
-    *("-c", "core.untrackedCache=false", "-c", "core.quotePath=false"),
-)
+from amplifier_support.git import git_environment
+from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, run_in_thread
+
 _MOST_BYTES = 4 * 1024 * 1024
+_MOST_HEAD = 4096
+_MOST_REFSPECS = 50
+_OPTIONS = ("--no-optional-locks", "--no-pager", "--literal-pathspecs")
+_STATUS = (
+    *("status", "--porcelain=v2", "--branch", "-z"),
+    *("--untracked-files=normal", "--ignore-submodules=all", "--no-renames"),
+)
+_SETTINGS = {
+    *("core.autocrlf", "core.eol", "core.filemode", "core.symlinks", "core.ignorecase"),
+    *("core.precomposeunicode", "core.trustctime", "core.checkstat", "core.excludesfile"),
+    *("core.attributesfile", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse"),
+}
+# An object that is missing would be fetched by a program that the repository names.
+_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
 class GitState(NamedTuple):
-    """Where a repository stands.
+    """The state of a repository.
 
     Attributes:
         branch: The branch; None when no branch is checked out.
@@ -42,35 +59,175 @@ class GitState(NamedTuple):
     changes: list[str]
 
 
+class Repository(NamedTuple):
+    """Where the parts of a repository are.
+
+    Attributes:
+        top: The folder of its files.
+        own: The git directory of these files, which has HEAD and the index.
+        common: The git directory of all its worktrees, which has objects and references.
+        external: Whether `own` lies elsewhere, and only the configuration can tell whether it
+            belongs to `top`.
+    """
+
+    top: Path
+    own: Path
+    common: Path
+    external: bool = False
+
+
 async def git_state(folder: str, seconds: float) -> GitState | None:
     """The state of the repository around `folder`.
 
     Returns:
         None where there is no repository, no git, or no answer within `seconds`.
     """
-    git = shutil.which("git")
-    if git is None or not os.path.isabs(git):
-        return None
+    git = find_program("git", folder)
     try:
+        repository = find_repository(folder)
+        if git is None or repository is None:
+            return None
         async with asyncio.timeout(seconds):
-            # Filters run when git compares contents; each that is configured is made a no-op.
-            listed = await _run(git, folder, "config", "--null", "--name-only", "--list")
+            environment = git_environment(folder=folder, user_config=True)
+            listed = await _run(
+                *(git, folder, {**environment, "GIT_DIR": str(repository.own)}),
+                *("config", "--null", "--list"),
+            )
             if listed is None:
                 return None
-            drivers = set(re.findall(r"(?:^|\0)filter\.([^\0]+)\.(?:clean|smudge|process)", listed))
-            off = [
-                part
-                for driver in sorted(drivers)
-                for key, value in (("clean", ""), ("process", ""), ("required", "false"))
-                for part in ("-c", f"filter.{driver}.{key}={value}")
-            ]
-            status = await _run(
-                *(git, folder, *off, "status", "--porcelain=v2", "--branch", "-z"),
-                *("--untracked-files=normal", "--ignore-submodules=all", "--no-renames"),
-            )
-    except TimeoutError:
+            with tempfile.TemporaryDirectory(prefix="amplifier-git-") as private:
+                config = _prepare(Path(private), repository, listed)
+                if config is None:
+                    return None
+                variables = {
+                    **git_environment(config, folder=folder),
+                    **_NO_FETCH,
+                    "GIT_DIR": private,
+                    "GIT_WORK_TREE": str(repository.top),
+                    "GIT_INDEX_FILE": str(repository.own / "index"),
+                    "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
+                }
+                status = await _run(git, folder, variables, *_STATUS)
+    # OSError: the repository changed or is damaged, or there is no room for the private one.
+    except (TimeoutError, OSError):
         return None
     return None if status is None else read_status(status)
+
+
+def find_repository(folder: str) -> Repository | None:
+    """The repository around a folder, if all of it belongs to that place.
+
+    A linked worktree and a submodule are found like any other.
+    """
+    start = Path(os.path.realpath(folder))
+    for top in (start, *start.parents):
+        entry = top / ".git"
+        if entry.is_dir() and (entry / "HEAD").exists():
+            own = Path(os.path.realpath(entry))
+            # `.git` may itself be a link, to a repository of somewhere else.
+            return Repository(top, own, own, external=own != entry)
+        if entry.is_file():
+            return _linked(top, entry)
+    return None
+
+
+def _linked(top: Path, entry: Path) -> Repository | None:
+    """The repository that a `.git` file leads to, if that leads back."""
+    target = _first_line(entry).removeprefix("gitdir: ")
+    own = Path(os.path.realpath(top / target))
+    if own.parent.name != "worktrees":
+        return Repository(top, own, own, external=True)
+    back = _first_line(own / "gitdir")
+    if not back or os.path.realpath(own / back) != str(entry):
+        return None
+    return Repository(top, own, own.parent.parent)
+
+
+def _first_line(file: Path) -> str:
+    """The first line of a small file; empty if it cannot be read or is none."""
+    try:
+        # Bounded, and never waiting: a repository may hold a pipe, or a file without an end.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        line = os.read(descriptor, _MOST_HEAD).split(b"\n")[0]
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return "" if b"\0" in line else os.fsdecode(line)
+
+
+def _prepare(private: Path, repository: Repository, listed: str) -> list[tuple[str, str]] | None:
+    """Fill the private git directory, and choose the settings that count.
+
+    Args:
+        private: An empty folder.
+        repository: What it shall lead to.
+        listed: What `git config --null --list` printed in the repository.
+
+    Returns:
+        None where the repository is not all in one place, or of an unsupported format.
+    """
+    config = list(_pairs(listed))
+    values = dict(config)
+    own, common = repository.own, repository.common
+    worktree = values.get("core.worktree", "" if repository.external else str(repository.top))
+    if own == common and os.path.realpath(own / worktree) != str(repository.top):
+        return None
+    head = _first_line(own / "HEAD")
+    branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else ""
+    form = values.get("extensions.objectformat", "sha1")
+    if values.get("extensions.refstorage", "files") != "files" or form not in ("sha1", "sha256"):
+        return None
+    parts = [own / "HEAD", own / "index", *(common / n for n in ("objects", "refs", "packed-refs"))]
+    if branch:
+        parts.append(common / "refs" / "heads" / branch)
+    if not all(_lies_in(part, own) or _lies_in(part, common) for part in parts):
+        return None
+    (private / "info").mkdir()
+    (private / "HEAD").write_text(head + "\n", encoding="utf-8", errors="surrogateescape")
+    (private / "config").write_text(
+        f"[core]\n\trepositoryformatversion = 1\n\tbare = false\n"
+        f"[extensions]\n\tobjectformat = {form}\n"
+    )
+    shared = [path.name for path in own.glob("sharedindex.*")]
+    for source, names in (
+        (common, ("refs", "packed-refs", "shallow", "info/exclude")),
+        (own, ("info/sparse-checkout", *shared)),
+    ):
+        for name in names:
+            if (source / name).exists():
+                (private / name).symlink_to(source / name)
+    return [
+        ("core.untrackedCache", "false"),
+        ("core.quotePath", "false"),
+        *((key, value) for key, value in config if key in _SETTINGS),
+        *_upstream(config, branch),
+    ]
+
+
+def _lies_in(part: Path, folder: Path) -> bool:
+    return os.path.realpath(part).startswith(f"{folder}{os.sep}")
+
+
+def _pairs(listed: str) -> Iterator[tuple[str, str]]:
+    for record in listed.split("\0"):
+        key, has_value, value = record.partition("\n")
+        if key:
+            # A name alone means true.
+            yield key, value if has_value else "true"
+
+
+def _upstream(config: list[tuple[str, str]], branch: str) -> list[tuple[str, str]]:
+    """The settings that say which branch is followed, without where to fetch it from."""
+    followed = [
+        pair for pair in config if pair[0] in (f"branch.{branch}.remote", f"branch.{branch}.merge")
+    ]
+    remote = dict(followed).get(f"branch.{branch}.remote", "")
+    fetched = [pair for pair in config if pair[0] == f"remote.{remote}.fetch"]
+    return followed + fetched[:_MOST_REFSPECS]
 
 
 def read_status(text: str) -> GitState:
@@ -99,39 +256,10 @@ def read_status(text: str) -> GitState:
     )
 
 
-async def _run(git: str, folder: str, *arguments: str) -> str | None:
-    """What git prints; None if it fails. Killed when the caller is cancelled."""
-    process = await asyncio.create_subprocess_exec(
-        *(git, *_OPTIONS, *arguments),
-        cwd=folder,
-        env=_environment(),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        limit=_MOST_BYTES,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        data = await process.stdout.read(_MOST_BYTES)
-        if len(data) == _MOST_BYTES:
-            return None
-        while more := await process.stdout.read(_MOST_BYTES):
-            data += more
-            if len(data) >= _MOST_BYTES:
-                return None
-        code = await process.wait()
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    return data.decode("utf-8", "replace") if code == 0 else None
-
-
-def _environment() -> dict[str, str]:
-    """The user's environment without what would point git elsewhere or make it ask."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # An object that is missing would be fetched, by a program that the repository names.
-    no_fetch = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-    return {**kept, **no_fetch, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+async def _run(git: str, folder: str, env: dict[str, str], *arguments: str) -> str | None:
+    """What git prints; None if it fails or prints too much."""
+    argv = [git, *_OPTIONS, *arguments]
+    with contextlib.suppress(TimedOut, TooMuchOutput):
+        done = await run_in_thread(argv, cwd=Path(folder), env=env, seconds=None, most=_MOST_BYTES)
+        return done.stdout if done.code == 0 else None
+    return None

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,8 @@ from importlib import metadata, util
 from pathlib import Path
 
 from amplifier_core.llm_errors import ConfigurationError, NetworkError
+from amplifier_support.environment import without_model_keys
+from amplifier_support.programs import find_program, run_in_thread, search_path
 
 _POLL_SECONDS = 0.2
 _SHOWN_LINES = 12
@@ -117,39 +117,23 @@ async def _run(
     """Runs the client to its end; returns its exit code and the end of what it said."""
     scratch = target / ".tmp"
     scratch.mkdir(parents=True, exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *client.arguments(requirements, target, cache),
-        # Away from the user's project, whose own settings for uv must not choose an index.
-        cwd=target,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    talk = asyncio.ensure_future(process.communicate())
+    env = {**without_model_keys(os.environ), "PATH": search_path(), "TMPDIR": str(scratch)}
+    argv = client.arguments(requirements, target, cache)
+    # Away from the user's project, whose own settings for uv must not choose an index.
+    work = asyncio.ensure_future(run_in_thread(argv, cwd=target, env=env, seconds=None))
     try:
-        while not (await asyncio.wait({talk}, timeout=_POLL_SECONDS))[0]:
+        while not (await asyncio.wait({work}, timeout=_POLL_SECONDS))[0]:
             await on_bytes(client.received(target, cache))
-        output, _ = await talk
     finally:
-        if process.returncode is None:
-            _kill(process)
-            await talk
-    lines = output.decode("utf-8", "replace").strip().splitlines()
-    return process.returncode or 0, "\n".join(lines[-_SHOWN_LINES:])
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
+        work.cancel()
+        await asyncio.wait({work})
+    done = work.result()
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    return done.code, "\n".join(lines[-_SHOWN_LINES:])
 
 
 def _find_uv() -> str | None:
-    if on_path := shutil.which("uv"):
+    if on_path := find_program("uv"):
         return on_path
     try:
         from uv import find_uv_bin

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.command_environment import command_environment
 from amplifier_modules._shared.output import Captured, OutputCapture
 from amplifier_modules._shared.output_dir import output_dir
 from amplifier_modules._shared.process import Command, Ended, ProcessRunner
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
 from amplifier_modules.tool_bash.telling import OutputTeller
+from amplifier_support.programs import find_program
 
 # Bash sets these from the folder it starts in; what the session's shell says would mislead.
 _NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")
@@ -57,10 +57,12 @@ class Shell:
     """
 
     def __init__(self, coordinator: Any, config: BashConfig) -> None:
-        found = shutil.which("bash") or shutil.which("sh") if os.name == "posix" else None
+        working_dir = coordinator.get_capability("session.working_dir")
+        shells = (find_program(name, working_dir) for name in ("bash", "sh"))
+        found = next(filter(None, shells), None) if os.name == "posix" else None
         if found is None:
             raise RuntimeError("tool-bash: there is no POSIX shell here to run commands with")
-        self._program = os.path.abspath(found)
+        self._program = found
         self.name = os.path.basename(found)
         self._coordinator = coordinator
         self._config = config
@@ -158,12 +160,7 @@ class Shell:
             capture.close()
 
     def _environment(self, folder: str) -> dict[str, str]:
-        environment = command_environment(
-            os.environ,
-            secrets=configured_secrets(self._coordinator.config),
-            secret_names=self._coordinator.get_capability("secrets.variables") or (),
-            passthrough=self._config.env_passthrough,
-        )
+        environment = command_environment(self._coordinator, self._config.env_passthrough)
         for name in _NOT_PASSED_ON:
             environment.pop(name, None)
         return {**environment, "PWD": folder}

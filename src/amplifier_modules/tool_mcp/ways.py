@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.command_environment import command_environment
 from amplifier_modules._shared.process import ProcessRunner
 from amplifier_modules.tool_mcp.config import ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
+from amplifier_support.programs import absolute_entries
 
 
 class LocalWay:
@@ -40,24 +41,19 @@ class LocalWay:
         base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
         folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
         folder = os.path.normpath(folder)
-        environment = {**self._environment(), "PWD": folder, **self._config.env}
+        inherited = command_environment(self._coordinator, self._config.env_passthrough)
+        environment = {**inherited, "PWD": folder, **self._config.env}
         command = os.path.expanduser(self._config.command or "")
         if "/" in command:
             found = os.path.join(folder, command)
             found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
         else:
-            found = shutil.which(command, path=environment.get("PATH"))
+            # A relative entry would make a program of the folder one works in the server.
+            path = absolute_entries(environment.get("PATH", os.defpath))
+            found = shutil.which(command, path=path)
         if found is None:
             raise CannotStart(f"there is no program {self._config.command!r}")
         return Program([os.path.abspath(found), *self._config.args], environment, folder)
-
-    def _environment(self) -> dict[str, str]:
-        return command_environment(
-            os.environ,
-            secrets=configured_secrets(self._coordinator.config),
-            secret_names=self._coordinator.get_capability("secrets.variables") or (),
-            passthrough=self._config.env_passthrough,
-        )
 
 
 class RemoteWay:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_modules.tool_search.config import SearchConfig
+from amplifier_support.programs import find_program
 
 _WALKER = Path(__file__).with_name("walker.py")
 # Only `.gitignore` counts, whatever this user or machine has set up besides.
@@ -95,8 +95,12 @@ class Walker:
         return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
 
 
-def choose_engine(config: SearchConfig) -> Ripgrep | Walker:
+def choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
     """The engine of the config.
+
+    Args:
+        config: The module's settings.
+        folder: The folder of the session, whose programs do not count.
 
     Raises:
         ValueError: ripgrep is asked for and not installed.
@@ -104,11 +108,13 @@ def choose_engine(config: SearchConfig) -> Ripgrep | Walker:
     """
     if os.name != "posix":
         raise RuntimeError("tool-search: searches run on POSIX systems only")
-    program = None if config.engine == "python" else shutil.which("rg")
+    program = None if config.engine == "python" else find_program("rg", folder)
     if program is not None:
-        return Ripgrep(os.path.abspath(program), config)
+        return Ripgrep(program, config)
     if config.engine == "ripgrep":
-        raise ValueError("tool-search: 'engine' asks for ripgrep, and there is no 'rg' on the PATH")
+        raise ValueError(
+            "tool-search: 'engine' is 'ripgrep', but no 'rg' is on the PATH outside this project"
+        )
     return Walker(config)
 
 

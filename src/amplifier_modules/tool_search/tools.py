@@ -20,13 +20,13 @@ from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
 from amplifier_modules.tool_search.names import BadGlob, matcher
 from amplifier_modules.tool_search.results import Collector, Line
+from amplifier_support.environment import minimal_environment
 
 _PATH = {
     "type": "string",
     "description": "Folder or file to search in; by default the working directory",
 }
 _MOST_CONTEXT = 50
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class SearchFailed(Exception):
@@ -60,8 +60,8 @@ class Searcher:
 
     def __init__(self, coordinator: Any, config: SearchConfig) -> None:
         self.config = config
-        self.engine = choose_engine(config)
         self._coordinator = coordinator
+        self.engine = choose_engine(config, self._working_dir())
         self._runner = ProcessRunner()
 
     async def close(self) -> None:
@@ -70,11 +70,14 @@ class Searcher:
 
     def locate(self, path: str) -> Location:
         """The place in the granted folders. Raises PathError, OSError."""
-        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        base = self._working_dir()
         allowed = self.config.allowed_read_paths
         roots = None if allowed is None else [os.path.expanduser(root) for root in allowed]
         guard = PathGuard(roots, base=base, writing=False, setting="allowed_read_paths")
         return guard.locate(path)
+
+    def _working_dir(self) -> str:
+        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
 
     async def run(self, place: Place, query: Query, collector: Collector) -> None:
         """Search until the collector is full, or to the end.
@@ -83,8 +86,7 @@ class Searcher:
             SearchFailed: The time is over, or the pattern is not valid.
             CommandError: The engine cannot be started.
         """
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        command = Command(self.engine.command(query), environment, place.folder)
+        command = Command(self.engine.command(query), minimal_environment(), place.folder)
         search = asyncio.ensure_future(
             self._runner.run(command, timeout=self.config.timeout, output=collector.feed)
         )

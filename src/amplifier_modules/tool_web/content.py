@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_support.environment import minimal_environment
+
 _CONVERTER = Path(__file__).with_name("converter.py")
 
 CONVERT_SECONDS = 20.0
@@ -154,6 +156,7 @@ async def _markdown(html: str, url: str) -> Text:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env=minimal_environment(),
         start_new_session=True,
     )
     try:

@@ -18,9 +18,9 @@ import pytest
 from amplifier_app.sources import unpack
 from amplifier_app.sources.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.process import Stopped
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.sources.spec import ArchiveSource, parse_source
+from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_resolver import greeting
 from tests.support.git_http import CERTIFICATE, with_tls

@@ -14,8 +14,8 @@ import pytest
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.process import Stopped
 from amplifier_app.sources.spec import GitSource, parse_source
+from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import Repository, git, write_files
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import ToolResult
+from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
-from amplifier_modules._shared.command_environment import command_environment, configured_secrets
+from amplifier_modules._shared.command_environment import command_environment
 from tests.modules.test_shared_process import eventually, is_alive
 
 Run = Callable[..., Awaitable[ToolResult]]
@@ -262,18 +263,23 @@ async def test_keys_can_be_passed_on_by_name(start: Any, monkeypatch: pytest.Mon
     assert "planted" not in seen
 
 
-def test_keys_providers_are_configured_with_are_known_by_value() -> None:
+def test_keys_providers_are_configured_with_are_known_by_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = {
         "providers": [
             {"module": "provider-x", "config": {"api_key": "sk-configured", "model": "harmless"}},
             {"module": "provider-y", "config": {"nested": {"auth_token": "tok-configured"}}},
         ]
     }
-    secrets = configured_secrets(plan)
-    assert secrets == ["sk-configured", "tok-configured"]
     own = {"MY_LLM": "sk-configured", "HEADER": "Bearer tok-configured", "M": "harmless"}
-    assert command_environment(own, secrets=secrets, passthrough=()) == {"M": "harmless"}
-    assert configured_secrets(None) == []
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    coordinator = MockCoordinator()
+    coordinator.config.update(plan)
+    passed_on = command_environment(coordinator, ())
+    assert own.keys() & passed_on.keys() == {"M"}
+    assert own.keys() <= command_environment(MockCoordinator(), ()).keys()
 
 
 async def test_configured_keys_are_left_out_of_the_environment(

@@ -333,7 +333,7 @@ async def test_without_ripgrep_python_searches(
     close = await mount(coordinator, {})
     assert "Python's syntax" in coordinator.get("tools", "grep").description
     await close()
-    with pytest.raises(ValueError, match="there is no 'rg' on the PATH"):
+    with pytest.raises(ValueError, match="no 'rg' is on the PATH"):
         await mount(MockCoordinator(), {"engine": "ripgrep"})
 
 

@@ -1,0 +1,74 @@
+"""Environments for child processes: without keys, or with nothing but what a program needs to start.
+
+Any process of the same user can read the environment a program was started with, for as long as it
+runs. A key therefore goes to a child only when the child is meant to use it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+_VENDORS = (
+    "ANTHROPIC|OPENAI|AZURE|GEMINI|GOOGLE|MISTRAL|GROQ|COHERE|XAI|DEEPSEEK|OPENROUTER|PERPLEXITY"
+)
+_MODEL_KEY = re.compile(
+    rf"(^|_)API_?KEYS?(_|$) | ^({_VENDORS})_(.*_)?(KEY|TOKEN)$", re.VERBOSE | re.IGNORECASE
+)
+_SECRET = re.compile(
+    rf"""(^|_)(
+        (API|ACCESS|SECRET|PRIVATE|AUTH|SUBSCRIPTION|SERVICE|ACCOUNT|LICENSE)_?KEY
+      | TOKEN | SECRET | PASSPHRASE | CREDENTIAL
+    )S?(_|$)
+    | PASSWORD | PASSWD | ^MYSQL_PWD$
+    | ^({_VENDORS})_(.*_)?KEY$
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_SHORTEST_SECRET = 8
+_TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name is one of a secret: `*_API_KEY`, `*_TOKEN`, `*_SECRET` and the like."""
+    return _SECRET.search(name) is not None
+
+
+def without_secrets(
+    own: Mapping[str, str],
+    *,
+    secrets: Iterable[str] = (),
+    passthrough: Iterable[str] = (),
+    secret_names: Iterable[str] = (),
+) -> dict[str, str]:
+    """The variables of `own` that a command gets.
+
+    Left out are those with the name of a secret, those of `secret_names`, and those with one of
+    `secrets` or the value of one of `secret_names` in their value, unless a pattern of
+    `passthrough` matches the name.
+    """
+    kept = list(passthrough)
+    named = set(secret_names)
+    known = [*secrets, *(own[name] for name in named if name in own)]
+    values = [secret for secret in known if len(secret) >= _SHORTEST_SECRET]
+    return {
+        name: value
+        for name, value in own.items()
+        if any(fnmatchcase(name, pattern) for pattern in kept)
+        or not (name in named or is_secret_name(name) or any(secret in value for secret in values))
+    }
+
+
+def without_model_keys(own: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `own` without keys of model providers.
+
+    Other credentials stay: a package client needs those of its index, whatever their names.
+    """
+    return {name: value for name, value in own.items() if not _MODEL_KEY.search(name)}
+
+
+def minimal_environment() -> dict[str, str]:
+    """What an interpreter or a search program needs to start; no PATH."""
+    return {name: os.environ[name] for name in _TO_START if name in os.environ}

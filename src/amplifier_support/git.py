@@ -1,0 +1,64 @@
+"""Git as a helper: found on the safe PATH, and with no configuration but the caller's.
+
+Of the environment no variable of git counts but those asked for, and no key is passed on. What
+remains configurable is what the caller gives; the repository's own configuration is a matter of
+which repository git is pointed at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import search_path
+
+_NO_PROGRAMS = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.askPass", ""),
+    ("credential.helper", ""),
+    ("submodule.recurse", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
+_USER_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+
+
+def git_environment(
+    config: Iterable[tuple[str, str]] = (),
+    *,
+    folder: str | None = None,
+    keep: Collection[str] = (),
+    user_config: bool = False,
+) -> dict[str, str]:
+    """The environment to run git in.
+
+    Args:
+        config: Settings, in addition to those that keep git from starting programs; a name may
+            occur several times.
+        folder: The folder git works on, whose programs do not count.
+        keep: Variables of git (`GIT_*`) that stay as the user has set them.
+        user_config: Also read the configuration of the user and the system.
+    """
+    kept = (*keep, *(_USER_CONFIG if user_config else ()))
+    env = {
+        name: value
+        for name, value in without_secrets(os.environ, passthrough=kept).items()
+        if name in kept or not name.startswith(("GIT_", "SSH_ASKPASS"))
+    }
+    env.update(
+        PATH=search_path(folder),
+        LC_ALL="C",
+        GIT_PAGER="cat",
+        GIT_TERMINAL_PROMPT="0",
+        SSH_ASKPASS_REQUIRE="never",
+    )
+    if not user_config:
+        env.update(GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull, GIT_ATTR_NOSYSTEM="1")
+    settings = [*_NO_PROGRAMS, *config]
+    env["GIT_CONFIG_COUNT"] = str(len(settings))
+    for number, (key, value) in enumerate(settings):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = value
+    return env

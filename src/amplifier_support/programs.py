@@ -1,0 +1,229 @@
+"""The one place that finds helper programs (git, rg, uv, a shell) and runs them to their end.
+
+Which program runs is decided by the user and the system, never by the folder someone works in:
+PATH counts without its relative and empty entries and without entries inside the working folder or
+its project. A helper runs in a session of its own, with a limit, and everything it started ends
+with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_POLL_SECONDS = 0.1
+_PROJECT_MARKS = (".git", ".amplifier")
+
+
+# -- finding -----------------------------------------------------------------------------
+
+
+def find_program(name: str, folder: str | None = None) -> str | None:
+    """The absolute path of a helper program.
+
+    Args:
+        name: Its name, without a folder.
+        folder: The folder it is to work in, in addition to the current one.
+
+    Returns:
+        None if PATH has no such program outside these folders.
+    """
+    # With a folder in front, `which` looks nowhere else, also on Windows.
+    found = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
+    return next(filter(None, found), None)
+
+
+def search_path(folder: str | None = None) -> str:
+    """The PATH for helper programs, which may start others themselves."""
+    return os.pathsep.join(_search_path(folder))
+
+
+def absolute_entries(path: str) -> str:
+    """A PATH without relative and empty entries: for commands that the user's plan names."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))
+
+
+def _search_path(folder: str | None) -> Iterator[str]:
+    entries = absolute_entries(os.environ.get("PATH", os.defpath)).split(os.pathsep)
+    untrusted = _untrusted_roots(folder)
+    # The system's own folders, and that of the interpreter which runs this very code.
+    trusted = {*os.defpath.split(os.pathsep), os.path.dirname(sys.executable)}
+    for entry in filter(None, entries):
+        if entry in trusted or not _is_inside(entry, untrusted):
+            yield entry
+
+
+def _untrusted_roots(folder: str | None) -> set[str]:
+    """The folders someone works in, each up to the top of its project.
+
+    A folder that holds the home directory is none of them: the user's own programs lie below it.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    starts = {folder} if folder else set[str]()
+    with contextlib.suppress(FileNotFoundError):
+        starts.add(os.getcwd())
+    roots: set[str] = set()
+    for start in starts:
+        path = os.path.realpath(start)
+        top = path
+        while not _is_inside(home, {path}):
+            if any(os.path.lexists(os.path.join(path, mark)) for mark in _PROJECT_MARKS):
+                top = path
+            path = os.path.dirname(path)
+        if not _is_inside(home, {top}):
+            roots.add(top)
+    return roots
+
+
+def _is_inside(path: str, roots: set[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots)
+
+
+# -- running -----------------------------------------------------------------------------
+
+
+class Finished(NamedTuple):
+    """How a helper ended: its exit code and what it wrote, as text."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Stopped(Exception):
+    """The helper was ended because its result is no longer wanted."""
+
+
+class TimedOut(Exception):
+    """The helper took longer than its limit."""
+
+
+class TooMuchOutput(Exception):
+    """The helper wrote more than its limit."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    seconds: float | None,
+    stop: threading.Event | None = None,
+    most: int | None = None,
+) -> Finished:
+    """Run a helper to its end; if it is ended early, so is everything it started.
+
+    Args:
+        argv: Absolute path of the program, and its arguments; never goes through a shell.
+        cwd: The folder it runs in.
+        env: Its whole environment.
+        seconds: Time limit; None for none.
+        stop: When set, the helper is ended.
+        most: Limit of what it may write to stdout, in bytes.
+
+    Raises:
+        Stopped: `stop` was set.
+        TimedOut: The time limit was reached.
+        TooMuchOutput: The limit of the output was reached.
+        OSError: It could not be started.
+    """
+    if not os.path.isabs(argv[0]):
+        raise FileNotFoundError(f"not an absolute path of a program: {argv[0]!r}")
+    process = subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    limit = None if seconds is None else time.monotonic() + seconds
+    try:
+        stdout, stderr = _read_to_end(process, limit, stop, most)
+    except TimedOut:
+        raise TimedOut(f"{argv[0]} took longer than {seconds:g} s") from None
+    finally:
+        _kill_group(process)
+    texts = (data.decode("utf-8", "replace") for data in (stdout, stderr))
+    return Finished(process.returncode, *texts)
+
+
+async def run_in_thread(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    seconds: float | None,
+    most: int | None = None,
+) -> Finished:
+    """`run` without blocking the event loop; cancelling it ends the helper, and waits for that."""
+    stop = threading.Event()
+    work = asyncio.ensure_future(
+        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=seconds, stop=stop, most=most)
+    )
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        # How it ended makes no difference now; asking keeps asyncio from reporting it.
+        work.exception()
+        raise
+
+
+def _read_to_end(
+    process: subprocess.Popen[bytes],
+    limit: float | None,
+    stop: threading.Event | None,
+    most: int | None,
+) -> tuple[bytes, bytes]:
+    while True:
+        patience = _POLL_SECONDS
+        if limit is not None:
+            patience = min(patience, max(limit - time.monotonic(), 0.001))
+        try:
+            stdout, stderr = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired as so_far:
+            _check_size(so_far.stdout, most)
+        else:
+            _check_size(stdout, most)
+            return stdout, stderr
+        if stop is not None and stop.is_set():
+            raise Stopped(process.args)
+        if limit is not None and time.monotonic() > limit:
+            raise TimedOut
+
+
+def _check_size(stdout: bytes | None, most: int | None) -> None:
+    if most is not None and len(stdout or b"") > most:
+        raise TooMuchOutput(f"more than {most} bytes of output")
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a helper that still runs, and everything it started."""
+    if process.returncode is not None:
+        # Its number may belong to another process by now.
+        return
+    try:
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        # It ended by itself meanwhile; macOS reports that as a permission error.
+        process.kill()
+    process.communicate()

@@ -1,0 +1,178 @@
+"""Finding helper programs in hostile places, and running them within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from amplifier_support.environment import (
+    minimal_environment,
+    without_model_keys,
+    without_secrets,
+)
+from amplifier_support.programs import (
+    Stopped,
+    TimedOut,
+    TooMuchOutput,
+    absolute_entries,
+    find_program,
+    run,
+    run_in_thread,
+    search_path,
+)
+from tests.app.sources.test_git import is_running
+
+SH = "/bin/sh"
+
+
+def program(folder: Path, name: str = "helper") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return file
+
+
+def path_of(*entries: str | Path) -> str:
+    return os.pathsep.join(map(str, entries))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The top of a project; the current folder is one below it, and home is elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "project"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "src").mkdir()
+    monkeypatch.chdir(folder / "src")
+    return folder
+
+
+@pytest.mark.parametrize("entry", ["", ".", "bin", "../bin", "{project}/bin", "{project}/src/bin"])
+def test_programs_of_the_working_folder_and_its_project_do_not_count(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    for folder in ("bin", "src", "src/bin"):
+        program(project / folder)
+    good = program(tmp_path / "good")
+    shown = entry.format(project=project)
+    monkeypatch.setenv("PATH", path_of(shown, good.parent))
+    assert find_program("helper") == str(good)
+    assert search_path() == str(good.parent)
+    monkeypatch.setenv("PATH", shown)
+    assert find_program("helper") is None
+
+
+def test_a_link_to_the_project_does_not_count(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(project / "bin")
+    (tmp_path / "link").symlink_to(project / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "link"))
+    assert find_program("helper") is None
+
+
+def test_the_folder_to_work_in_counts_like_the_current_one(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = program(tmp_path / "other" / "bin")
+    monkeypatch.setenv("PATH", str(file.parent))
+    assert find_program("helper") == str(file)
+    assert find_program("helper", str(tmp_path / "other")) is None
+
+
+def test_the_users_and_the_systems_programs_are_found_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    file = program(home / ".local" / "bin")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", path_of(file.parent, Path(sys.executable).parent, "/bin"))
+    for folder in (home, tmp_path, Path("/"), Path("/bin")):
+        monkeypatch.chdir(folder)
+        assert find_program("helper") == str(file), folder
+        assert find_program("sh") == "/bin/sh", folder
+    # The interpreter that runs this is trusted already, also when it is the project's.
+    monkeypatch.chdir(Path(sys.executable).parents[1])
+    assert find_program(Path(sys.executable).name) == sys.executable
+
+
+def test_a_removed_working_folder_holds_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("PATH", path_of("", ".", "/bin"))
+    assert find_program("sh") == "/bin/sh"
+    monkeypatch.chdir("/")
+
+
+def test_absolute_entries_are_kept() -> None:
+    assert absolute_entries(path_of("", ".", "/a", "b", "/c")) == path_of("/a", "/c")
+
+
+def test_a_program_is_named_by_its_absolute_path(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="not an absolute path of a program: 'sh'"):
+        run(["sh"], cwd=tmp_path, env={}, seconds=10)
+
+
+def test_a_helper_gets_what_it_is_given(tmp_path: Path) -> None:
+    done = run(
+        [SH, "-c", 'pwd; echo "$A"; echo e >&2; cat; exit 3'],
+        cwd=tmp_path,
+        env={"A": "b"},
+        seconds=20,
+    )
+    assert done == (3, f"{tmp_path}\nb\n", "e\n")
+
+
+def test_a_helper_that_reaches_a_limit_ends_with_what_it_started(tmp_path: Path) -> None:
+    sleeper = [SH, "-c", "sleep 600 & echo $! > pid; wait"]
+    with pytest.raises(TimedOut, match=r"/bin/sh took longer than 0.5 s"):
+        run(sleeper, cwd=tmp_path, env=dict(os.environ), seconds=0.5)
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    with pytest.raises(TooMuchOutput):
+        run(["/usr/bin/yes"], cwd=tmp_path, env={}, seconds=None, most=100_000)
+    with pytest.raises(TooMuchOutput):
+        run([SH, "-c", "echo 12345"], cwd=tmp_path, env={}, seconds=None, most=5)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        run(sleeper, cwd=tmp_path, env=dict(os.environ), seconds=None, stop=stop)
+
+
+async def test_cancelling_ends_a_helper_in_a_thread(tmp_path: Path) -> None:
+    line = "echo $$ > part; mv part pid; exec sleep 600"
+    work = asyncio.ensure_future(
+        run_in_thread([SH, "-c", line], cwd=tmp_path, env=dict(os.environ), seconds=None)
+    )
+    limit = time.monotonic() + 30
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.01)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+def test_package_clients_keep_the_credentials_of_their_index() -> None:
+    theirs = {"UV_INDEX_X_PASSWORD": "1", "GITHUB_TOKEN": "2", "AWS_SECRET_ACCESS_KEY": "3"}
+    keys = {"ANTHROPIC_API_KEY": "4", "OPENAI_AUTH_TOKEN": "5", "MY_APIKEY": "6", "XAI_KEY": "7"}
+    assert without_model_keys({**theirs, **keys}) == theirs
+    assert without_secrets({**theirs, **keys, "HOME": "/"}) == {"HOME": "/"}
+
+
+def test_the_minimal_environment_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANG", "C")
+    monkeypatch.setenv("UNSUSPICIOUS", "sk-secret")
+    environment = minimal_environment()
+    assert environment["LANG"] == "C"
+    assert "UNSUSPICIOUS" not in environment
