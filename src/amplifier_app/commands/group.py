@@ -19,6 +19,7 @@ COMMANDS = {
     "provider": "List and test providers, their models and their keys.",
     "trust": "Look at what a project brings along, and trust it.",
     "doctor": "Check what a run needs, and say how to mend it.",
+    "docs": "Show the documentation.",
     "version": "Show the version.",
 }
 """Command name → help line. Each is `app`, a Typer with `add_completion=False`, in
