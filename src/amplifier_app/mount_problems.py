@@ -65,8 +65,11 @@ def failure_error(
 
 def mount_problem(module: PlannedModule, error: str) -> Problem:
     """That a module cannot be mounted, at its entry in the plan."""
-    message = f"{module.kind} '{module.key}' cannot be mounted: {error}"
-    return Problem(message, module.entry.key_at("module"))
+    named = f"{module.kind} '{module.key}'"
+    # The errors of the kernel begin with the module's id, of which the plan knows more.
+    prefix = f"Module '{module.module}' "
+    told = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
+    return Problem(f"{named} {told}", module.entry.key_at("module"))
 
 
 def _config_problems(module: PlannedModule, sources: AppModuleSourceResolver) -> list[Problem]:

@@ -262,10 +262,22 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_SUBMODULES})
 
 
-async def _validate(kind: str, place: Any, module_id: str, config: dict[str, Any]) -> Any:
-    from amplifier_core.validation import validate_for_loading
+class _Validator:
+    """The kernel's validators, imported when a module has to be looked at."""
 
-    return await validate_for_loading(kind, place, module_id, config)
+    def mount_function(self, package: Any, name: str) -> Any:
+        from amplifier_core.validation.runner import check_mount_function
+
+        return _errors(check_mount_function(package, name))
+
+    def instances(self, kind: str, instances: Any) -> Any:
+        from amplifier_core.validation.runner import check_instances
+
+        return _errors(check_instances(kind, instances))
 
 
-load_validation.install(_validate)
+def _errors(checks: Any) -> Any:
+    return [check for check in checks if not check.passed and check.severity == "error"]
+
+
+load_validation.install(_Validator())

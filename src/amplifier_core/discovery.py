@@ -1,6 +1,7 @@
 """What modules there are, and what their names tell: entry points, packages, folders, kinds."""
 
 import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,16 +37,31 @@ def kind_of(module_id: str, package: ModuleType | None = None) -> str:
     Raises:
         ModuleValidationError: The package declares a kind that does not exist.
     """
-    declared = getattr(package, "__amplifier_module_type__", None)
-    if declared is None:
-        return next((kind for part, kind in _KIND_BY_ID if part in module_id), "tool")
-    if declared not in TYPE_TO_MOUNT_POINT:
-        raise ModuleValidationError(
-            f"Module '{module_id}' declares __amplifier_module_type__ = {declared!r}; "
-            f"known: {', '.join(TYPE_TO_MOUNT_POINT)}",
-            reason_code="invalid_module_metadata",
-        )
-    return declared
+    declared = declared_kind(module_id, package)
+    if declared is not None:
+        return declared
+    return next((kind for part, kind in _KIND_BY_ID if part in module_id), "tool")
+
+
+def declared_kind(module_id: str, package: ModuleType | None) -> str | None:
+    """What a package, or one around it, declares as ``__amplifier_module_type__``; None without.
+
+    Raises:
+        ModuleValidationError: It declares a kind that does not exist.
+    """
+    declared: Any = None
+    name = package.__name__ if package is not None else ""
+    while package is not None and declared is None:
+        declared = getattr(package, "__amplifier_module_type__", None)
+        name = name.rpartition(".")[0]
+        package = sys.modules.get(name) if name else None
+    if declared is None or (isinstance(declared, str) and declared in TYPE_TO_MOUNT_POINT):
+        return declared
+    raise ModuleValidationError(
+        f"Module '{module_id}' declares __amplifier_module_type__ = {declared!r}; "
+        f"known: {', '.join(TYPE_TO_MOUNT_POINT)}",
+        reason_code="invalid_module_metadata",
+    )
 
 
 def conventional_name(module_id: str) -> str:

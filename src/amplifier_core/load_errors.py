@@ -4,11 +4,17 @@ module_sources.ModuleNotFoundError
 └── NotInstalledError        nobody knows it; also a ValueError
 module_sources.ModuleLoadError
 ├── ModuleImportError        its code cannot be imported; also an ImportError
+├── ModuleMountError         its mount function raised
 └── ModuleValidationError    it is not what a module must be
+Exception
+└── NothingMountedError      it declined: its mount function went through and mounted nothing
 RuntimeError
 └── RequiredModuleError      there is no session without it
 """
 
+from collections.abc import Sequence
+
+from amplifier_core.load_validation import CheckLike
 from amplifier_core.module_sources import ModuleLoadError
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 
@@ -32,6 +38,14 @@ class ModuleImportError(ModuleLoadError, ImportError):
     """A module was found and cannot be imported; the cause is what its code raised."""
 
 
+class ModuleMountError(ModuleLoadError):
+    """A module's mount function raised; the cause is what it raised."""
+
+
+class NothingMountedError(Exception):
+    """A module's mount went through and mounted nothing, usually for want of credentials."""
+
+
 class ModuleValidationError(ModuleLoadError):
     """A module was found and is not what a module must be.
 
@@ -42,6 +56,12 @@ class ModuleValidationError(ModuleLoadError):
     def __init__(self, message: str, *, reason_code: str = "validation_failed") -> None:
         super().__init__(message)
         self.reason_code = reason_code
+
+
+def validation_failure(module_id: str, failed: Sequence[CheckLike]) -> ModuleValidationError:
+    """The error for a module that failed these checks."""
+    listed = "; ".join(f"{check.name}: {check.message}" for check in failed)
+    return ModuleValidationError(f"Module '{module_id}' failed validation: {listed}")
 
 
 class RequiredModuleError(RuntimeError):
@@ -58,7 +78,7 @@ class RequiredModuleError(RuntimeError):
 
 def module_failure_reason(error: BaseException) -> str:
     """Which of `MODULE_FAILURE_REASONS` an exception stands for."""
-    if isinstance(error, ModuleImportError) and error.__cause__ is not None:
+    if isinstance(error, (ModuleImportError, ModuleMountError)) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, ModuleValidationError):
         return error.reason_code

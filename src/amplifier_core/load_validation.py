@@ -1,11 +1,11 @@
-"""The seam between the loader and the validators that stand above it.
+"""The seam between loading and mounting, and the validators that stand above them.
 
-The loader calls what is installed here before it mounts a module from a resolved
-source; the package's root installs the kernel's own validators.
+What is installed here looks at a mount function before it is called, and at what it mounted
+afterwards; the package's root installs the kernel's own validators.
 """
 
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, Protocol
 
 
@@ -16,17 +16,17 @@ class CheckLike(Protocol):
     message: str
 
 
-class ReportLike(Protocol):
-    """The findings on one module."""
+class LoadValidator(Protocol):
+    """Gives the errors it finds; remarks that leave a module usable are not among them."""
 
-    @property
-    def passed(self) -> bool: ...
-    @property
-    def errors(self) -> list[Any]: ...
+    def mount_function(self, package: ModuleType, name: str) -> Sequence[CheckLike]:
+        """What is wrong with the function `name` of a module's package; it is not called."""
+        ...
 
+    def instances(self, kind: str, instances: Sequence[tuple[str, Any]]) -> Sequence[CheckLike]:
+        """What is wrong with mounted objects, given by name, as modules of a kind."""
+        ...
 
-LoadValidator = Callable[[str, Path | str, str, dict[str, Any]], Awaitable[ReportLike]]
-"""``(kind, package path or dotted name, module id, config) -> report``."""
 
 _installed: list[LoadValidator] = []
 

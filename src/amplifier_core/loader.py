@@ -1,11 +1,12 @@
 """Finding a module's `mount` function and binding its configuration.
 
-    with a resolver      resolver -> source -> folder -> validate -> import
+    with a resolver      resolver -> source -> folder -> import -> look at mount
     without one          entry point of group "amplifier.modules", else project in a search
                          folder, else package on sys.path
 
 Where modules come from is the app's decision (Module Source Protocol); the loader
-only follows the resolver mounted at ``module-source-resolver``.
+only follows the resolver mounted at ``module-source-resolver``. It calls no mount function:
+what a mount function does is checked where the module is mounted (`amplifier_core.mounting`).
 """
 
 import importlib
@@ -25,6 +26,7 @@ from amplifier_core.discovery import (
     TYPE_TO_MOUNT_POINT,
     conventional_name,
     conventional_package,
+    declared_kind,
     find_package,
     installed_modules,
     installed_mount,
@@ -32,12 +34,14 @@ from amplifier_core.discovery import (
     modules_in,
     project_name,
 )
+from amplifier_core.foreign import describe_exception, place_of
 from amplifier_core.load_errors import (
     MODULE_FAILURE_REASONS,
     ModuleImportError,
     ModuleValidationError,
     NotInstalledError,
     module_failure_reason,
+    validation_failure,
 )
 from amplifier_core.models import ModuleInfo
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
@@ -49,6 +53,7 @@ __all__ = [
     "MODULE_FAILURE_REASONS",
     "TYPE_TO_MOUNT_POINT",
     "AmplifierModuleLoader",
+    "LoadedModule",
     "ModuleLoader",
     "ModuleValidationError",
     "MountFunction",
@@ -65,8 +70,22 @@ _path_users: dict[str, int] = {}
 """How many loaders of this process need a folder that one of them put on ``sys.path``."""
 
 
-class _Loaded(NamedTuple):
+class LoadedModule(NamedTuple):
+    """A module as the loader found it; ``__amplifier_module__`` of the function `load` returns.
+
+    Attributes:
+        module_id: What the plan calls it.
+        mount: Its own mount function.
+        package: What `mount` is written in.
+        declared: The kind it declares; None if it declares none.
+        ready: Its ``on_session_ready``, if it has one.
+        folder: The folder a source gave; None for what the environment offers.
+    """
+
+    module_id: str
     mount: Callable[..., Any]
+    package: ModuleType | None
+    declared: str | None
     ready: Callable[..., Any] | None
     folder: Path | None
 
@@ -83,7 +102,7 @@ class ModuleLoader:
     def __init__(self, coordinator: Any = None, search_paths: list[Path] | None = None) -> None:
         self.coordinator = coordinator
         self._search_paths = search_paths
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[str, LoadedModule] = {}
         self._added_paths: list[str] = []
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
@@ -108,7 +127,7 @@ class ModuleLoader:
         Raises:
             amplifier_core.module_sources.ModuleNotFoundError: Neither the resolver nor the
                 environment has it; also a ValueError where no resolver is mounted.
-            ModuleValidationError: Found, and not a valid module.
+            ModuleValidationError: Found, and its mount function is missing or cannot be one.
             ImportError: Its package cannot be imported, or its id is loaded from elsewhere.
                 Like the one before, also an `amplifier_core.module_sources.ModuleLoadError`.
         """
@@ -118,9 +137,9 @@ class ModuleLoader:
         if resolver is None:
             loaded = self._loaded.get(module_id) or self._load_direct(module_id)
         else:
-            loaded = await self._load_resolved(resolver, module_id, config, hint)
+            loaded = await self._load_resolved(resolver, module_id, hint)
         self._loaded[module_id] = loaded
-        return _bind(module_id, loaded, config)
+        return _bind(loaded, config)
 
     def _resolver(self, coordinator: Any) -> Any:
         coordinator = self.coordinator or coordinator
@@ -134,7 +153,7 @@ class ModuleLoader:
 
     # Without a resolver
 
-    def _load_direct(self, module_id: str) -> _Loaded:
+    def _load_direct(self, module_id: str) -> LoadedModule:
         loaded = self._load_entry_point(module_id) or self._load_filesystem(module_id)
         if loaded is None:
             folders = "".join(f", no project in {folder}" for folder in self._folders())
@@ -146,19 +165,19 @@ class ModuleLoader:
             )
         return loaded
 
-    def _load_entry_point(self, module_id: str) -> _Loaded | None:
+    def _load_entry_point(self, module_id: str) -> LoadedModule | None:
         with _importing(module_id):
             mount = installed_mount(module_id)
         return _unchecked(module_id, mount) if callable(mount) else None
 
-    def _load_filesystem(self, module_id: str) -> _Loaded | None:
+    def _load_filesystem(self, module_id: str) -> LoadedModule | None:
         """From the search folders, or else from ``sys.path``."""
         for folder in self._folders():
             project = (folder / project_name(module_id)).absolute()
             if project.is_dir():
                 self._add_path(project)
                 place = find_package(module_id, project)
-                with _importing(module_id):
+                with _importing(module_id, project):
                     package = import_from_path(place)
                 return _unchecked(module_id, _mount_of(module_id, package), project)
         with _importing(module_id):
@@ -167,9 +186,7 @@ class ModuleLoader:
 
     # With a resolver
 
-    async def _load_resolved(
-        self, resolver: Any, module_id: str, config: dict[str, Any], hint: Any
-    ) -> _Loaded:
+    async def _load_resolved(self, resolver: Any, module_id: str, hint: Any) -> LoadedModule:
         known = self._loaded.get(module_id)
         try:
             source = await resolve(resolver, module_id, hint)
@@ -192,9 +209,9 @@ class ModuleLoader:
             return known
         for path in offer.import_paths:
             self._add_path(path, last=True)
-        return await self._load_folder(module_id, folder, offer.entry_point, config)
+        return self._load_folder(module_id, folder, offer.entry_point)
 
-    def _load_installed(self, module_id: str, entry_point: str) -> _Loaded:
+    def _load_installed(self, module_id: str, entry_point: str) -> LoadedModule:
         """What the environment itself offers: imported as it is, like the loader's own finds."""
         target, _, attribute = entry_point.partition(":")
         with _importing(module_id):
@@ -203,17 +220,17 @@ class ModuleLoader:
             raise _no_mount(module_id, entry_point)
         return _unchecked(module_id, mount)
 
-    async def _load_folder(
-        self, module_id: str, folder: Path, entry_point: str, config: dict[str, Any]
-    ) -> _Loaded:
+    def _load_folder(self, module_id: str, folder: Path, entry_point: str) -> LoadedModule:
         self._add_path(folder)
         target, _, attribute = entry_point.partition(":")
         place = entry_point or find_package(module_id, folder)
-        with _importing(module_id):
+        with _importing(module_id, folder):
             package = import_from_folder(target, folder) if entry_point else import_from_path(place)
-        await _validate(kind_of(module_id, package), place, module_id, config)
+        declared = declared_kind(module_id, package)
+        if declared != "resolver":
+            _check(module_id, package, attribute or "mount")
         mount = _mount_of(module_id, package, attribute)
-        return _Loaded(mount, _ready_function(mount), folder)
+        return LoadedModule(module_id, mount, package, declared, _ready_function(mount), folder)
 
     def _add_path(self, folder: Path, *, last: bool = False) -> None:
         text = str(folder)
@@ -277,48 +294,60 @@ def _mount_of(module_id: str, package: ModuleType, attribute: str = "") -> Calla
 
 def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
     return ModuleValidationError(
-        f"Module '{module_id}': '{entry_point}' is no mount function; "
+        f"Module '{module_id}' has no mount function '{entry_point}'; "
         "a module has `async def mount(coordinator, config=None)`",
         reason_code="invalid_entry_point",
     )
 
 
-def _unchecked(module_id: str, mount: Callable[..., Any], folder: Path | None = None) -> _Loaded:
+def _unchecked(
+    module_id: str, mount: Callable[..., Any], folder: Path | None = None
+) -> LoadedModule:
     ready = _ready_function(mount)
     if ready is not None and not inspect.iscoroutinefunction(ready):
         logger.warning("on_session_ready of '%s' is not async; it will not run", module_id)
         ready = None
-    return _Loaded(mount, ready, folder)
+    package = sys.modules.get(getattr(mount, "__module__", None) or "")
+    declared = declared_kind(module_id, package)
+    return LoadedModule(module_id, mount, package, declared, ready, folder)
 
 
-def _bind(module_id: str, loaded: _Loaded, config: dict[str, Any]) -> MountFunction:
+def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
     async def mount(coordinator: Any) -> Any:
         result = loaded.mount(coordinator, config)
         return await result if inspect.isawaitable(result) else result
 
     if loaded.ready is not None:
-        mount.__on_session_ready__ = (module_id, loaded.ready)  # type: ignore[attr-defined]
+        mount.__on_session_ready__ = (loaded.module_id, loaded.ready)  # type: ignore[attr-defined]
+    mount.__amplifier_module__ = loaded  # type: ignore[attr-defined]
     return mount
 
 
-async def _validate(kind: str, place: Path | str, module_id: str, config: dict[str, Any]) -> None:
+def _check(module_id: str, package: ModuleType, name: str) -> None:
     validator = load_validation.installed()
-    if kind == "resolver" or validator is None:
+    if validator is None:
         return
-    report = await validator(kind, place, module_id, config)
-    if not report.passed:
-        failures = "; ".join(f"{check.name}: {check.message}" for check in report.errors)
-        raise ModuleValidationError(f"Module '{module_id}' failed validation: {failures}")
+    failed = validator.mount_function(package, name)
+    if failed:
+        raise validation_failure(module_id, failed)
 
 
 @contextmanager
-def _importing(module_id: str) -> Generator[None]:
-    """Whatever goes wrong in here is told as the module's: its code may raise anything."""
+def _importing(module_id: str, folder: Path | None = None) -> Generator[None]:
+    """Whatever goes wrong in here is reported as the module's: its code may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        what = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise ModuleImportError(f"Module '{module_id}' cannot be imported: {what}") from error
+        described = _described(error, folder)
+        raise ModuleImportError(f"Module '{module_id}' cannot be imported: {described}") from error
+
+
+def _described(error: BaseException, folder: Path | None) -> str:
+    root = folder.resolve() if folder is not None else None
+    if not isinstance(error, ImportError):
+        return describe_exception(error, root)
+    place = place_of(error, root)
+    return f"{error} ({place})" if place else str(error)
 
 
 def _ready_function(mount: Callable[..., Any]) -> Callable[..., Any] | None:

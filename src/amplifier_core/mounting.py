@@ -1,27 +1,40 @@
 """From a mount plan to mounted modules: what a session does to initialize itself.
 
 The orchestrator and the context must mount. Any other module that fails is
-logged and told as ``module:load_failed``, and the session goes on without it; a
-provider that fails leaves no trace behind.
+logged and reported as ``module:load_failed``, and the session goes on without it; what it
+had mounted is unmounted. A module is mounted once, and what it mounted is checked then.
 """
 
+import asyncio
 import inspect
 import logging
 from typing import Any, NamedTuple, cast
 
 from amplifier_core import events
+from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.foreign import belonging_to
-from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
-from amplifier_core.load_errors import RequiredModuleError
-from amplifier_core.loader import module_failure_reason
+from amplifier_core.foreign import belonging_to, describe_exception, root_of
+from amplifier_core.load_errors import (
+    ModuleMountError,
+    NothingMountedError,
+    RequiredModuleError,
+    module_failure_reason,
+)
+from amplifier_core.loader import LoadedModule
+from amplifier_core.placing import Footprint, check_declaration, place
 from amplifier_core.utils.logs import warnings_logged
 
+__all__ = [
+    "ModuleSpec",
+    "NothingMountedError",
+    "check_provider_ids",
+    "initialize_session",
+    "mount_module",
+    "optional_specs",
+    "required_spec",
+]
+
 logger = logging.getLogger(__name__)
-
-
-class NothingMountedError(Exception):
-    """A module's mount went through and mounted nothing, usually for want of credentials."""
 
 
 class ModuleSpec(NamedTuple):
@@ -40,13 +53,6 @@ class ModuleSpec(NamedTuple):
 
 
 _SECTIONS = (("providers", "provider"), ("tools", "tool"), ("hooks", "hook"))
-
-_PLACES: dict[str, tuple[str, Any]] = {
-    "orchestrator": ("orchestrator", Orchestrator),
-    "context": ("context", ContextManager),
-    "provider": ("providers", Provider),
-    "tool": ("tools", Tool),
-}
 
 
 def required_spec(config: Any, kind: str) -> ModuleSpec:
@@ -119,7 +125,7 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
     """
     for kind, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
         try:
-            await _mount(required_spec(config, kind), coordinator)
+            await mount_module(required_spec(config, kind), coordinator)
         # A module is foreign code and may raise anything; the cause goes along.
         except Exception as error:
             message = f"Cannot initialize without {title}: {error}"
@@ -135,87 +141,80 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
             await _report(spec, error, coordinator)
             if spec.kind == "provider":
                 missing.append(f"{spec.key}: {error}")
-                await _after_provider_failure(spec, error, coordinator)
+                await _after_provider_failure(spec, _raised(error), coordinator)
     await _session_ready(coordinator)
     return missing
 
 
-async def _mount(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
+    """Load one module, mount it and check what it mounted; on failure nothing of it stays mounted.
+
+    Raises:
+        NothingMountedError: Its mount function went through and mounted nothing.
+        ModuleMountError: Its mount function raised.
+        ModuleValidationError: It is not what its section of the plan asks for.
+        Exception: Whatever loading it raises.
+    """
+    if spec.kind == "provider":
+        prepare = coordinator.get_capability("provider.before_load")
+        if prepare is not None:
+            await _call(prepare, coordinator, _entry(spec))
+    before = Footprint(coordinator)
+    try:
+        await _mount(spec, before, coordinator)
+    except BaseException:
+        before.undo()
+        raise
+
+
+async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordinator) -> None:
     loader = coordinator.loader
     mount = await loader.load(
         spec.module, spec.config, source_hint=spec.source, coordinator=coordinator
     )
-    before = _mounted(spec.kind, coordinator)
-    with belonging_to(spec.kind, spec.module):
-        result = await mount(coordinator)
-        await _place(spec, result, before, coordinator)
+    loaded: LoadedModule | None = getattr(mount, "__amplifier_module__", None)
+    if loaded is not None:
+        check_declaration(spec, loaded.declared)
+    with warnings_logged() as said, belonging_to(spec.kind, spec.module):
+        result = await _call_mount(spec, mount, loaded, coordinator)
+        remarks = await place(spec, result, before, coordinator, loaded, said)
+        if spec.kind == "provider":
+            _name_provider(spec, before, coordinator, said)
+    for remark in remarks:
+        logger.warning("%s '%s': %s", spec.kind, spec.key, remark)
     ready = getattr(mount, "__on_session_ready__", None)
     if ready is not None:
         loader.enqueue_on_session_ready(*ready)
 
 
-def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
-    """A snapshot of what is mounted where modules of this kind go, by name."""
-    if kind not in _PLACES:
-        return {}
-    point = _PLACES[kind][0]
-    mounted = coordinator.get(point)
-    return dict(mounted) if isinstance(mounted, dict) else {point: mounted}
-
-
-def _added(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Names at which something new is mounted."""
-    return [name for name, module in after.items() if before.get(name) is not module]
-
-
-async def _place(
-    spec: ModuleSpec, result: Any, before: dict[str, Any], coordinator: ModuleCoordinator
-) -> None:
-    """Deal with what mount returned: an instance is mounted, a callable is a cleanup."""
-    after = _mounted(spec.kind, coordinator)
-    added = _added(before, after)
-    if any(after[name] is result for name in added):
-        return
-    if spec.kind in _PLACES and not added:
-        point, protocol = _PLACES[spec.kind]
-        if isinstance(result, protocol):
-            await coordinator.mount(point, result, name=_instance_name(spec, result))
-            return
-    coordinator.register_cleanup(result)
-
-
-def _instance_name(spec: ModuleSpec, instance: Any) -> str:
-    name = getattr(instance, "name", None)
-    return name if isinstance(name, str) else spec.module.removeprefix(f"{spec.kind}-")
-
-
-async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
-    """Load one module and mount it.
-
-    Raises:
-        NothingMountedError: A provider's mount went through and mounted nothing.
-        Exception: Whatever loading it or its mount function raises.
-    """
-    if spec.kind != "provider":
-        await _mount(spec, coordinator)
-        return
-    prepare = coordinator.get_capability("provider.before_load")
-    if prepare is not None:
-        await _call(prepare, coordinator, _entry(spec))
-    providers = coordinator.get("providers")
-    before = dict(providers)
+async def _call_mount(
+    spec: ModuleSpec, mount: Any, loaded: LoadedModule | None, coordinator: ModuleCoordinator
+) -> Any:
+    if loaded is None:
+        # Of another loader: what it gives is its own business.
+        return await mount(coordinator)
+    cancels = task_cancel_count()
     try:
-        with warnings_logged() as said:
-            await _mount(spec, coordinator)
-        changed = _added(before, providers)
-        if not changed:
-            raise NothingMountedError("; ".join(said) or "its mount function mounted nothing")
-        if spec.instance_id:
-            _rename(providers, before, changed, spec)
-    except BaseException:
-        providers.clear()
-        providers.update(before)
-        raise
+        return await mount(coordinator)
+    # A module is foreign code: it may raise anything, also what would end the process.
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and task_cancel_count() > cancels:
+            raise
+        root = root_of(loaded.package) if loaded.package is not None else None
+        raise ModuleMountError(
+            f"Module '{spec.module}' cannot be mounted: mount() raised "
+            f"{describe_exception(error, root)}"
+        ) from error
+
+
+def _name_provider(
+    spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordinator, said: list[str]
+) -> None:
+    changed = list(before.added("provider"))
+    if not changed:
+        raise NothingMountedError("; ".join(said) or "its mount function mounted nothing")
+    if spec.instance_id:
+        _rename(coordinator.get("providers"), before.mounted("provider"), changed, spec)
 
 
 def _rename(
@@ -252,13 +251,19 @@ async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordin
         "module_type": spec.kind,
         "module_id": spec.module,
         "error": str(error),
-        "error_type": type(error).__name__,
+        "error_type": type(_raised(error)).__name__,
         "reason_code": module_failure_reason(error),
         "degraded": degraded,
     }
     if spec.instance_id:
         data["instance_id"] = spec.instance_id
     await coordinator.hooks.emit(events.MODULE_LOAD_FAILED, data)
+
+
+def _raised(error: Exception) -> Exception:
+    """What the module's own code raised, where that was the failure."""
+    cause = error.__cause__ if isinstance(error, ModuleMountError) else None
+    return cause if isinstance(cause, Exception) else error
 
 
 async def _after_provider_failure(

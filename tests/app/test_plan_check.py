@@ -49,7 +49,7 @@ tools:
 
 
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    module_folder(tmp_path, BROKEN.replace('"hook"', '"tool"'), "amplifier_module_moon")
     finished = check(tmp_path, EVERYTHING, "--output", "json")
     assert finished.code == 78
     found = facts(finished)

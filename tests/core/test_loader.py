@@ -154,7 +154,7 @@ async def test_a_project_in_a_search_folder_must_be_a_module(tmp_path: Path) -> 
         await loader.load("tool-empty")
     with pytest.raises(ImportError, match="'tool-broken' cannot be imported: ZeroDivisionError"):
         await loader.load("tool-broken")
-    with pytest.raises(ModuleValidationError, match="is no mount function"):
+    with pytest.raises(ModuleValidationError, match="has no mount function"):
         await loader.load("tool-plain")
 
 
@@ -275,11 +275,28 @@ async def test_an_entry_point_from_elsewhere_is_refused(tmp_path: Path) -> None:
         await loader_with(Resolver(my_tool=source)).load("my-tool")
 
 
-async def test_a_module_that_fails_its_checks_is_not_loaded(tmp_path: Path) -> None:
-    code = "async def mount(coordinator, config=None): raise RuntimeError('no luck')"
-    source = Folder(package(tmp_path, "amplifier_module_tool_five", code))
-    with pytest.raises(ModuleValidationError, match="failed validation: protocol_compliance"):
+@pytest.mark.parametrize(
+    ("signature", "found"),
+    [("def mount(c, config=None)", "is not async"), ("async def mount(c)", "takes 1 arguments")],
+)
+async def test_a_mount_function_that_cannot_be_one_is_not_loaded(
+    signature: str, found: str, tmp_path: Path
+) -> None:
+    source = Folder(package(tmp_path, "amplifier_module_tool_five", f"{signature}: ..."))
+    with pytest.raises(
+        ModuleValidationError, match=f"failed validation: mount_signature: .*{found}"
+    ):
         await loader_with(Resolver(tool_five=source)).load("tool-five")
+
+
+async def test_the_current_directory_does_not_decide_what_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path / "source", "own_tool")
+    (tmp_path / "work" / "own_tool").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    source = Folder(tmp_path / "source", "own_tool:mount")
+    assert await loader_with(Resolver(my_tool=source)).load("my-tool")
 
 
 async def test_a_resolver_module_is_not_validated(tmp_path: Path) -> None:

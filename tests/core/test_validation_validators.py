@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.validation import ValidationCheck, ValidationResult, validate_for_loading
+from amplifier_core.validation import ValidationCheck, ValidationResult
 from amplifier_core.validation.validators import VALIDATORS
 from tests.core.module_folders import CONTEXT, ORCHESTRATOR, PROVIDER, SAMPLES, TOOL, ModuleFolders
 
@@ -86,6 +86,17 @@ async def test_a_module_may_be_given_as_file_or_dotted_name(
         assert (await validate("tool", path)).passed
 
 
+async def test_a_dotted_name_is_none_of_a_folder_in_the_current_directory(
+    module_folders: ModuleFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = module_folders.package(TOOL, name="sample_named_alike")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    working_directory = tmp_path / "work"
+    (working_directory / "sample_named_alike").mkdir(parents=True)
+    monkeypatch.chdir(working_directory)
+    assert (await validate("tool", "sample_named_alike")).passed
+
+
 @pytest.mark.parametrize(("kind", "code"), [("orchestrator", ORCHESTRATOR), ("context", CONTEXT)])
 async def test_mounting_at_the_session_by_name_is_understood(
     kind: str, code: str, module_folders: ModuleFolders
@@ -107,13 +118,14 @@ async def test_an_instance_that_is_returned_counts_as_mounted(
     assert only(result, "tool_execute").passed
 
 
-async def test_a_cleanup_without_anything_mounted_passes_with_a_remark(
+async def test_a_cleanup_without_anything_mounted_is_a_warning(
     module_folders: ModuleFolders,
 ) -> None:
     code = "async def mount(coordinator, config=None):\n    return lambda: None\n"
     result = await validate("provider", module_folders.package(code))
     check = only(result, "protocol_compliance")
-    assert (check.passed, check.severity) == (True, "warning")
+    assert (check.passed, check.severity) == (False, "warning")
+    assert 'mount it with `await coordinator.mount("providers"' in check.message
     assert result.passed
 
 
@@ -492,6 +504,17 @@ async def test_an_async_on_session_ready_is_not_mentioned_and_not_called(
     assert result.passed
 
 
+async def test_a_class_in_place_of_an_instance_is_an_error(module_folders: ModuleFolders) -> None:
+    for code in (
+        TOOL.replace('mount("tools", Shout())', 'mount("tools", Shout)'),
+        TOOL.replace('await coordinator.mount("tools", Shout())', "return Shout"),
+    ):
+        result = await validate("tool", module_folders.package(code))
+        assert failed(result) == ["protocol_compliance"]
+        message = result.errors[0].message
+        assert "is the class Shout, not an instance of it; write Shout(…)" in message
+
+
 # Cleanup
 
 
@@ -541,6 +564,17 @@ async def test_a_cleanup_that_raises_is_no_more_than_a_warning(
     assert "OSError: busy" in result.warnings[0].message
 
 
+async def test_a_cleanup_that_requires_arguments_is_a_warning(
+    module_folders: ModuleFolders,
+) -> None:
+    code = PROVIDER + "        def close(loop):\n            ...\n        return close\n"
+    result = await validate("provider", module_folders.package(code))
+    assert result.passed
+    assert failed(result) == ["cleanup"]
+    assert "requires 'loop'" in result.warnings[0].message
+    assert "__init__.py, line 22, in close" in result.warnings[0].message
+
+
 async def test_a_callable_instance_is_not_taken_for_a_cleanup(
     module_folders: ModuleFolders,
 ) -> None:
@@ -559,30 +593,3 @@ async def test_a_builtin_that_tells_no_signature_counts_as_cleanup(
 ) -> None:
     code = "async def mount(coordinator, config=None):\n    return dir\n"
     assert (await validate("tool", module_folders.package(code))).passed
-
-
-# Loading
-
-
-async def test_validation_for_loading_takes_the_kind_by_name(
-    module_folders: ModuleFolders,
-) -> None:
-    folder = module_folders.package(TOOL)
-    assert (await validate_for_loading("tool", folder, "tool-shout", {})).passed
-    assert not (await validate_for_loading("context", folder, "tool-shout", {})).passed
-
-
-async def test_validation_for_loading_understands_entry_points(
-    module_folders: ModuleFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = TOOL.replace("async def mount(", "async def setup(")
-    monkeypatch.syspath_prepend(str(module_folders.package(code, name="sample_by_entry").parent))
-    assert (await validate_for_loading("tool", "sample_by_entry:setup", "tool-shout", {})).passed
-    result = await validate_for_loading("tool", "sample_by_entry", "tool-shout", {})
-    assert failed(result) == ["mount_exists"]
-
-
-async def test_a_kind_without_contract_is_not_checked(module_folders: ModuleFolders) -> None:
-    result = await validate_for_loading("resolver", module_folders.package("1 / 0"), "x", {})
-    assert result.passed
-    assert result.checks == []

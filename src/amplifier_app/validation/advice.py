@@ -107,7 +107,7 @@ def for_kernel_check(
         advice = f"{'write' if match[2] == 'expected' else match[2]} {match[3]}"
     if "lacks members of the protocol" in found:
         advice = "add those that are named below"
-    elif "(it said: " in found:
+    elif "(it logged: " in found:
         advice = "give it what it asks for, in its --config or the environment"
     elif kind == "provider" and "returned NoneType" in found:
         advice = (

@@ -19,8 +19,8 @@ from amplifier_app.validation.schemas import check_config_schema, check_tool_sch
 from amplifier_core.loader import ModuleValidationError, kind_of
 from amplifier_core.package_import import import_from_path
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import VALIDATORS
 from amplifier_core.validation.kinds import cleanup_of
+from amplifier_core.validation.validators import VALIDATORS
 
 # A module's own code may raise anything, and may call sys.exit().
 _FOREIGN_ERRORS = (Exception, SystemExit)

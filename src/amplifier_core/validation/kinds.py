@@ -1,10 +1,10 @@
 """The five kinds of module as data: where each is mounted and which members it must have."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
+from amplifier_core.placing import required_arguments
 from amplifier_core.validation.base import Severity
 
 __all__ = ["KINDS", "Form", "Kind", "Member", "cleanup_of"]
@@ -67,7 +67,7 @@ class Kind:
     def instances(self, coordinator: Mounts, returned: object) -> list[tuple[str, Any]]:
         """The objects a mount brought, by name: the mounted ones, else a returned one that conforms."""
         if self.name == "hook":
-            return [("handler", returned)] if _needs_arguments(returned) else []
+            return [("handler", returned)] if required_arguments(returned) else []
         mounted = coordinator.mount_points[self.mount_point]
         if isinstance(mounted, dict):
             found = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
@@ -80,7 +80,7 @@ class Kind:
 
 def cleanup_of(returned: object) -> Callable[[], Any] | None:
     """What ``mount`` returned, if it is there to be called, without arguments, when the session ends."""
-    if not callable(returned) or _needs_arguments(returned):
+    if not callable(returned) or required_arguments(returned):
         return None
     return None if any(kind.conforms(returned) for kind in KINDS.values()) else returned
 
@@ -99,20 +99,6 @@ def _name_of(instance: object) -> Any:
     # As above.
     except Exception:
         return "returned"
-
-
-def _needs_arguments(value: object) -> bool:
-    """Whether ``value`` can be called, but not without arguments: a handler, not a cleanup."""
-    if not callable(value):
-        return False
-    try:
-        inspect.signature(value).bind()
-    except TypeError:
-        return True
-    except ValueError:
-        # A built-in that does not tell its signature.
-        return False
-    return False
 
 
 _KINDS: Final = (

@@ -2,14 +2,15 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, cast
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.foreign import describe_exception, root_of
+from amplifier_core.foreign import describe_exception, root_of, where_defined
 from amplifier_core.package_import import import_from_path
+from amplifier_core.placing import required_arguments
 from amplifier_core.utils.logs import warnings_logged
 from amplifier_core.validation.base import (
     ValidationCheck,
@@ -18,7 +19,7 @@ from amplifier_core.validation.base import (
     is_async,
     positional_arity,
 )
-from amplifier_core.validation.kinds import Kind, cleanup_of
+from amplifier_core.validation.kinds import KINDS, Kind, cleanup_of
 from amplifier_core.validation.members import check_member
 
 __all__ = ["run_checks"]
@@ -32,31 +33,58 @@ async def run_checks(
     module_path: Path | str,
     entry_point: str | None = None,
     config: dict[str, Any] | None = None,
-    *,
-    may_decline: bool = False,
 ) -> ValidationResult:
     """Check a module against the contract of its kind. It is imported and mounted for real.
 
     Args:
         kind: what the module claims to be.
-        module_path: package folder, Python file, or dotted name.
+        module_path: package folder, Python file, or dotted name; a text that can be a dotted name is
+            one, whatever there is in the current directory.
         entry_point: ``function`` or ``package.module:function`` where it is not ``mount`` of the package.
         config: handed to ``mount`` (a copy).
-        may_decline: whether a ``mount`` that returns None and mounts nothing passes with a warning.
     """
     result = ValidationResult(kind.name, str(module_path))
     module = _import(result, module_path, entry_point)
     if module is None:
         return result
-    mount = _find_mount(result, module, entry_point)
-    if mount is None:
-        return result
-    result.add(_check_signature(mount))
-    ready = check_on_session_ready(module)
-    if ready is not None:
-        result.add(ready)
-    await _mount_and_inspect(result, kind, module, mount, config, may_decline)
+    name = (entry_point or "").rpartition(":")[2] or "mount"
+    result.checks += check_mount_function(module, name)
+    mount: Any = getattr(module, name, None)
+    if callable(mount):
+        await _mount_and_inspect(result, kind, module, mount, config)
     return result
+
+
+def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]:
+    """Look at the function ``name`` of a module, and at its ``on_session_ready``, without calling them."""
+    mount = getattr(module, name, None)
+    if not callable(mount):
+        found = "is not callable" if mount is not None else "is missing"
+        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
+        return [ValidationCheck("mount_exists", False, message)]
+    checks = [ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable")]
+    checks.append(_check_signature(mount))
+    ready = check_on_session_ready(module)
+    return checks if ready is None else [*checks, ready]
+
+
+def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> list[ValidationCheck]:
+    """Look at mounted objects, given by name, as modules of a kind."""
+    kind = KINDS[kind_name]
+    return [
+        check for name, instance in instances for check in _check_instance(kind, name, instance)
+    ]
+
+
+def _check_instance(kind: Kind, name: str, instance: object) -> list[ValidationCheck]:
+    label = f"{kind.name} {name!r}"
+    if isinstance(instance, type):
+        message = (
+            f"{label} is the class {instance.__name__}, not an instance of it; "
+            f"write {instance.__name__}(…) where it is mounted"
+        )
+        return [_compliance(False, message)]
+    return [check_member(member, instance, label) for member in kind.members]
 
 
 def _import(
@@ -81,36 +109,30 @@ def _import(
 
 
 def _import_package(module_path: Path | str) -> ModuleType:
-    path = Path(module_path)
+    path = _path(module_path)
+    if path is None:
+        return importlib.import_module(str(module_path))
     if path.is_dir() and not (path / "__init__.py").is_file():
         inside = sorted(child.parent.name for child in path.glob("*/__init__.py"))
         advice = f"give the package folder in it: {', '.join(inside)}" if inside else "add one"
         raise ImportError(f"the folder has no __init__.py; {advice}")
-    if path.exists():
-        return import_from_path(path)
-    if isinstance(module_path, Path) or len(path.parts) > 1 or path.suffix == ".py":
+    if not path.exists():
         raise ImportError("there is no such folder or file")
-    return importlib.import_module(module_path)
+    return import_from_path(path)
+
+
+def _path(module_path: Path | str) -> Path | None:
+    """The path that is meant; None for a dotted name, which is one wherever it is looked at."""
+    if isinstance(module_path, Path):
+        return module_path
+    dotted = all(part.isidentifier() for part in module_path.split("."))
+    return None if dotted and not module_path.endswith(".py") else Path(module_path)
 
 
 def _root_of_path(module_path: Path | str) -> Path | None:
     """Where the code of a module is that cannot be imported: a dotted name does not tell."""
-    path = Path(module_path)
-    return path.resolve() if path.exists() else None
-
-
-def _find_mount(
-    result: ValidationResult, module: ModuleType, entry_point: str | None
-) -> Callable[..., Any] | None:
-    name = (entry_point or "").rpartition(":")[2] or "mount"
-    mount = getattr(module, name, None)
-    if not callable(mount):
-        found = "is not callable" if mount is not None else "is missing"
-        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
-        result.add(ValidationCheck("mount_exists", False, message))
-        return None
-    result.add(ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable"))
-    return mount
+    path = _path(module_path)
+    return path.resolve() if path is not None and path.exists() else None
 
 
 def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:
@@ -132,7 +154,6 @@ async def _mount_and_inspect(
     module: ModuleType,
     mount: Callable[..., Any],
     config: dict[str, Any] | None,
-    may_decline: bool,
 ) -> None:
     root = root_of(module)
     coordinator = _throwaway_coordinator()
@@ -141,17 +162,14 @@ async def _mount_and_inspect(
         with warnings_logged() as logged:
             returned = await _call(mount, coordinator, config)
         instances = kind.instances(coordinator, returned)
-        check = _check_compliance(kind, coordinator, instances, returned, logged)
-        if may_decline and returned is None and not instances:
-            check.severity = "warning"
-        result.add(check)
-        for name, instance in instances:
-            label = f"{kind.name} {name!r}"
-            for member in kind.members:
-                result.add(check_member(member, instance, label))
+        result.add(_check_compliance(kind, coordinator, instances, returned, logged))
+        result.checks += check_instances(kind.name, instances)
     except _FOREIGN_ERRORS as error:
         result.add(_compliance(False, f"mount() raised {describe_exception(error, root)}"))
     finally:
+        check = _check_cleanup(kind, returned)
+        if check is not None:
+            result.add(check)
         await _clean_up(result, cleanup_of(returned), coordinator, root)
 
 
@@ -189,20 +207,41 @@ def _check_compliance(
         return _compliance(False, f"{kind.name} {', '.join(lacking)} lacks members of the protocol")
     if instances:
         return _compliance(True, f"mount() brought {kind.name} {names}")
-    if callable(returned):
-        check = _compliance(True, f"mount() mounted no {kind.name} but returned a cleanup")
+    if callable(returned) and not isinstance(returned, type):
+        message = (
+            f"mount() mounted no {kind.name} and returned a cleanup;"
+            f" mount it with `{kind.how_to_mount}`"
+        )
+        check = _compliance(False, message)
         check.severity = "warning"
         return check
-    reason = f" (it said: {'; '.join(logged)})" if logged else ""
+    reason = f" (it logged: {'; '.join(logged)})" if logged else ""
+    what = returned.__name__ if isinstance(returned, type) else type(returned).__name__
+    what = f"the class {what}" if isinstance(returned, type) else what
     return _compliance(
         False,
-        f"mount() mounted no {kind.name} and returned {type(returned).__name__}{reason};"
+        f"mount() mounted no {kind.name} and returned {what}{reason};"
         f" mount it with `{kind.how_to_mount}`",
     )
 
 
 def _compliance(passed: bool, message: str) -> ValidationCheck:
     return ValidationCheck("protocol_compliance", passed, message)
+
+
+def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
+    """A failed check where something was returned that cannot be called without arguments."""
+    if kind.name == "hook" or isinstance(returned, type):
+        # A hook may return its handler.
+        return None
+    wanted = required_arguments(returned)
+    if not wanted or any(other.conforms(returned) for other in KINDS.values()):
+        return None
+    message = (
+        f"the cleanup returned by mount() requires {wanted} ({where_defined(returned)});"
+        " write it without arguments"
+    )
+    return ValidationCheck("cleanup", False, message, "warning")
 
 
 async def _clean_up(

@@ -226,7 +226,7 @@ MOUNT = [
             ),
         ),
         "protocol_compliance",
-        "(it said: parrot: PARROT_KEY is not set)",
+        "(it logged: parrot: PARROT_KEY is not set)",
         "give it what it asks for, in its --config or the environment",
     ),
     Case(
