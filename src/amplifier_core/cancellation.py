@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
+from amplifier_core.foreign import Owner, code_name, current_owner, log_failure
+
 logger = logging.getLogger(__name__)
 
 CancelCallback = Callable[[], Awaitable[Any] | Any]
@@ -46,7 +48,7 @@ class CancellationToken:
         self._state = CancellationState.NONE
         self._running_tools: dict[str, str] = {}
         self._children: list[CancellationToken] = []
-        self._callbacks: list[CancelCallback] = []
+        self._callbacks: list[tuple[CancelCallback, Owner | None]] = []
 
     @property
     def state(self) -> str:
@@ -126,21 +128,30 @@ class CancellationToken:
 
     def on_cancel(self, callback: CancelCallback) -> None:
         """Register a sync or async callback without arguments for `trigger_callbacks`."""
-        self._callbacks.append(callback)
+        self._callbacks.append((callback, current_owner()))
 
     async def trigger_callbacks(self) -> None:
-        """Run every callback in order. Not called by a request; whoever stops calls it."""
+        """Run every callback in order; all run, whatever happens. A request does not call it.
+
+        Raises:
+            BaseException: The first that is no Exception (cancellation, interrupt), afterwards.
+        """
+        fatal: BaseException | None = None
         cancels = task_cancel_count()
-        for callback in list(self._callbacks):
+        for callback, owner in list(self._callbacks):
             try:
                 result = callback()
                 if inspect.isawaitable(result):
                     await result
-            except asyncio.CancelledError:
-                # What a callback cancels and then awaits tells it so; that is no request to us.
-                if task_cancel_count() > cancels:
-                    raise
-                logger.error("Cancellation callback %r raised CancelledError", callback)
             # Callbacks are foreign code: one that fails must not keep the others from running.
-            except Exception:
-                logger.exception("Cancellation callback %r failed", callback)
+            except BaseException as error:
+                asked = task_cancel_count()
+                # What a callback cancels and then awaits raises this too; no request to this task.
+                own_cancel = isinstance(error, asyncio.CancelledError) and asked == cancels
+                if isinstance(error, Exception) or own_cancel:
+                    what = f"Cancellation callback '{code_name(callback, owner)}'"
+                    log_failure(logger, what, callback, owner, error, "the others still run")
+                else:
+                    fatal, cancels = fatal or error, asked
+        if fatal is not None:
+            raise fatal

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.cancellation import task_cancel_count
+from amplifier_core.foreign import log_failure
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,9 @@ class ContributionChannels:
                     raise
                 break
             # Contributors are foreign code: one that fails must not hide the others.
-            except Exception:
-                logger.exception("Contributor %r of %s failed; skipped", entry["name"], channel)
+            except Exception as error:
+                what, callback = f"Contributor '{entry['name']}' to {channel}", entry["callback"]
+                log_failure(logger, what, callback, None, error, "it was skipped")
                 continue
             if value is not None:
                 collected.append(value)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from amplifier_core import hook_results
 from amplifier_core.cancellation import CancellationToken
 from amplifier_core.contributions import ContributionChannels
+from amplifier_core.foreign import Owner, code_name, current_owner, log_failure
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
 
@@ -85,7 +86,7 @@ class ModuleCoordinator:
         self.injected_tokens = 0
         self._capabilities: dict[str, Any] = {}
         self._contributions = ContributionChannels()
-        self._cleanups: list[Callable[[], Any]] = []
+        self._cleanups: list[tuple[Callable[[], Any], Owner | None]] = []
 
     @property
     def session(self) -> Any:
@@ -227,7 +228,7 @@ class ModuleCoordinator:
     def register_cleanup(self, cleanup: Any) -> None:
         """Have `cleanup` (sync or async) called by `cleanup()`; what cannot be called is ignored."""
         if callable(cleanup):
-            self._cleanups.append(cleanup)
+            self._cleanups.append((cleanup, current_owner()))
 
     async def cleanup(self) -> None:
         """Run every cleanup in reverse order; all run, whatever happens.
@@ -236,14 +237,15 @@ class ModuleCoordinator:
             BaseException: The first that is no Exception (cancellation, interrupt), afterwards.
         """
         fatal: BaseException | None = None
-        for function in reversed(self._cleanups):
+        for function, owner in reversed(self._cleanups):
             try:
                 pending = function()
                 if inspect.isawaitable(pending):
                     await pending
             # Cleanups are foreign code: one that fails must not leave the others undone.
-            except Exception:
-                logger.exception("Cleanup %r failed", function)
+            except Exception as error:
+                what = f"Cleanup '{code_name(function, owner)}'"
+                log_failure(logger, what, function, owner, error, "the others still run")
             except BaseException as error:
                 fatal = fatal or error
         if fatal is not None:

@@ -9,11 +9,15 @@ only for the handler that looks at it.
 import copy
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
+_AS_TEXT = frozenset({Decimal, datetime, date, time})
+"""What JSON has no form for arrives as its text, as handlers that serialize their data expect."""
 _MISSING = object()
 
 
@@ -28,6 +32,8 @@ def _isolated(value: Any, copies: dict[int, Any]) -> Any:
     kind = type(value)
     if kind in _ATOMIC:
         return value
+    if kind in _AS_TEXT:
+        return str(value)
     known = copies.get(id(value))
     if known is not None:
         return known
@@ -60,16 +66,21 @@ def _isolate_fields(twin: Any, copies: dict[int, Any]) -> None:
     if isinstance(twin, BaseModel):
         own = vars(twin)
         for name, item in own.items():
-            own[name] = _isolated(item, copies)
+            own[name] = _isolated_field(item, copies)
         extra = twin.__pydantic_extra__
         if extra:
-            isolated = {name: _isolated(item, copies) for name, item in extra.items()}
+            isolated = {name: _isolated_field(item, copies) for name, item in extra.items()}
             object.__setattr__(twin, "__pydantic_extra__", isolated)
         return
     for field in fields(twin):
         if hasattr(twin, field.name):
             # object's own setter: frozen dataclasses refuse theirs.
-            object.__setattr__(twin, field.name, _isolated(getattr(twin, field.name), copies))
+            object.__setattr__(twin, field.name, _isolated_field(getattr(twin, field.name), copies))
+
+
+def _isolated_field(value: Any, copies: dict[int, Any]) -> Any:
+    """A field keeps the type it is declared with."""
+    return value if type(value) in _AS_TEXT else _isolated(value, copies)
 
 
 class EventData(dict[str, Any]):

@@ -77,13 +77,15 @@ def describe_owner(code: Any, owner: Owner | None) -> str:
     return str(owner) if owner else str(_owner(code).__module__)
 
 
-def code_name(code: Any) -> str:
-    """Name of a callable as its author wrote it, such as ``Guard.on_tool``."""
+def code_name(code: Any, owner: Owner | None) -> str:
+    """Name of a callable and its module, such as ``hooks-guard.Guard.on_tool``."""
     while isinstance(code, functools.partial):
         code = code.func
     name = getattr(code, "__qualname__", None)
     name = name if isinstance(name, str) else type(code).__qualname__
-    return name.rpartition("<locals>.")[2]
+    return (
+        f"{owner.module_id if owner else _owner(code).__module__}.{name.rpartition('<locals>.')[2]}"
+    )
 
 
 def log_failure(
@@ -93,6 +95,8 @@ def log_failure(
     owner: Owner | None,
     error: BaseException,
     then: str,
+    *,
+    event: str = "",
 ) -> None:
     """Log in one line that `code` failed, with its owner and place; the traceback at DEBUG.
 
@@ -103,6 +107,7 @@ def log_failure(
         owner: The module that registered it.
         error: What it raised.
         then: What happened next.
+        event: The event it was called on, if any.
     """
     module = module_of(code)
     root = None if module is None else root_of(module)
@@ -110,7 +115,8 @@ def log_failure(
     if not place_of(error, root):
         # It failed before its first line, as with a wrong number of arguments.
         text += f" ({where_defined(code)})"
-    logger.error("%s of %s failed: %s; %s", what, describe_owner(code, owner), text, then)
+    whose, on = describe_owner(code, owner), f" on {event}" if event else ""
+    logger.error("%s of %s failed%s: %s; %s", what, whose, on, text, then)
     logger.debug("Traceback of the failure of %s", what, exc_info=error)
 
 

@@ -1,42 +1,20 @@
-"""Ordered dispatch of events to handlers, and the merging of what they answer.
-
-A handler sees its own copy of the data and of the context variables, runs in the
-caller's task, and can never break an event by failing: it is logged and skipped. A
-handler that answers nonsense has not decided, so the event is denied.
-
-Precedence of the answers: deny > ask_user > inject_context > modify > continue.
-"""
+"""The registry of hooks: who listens to which event, in which order."""
 
 import asyncio
-import inspect
 import logging
-import uuid
 from collections.abc import Callable
-from contextvars import copy_context
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
-
-from pydantic import BaseModel
+from typing import Any, cast
 
 from amplifier_core import correlation, events
 from amplifier_core.cancellation import task_cancel_count
-from amplifier_core.event_data import EventData
-from amplifier_core.hook_answers import denied, merged, passed_on, read_answer, with_data
+from amplifier_core.foreign import code_name, current_owner
+from amplifier_core.hook_calls import Registration, call_handler, call_handlers, passed_on, plain
 from amplifier_core.models import HookResult
-from amplifier_core.utils.own_context import InContext
 
 __all__ = ["HookRegistry", "HookResult"]
 
 logger = logging.getLogger(__name__)
-
-
-class Registration(NamedTuple):
-    """A handler in its place; sorts by priority, then by the order of registration."""
-
-    priority: int
-    order: int
-    name: str
-    handler: Any
 
 
 class HookRegistry:
@@ -66,7 +44,8 @@ class HookRegistry:
             event: Exact event name; there is no wildcard.
             handler: ``(event, data) -> HookResult | dict | None``, sync or async.
             priority: Lower runs earlier; equal priorities run in order of registration.
-            name: For `unregister` and listings; several handlers may share one.
+            name: For `unregister`, listings and messages; several handlers may share one. Without
+                it the handler is named after its module and function.
 
         Returns:
             A function that removes this very handler; calling it again does nothing.
@@ -77,8 +56,9 @@ class HookRegistry:
         if not isinstance(priority, int):
             raise TypeError(f"priority of a handler for {event!r} must be an int, not {priority!r}")
         self._registered += 1
-        name = name or f"_auto_{event}_{uuid.uuid4()}"
-        entry = Registration(priority, self._registered, name, handler)
+        owner = current_owner()
+        name = name or code_name(handler, owner)
+        entry = Registration(priority, self._registered, name, handler, owner)
         present = self._by_event.get(event, ())
         self._by_event[event] = tuple(sorted((*present, entry), key=lambda item: item[:2]))
 
@@ -124,7 +104,7 @@ class HookRegistry:
             registry's default fields and a UTC `timestamp` where anybody listened.
         """
         if type(data) is not dict:
-            data = _plain(data)
+            data = plain(data)
         if event in correlation.CORRELATED_EVENTS and isinstance(data, dict):
             data = _with_request_id(event, cast("dict[str, Any]", data))
         handlers = self._by_event.get(event)
@@ -132,7 +112,7 @@ class HookRegistry:
             return passed_on(data)
         if isinstance(data, dict):
             data = {**self._defaults, **data, "timestamp": datetime.now(UTC).isoformat()}
-        return await _dispatch(event, data, handlers)
+        return await call_handlers(event, data, handlers)
 
     async def emit_and_collect(
         self, event: str, data: Any, timeout: float = 1.0
@@ -150,82 +130,20 @@ class HookRegistry:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
             raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
         collected: list[dict[str, Any]] = []
-        data, cancels = _plain(data), task_cancel_count()
+        data, cancels = plain(data), task_cancel_count()
         for entry in self._by_event.get(event, ()):
             try:
                 async with asyncio.timeout(timeout):
-                    answer = await _answer(entry, event, data, cancels)
+                    answer = await call_handler(entry, event, data, cancels)
             except TimeoutError:
-                logger.warning("Hook %r on %s gave no answer in %s s", entry.name, event, timeout)
+                logger.warning("%s gave no answer to %s in %s s", entry, event, timeout)
                 continue
             if answer is not None and answer.data is not None:
                 collected.append(answer.data)
         return collected
 
 
-def _plain(data: Any) -> Any:
-    """A model as its fields and a dict of some subclass as it is; the rest is not ours to read."""
-    return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
-
-
 def _with_request_id(event: str, data: dict[str, Any]) -> dict[str, Any]:
     explicit = data.get(correlation.REQUEST_ID_FIELD)
     request_id = correlation.resolve_request_id(event, explicit)
     return data if request_id is None else {**data, correlation.REQUEST_ID_FIELD: request_id}
-
-
-async def _dispatch(event: str, data: Any, handlers: tuple[Registration, ...]) -> HookResult:
-    asked: HookResult | None = None
-    injections: list[tuple[str, HookResult]] = []
-    modified = False
-    cancels = task_cancel_count()
-    for entry in handlers:
-        answer = await _answer(entry, event, data, cancels)
-        if answer is None:
-            continue
-        action = answer.action
-        if action == "continue":
-            continue
-        if action == "deny":
-            return with_data(answer, data)
-        if action == "modify" and (answer.data is None or isinstance(answer.data, dict)):
-            if answer.data is not None:
-                data = answer.data
-                modified = True
-        elif action == "ask_user":
-            asked = asked or answer
-        elif action == "inject_context":
-            if answer.context_injection is not None:
-                injections.append((entry.name, answer))
-        else:
-            # Results can be changed after they were checked; what is no answer denies.
-            return with_data(denied(entry.name, event, f"{action!r} with this data"), data)
-    if asked is not None:
-        return with_data(asked, data)
-    if injections:
-        return with_data(merged(event, injections), data)
-    return passed_on(data, "modify" if modified else "continue")
-
-
-async def _answer(entry: Registration, event: str, data: Any, cancels: int) -> HookResult | None:
-    """What one handler wants; None when it failed or has no opinion.
-
-    `cancels` is how often the task had met a request to stop before the handlers ran.
-    """
-    view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
-    try:
-        context = copy_context()
-        answer = context.run(entry.handler, event, view)
-        if inspect.iscoroutine(answer):
-            answer = await InContext(answer, context)
-        return read_answer(entry.name, event, answer)
-    except asyncio.CancelledError:
-        # Ours to pass on only if somebody cancelled the task that emits; a handler that
-        # raises it on its own has merely failed.
-        if task_cancel_count() > cancels:
-            raise
-        logger.error("Hook %r on %s raised CancelledError; skipped", entry.name, event)
-    # Handlers are foreign code: one that fails is skipped and the event goes on.
-    except Exception:
-        logger.exception("Hook %r on %s failed; skipped", entry.name, event)
-    return None

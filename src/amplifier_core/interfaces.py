@@ -33,6 +33,10 @@ class Hooks(Protocol):
     ) -> Callable[[], None]: ...
 
 
+def _no_schema(tool: Any) -> dict[str, Any]:
+    return {}
+
+
 @runtime_checkable
 class Tool(Protocol):
     """A capability the model can call. Contract: ``contracts/tool.md``."""
@@ -50,6 +54,15 @@ class Tool(Protocol):
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Do the work; a failure is a result with ``success=False``, not an exception."""
         ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give subclasses an empty `input_schema` unless they have their own.
+
+        Not a member, because a tool that lacks it is a tool all the same.
+        """
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "input_schema"):
+            setattr(cls, "input_schema", property(_no_schema))  # noqa: B010 - no declared member
 
 
 @runtime_checkable

@@ -80,6 +80,11 @@ class HookResult(_Model):
     append_to_last_tool_result: bool = False
     context_injections: list[ContextInjection] = Field(default_factory=list[ContextInjection])
 
+    @field_validator("data", mode="before")
+    @classmethod
+    def _fields_of_a_model(cls, value: Any) -> Any:
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
 
 class CompactionResult(_Model):
     """What a context's `compact()` leaves of the stored history in the view a request gets.

@@ -2,10 +2,13 @@
 
 import asyncio
 import inspect
+import logging
+import os
+import time
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from amplifier_core import events
 from amplifier_core.coordinator import ModuleCoordinator
@@ -14,6 +17,8 @@ from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
 
 __all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]
+
+logger = logging.getLogger(__name__)
 
 
 class AmplifierSession:
@@ -54,8 +59,11 @@ class AmplifierSession:
         self.coordinator.hooks.set_default_fields(
             session_id=self.session_id, parent_id=self.parent_id
         )
-        if loader is not None:
-            self.coordinator.loader = loader
+        self.coordinator.loader = (
+            ModuleLoader(coordinator=self.coordinator) if loader is None else loader
+        )
+        self._turns = 0
+        self._created = time.monotonic()
         self._initialized = False
         self._initializing = asyncio.Lock()
         self._initializer: asyncio.Task[Any] | None = None
@@ -65,7 +73,7 @@ class AmplifierSession:
 
     @property
     def loader(self) -> Any:
-        """What loads the modules; None until it is needed."""
+        """What loads the modules."""
         return self.coordinator.loader
 
     @loader.setter
@@ -99,8 +107,6 @@ class AmplifierSession:
         if self._initialized:
             # Done by whoever had the lock before.
             return
-        if self.coordinator.loader is None:
-            self.coordinator.loader = ModuleLoader(coordinator=self.coordinator)
         self._missing_providers = await initialize_session(self.config, self.coordinator)
         self._initialized = True
         if self.parent_id:
@@ -121,6 +127,7 @@ class AmplifierSession:
             await self._emit_lifecycle(event, {"parent_id": self.parent_id})
         # The session's status is that of its last turn; what failed before it is over.
         self.status.status = "running"
+        self._turns += 1
         execute = mounted["orchestrator"].execute
         more = {"coordinator": self.coordinator} if _takes(execute, "coordinator") else {}
         try:
@@ -168,22 +175,35 @@ class AmplifierSession:
 
     async def _emit_lifecycle(self, event: str, fields: dict[str, Any]) -> None:
         settings = self.config.get("session", {})
-        data = {"session_id": self.session_id, **fields}
+        config = self._redacted()
+        data = {"session_id": self.session_id, **fields, "config": config}
         if settings.get("metadata"):
             data["metadata"] = settings["metadata"]
-        raw = self._redacted() if settings.get("raw") else None
-        if raw is not None:
-            data["raw"] = raw
+        if settings.get("raw"):
+            data["raw"] = config
         await self.coordinator.hooks.emit(event, data)
-        if raw is not None and event != events.SESSION_FORK:
+        if settings.get("raw") and event != events.SESSION_FORK:
             await self.coordinator.hooks.emit(
-                "session:config", {"session_id": self.session_id, "raw": raw}
+                "session:config", {"session_id": self.session_id, "raw": config}
             )
 
     def _redacted(self) -> Any:
-        from amplifier_core.utils.truncate import redact_secrets
+        """The mount plan without secrets, those in variables that are known as such included."""
+        from amplifier_core.utils.truncate import redact_config
 
-        return redact_secrets(self.config)
+        names = self.coordinator.get_capability("secrets.variables") or ()
+        return redact_config(self.config, [os.environ.get(name, "") for name in names])
+
+    async def _stats(self) -> dict[str, Any]:
+        """What the kernel counts, over what modules contribute to ``session.stats``."""
+        stats: dict[str, Any] = {}
+        for contributed in await self.coordinator.collect_contributions("session.stats"):
+            if isinstance(contributed, Mapping):
+                stats.update(cast("Mapping[str, Any]", contributed))
+            else:
+                logger.warning("Ignored a contribution to session.stats: not a mapping")
+        seconds = round(time.monotonic() - self._created, 3)
+        return {**stats, "turns": self._turns, "duration_seconds": seconds}
 
     async def cleanup(self) -> None:
         """End the session: ``session:end`` once, then every cleanup in reverse order.
@@ -199,15 +219,18 @@ class AmplifierSession:
                 self.status.ended_at = datetime.now()
                 await self.coordinator.hooks.emit(
                     events.SESSION_END,
-                    {"session_id": self.session_id, "status": self.status.status},
+                    {
+                        "session_id": self.session_id,
+                        "status": self.status.status,
+                        "stats": await self._stats(),
+                    },
                 )
         finally:
             try:
                 await self.coordinator.cleanup()
             finally:
                 self._initialized = False
-                if self.coordinator.loader is not None:
-                    self.coordinator.loader.cleanup()
+                self.coordinator.loader.cleanup()
 
     async def __aenter__(self) -> Self:
         try:

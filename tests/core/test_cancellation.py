@@ -85,7 +85,46 @@ async def test_callbacks_run_in_order_whatever_one_of_them_does(
     assert ran == []
     await token.trigger_callbacks()
     assert ran == ["sync", "async"]
-    assert "boom" in caplog.text
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        "Cancellation callback 'tests.core.test_cancellation.broken' of tests.core.test_cancellation "
+        "failed: RuntimeError: boom (tests/core/test_cancellation.py, line "
+    )
+    assert message.endswith("; the others still run")
+
+
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+async def test_callbacks_all_run_before_an_interrupt_is_raised(fatal: type[BaseException]) -> None:
+    token, ran = CancellationToken(), []
+
+    def interrupted() -> None:
+        raise fatal("first")
+
+    async def interrupted_again() -> None:
+        raise fatal("second")
+
+    for callback in (interrupted, interrupted_again, lambda: ran.append("last")):
+        token.on_cancel(callback)
+    with pytest.raises(fatal, match="first"):
+        await token.trigger_callbacks()
+    assert ran == ["last"]
+
+
+async def test_callbacks_all_run_when_their_task_is_cancelled() -> None:
+    token, ran, entered = CancellationToken(), [], asyncio.Event()
+
+    async def waits() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    token.on_cancel(waits)
+    token.on_cancel(lambda: ran.append("last"))
+    task = asyncio.create_task(token.trigger_callbacks())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == ["last"]
 
 
 def test_outside_a_task_nothing_was_cancelled() -> None:

@@ -6,12 +6,14 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
 
 from amplifier_core.event_data import EventData
-from amplifier_core.message_models import TextBlock
+from amplifier_core.message_models import TextBlock, Usage
 
 
 @dataclass
@@ -161,6 +163,26 @@ def test_it_is_a_dict_for_whoever_asks() -> None:
     assert len(data) == 2
     assert "a" in data
     assert data == {"a": [1], "b": {"c": None}}
+
+
+def test_numbers_and_times_without_a_json_form_arrive_as_text() -> None:
+    when = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    original = {
+        "cost": Decimal("1.50"),
+        "nested": [{"at": when}, (when.date(), when.time())],
+        "usage": Usage(cost_usd=Decimal("0.1"), input_tokens=1, output_tokens=1, total_tokens=2),
+        "part": Part(Decimal(2)),  # type: ignore[arg-type]
+    }
+    got = EventData(original)
+    assert json.dumps([got["cost"], got["nested"]]) == (
+        '["1.50", [{"at": "2026-01-02 03:04:00+00:00"}, ["2026-01-02", "03:04:00"]]]'
+    )
+    assert original["cost"] == Decimal("1.50")
+    assert original["nested"][0]["at"] is when  # type: ignore[index]
+    # A field keeps its declared type.
+    assert got["usage"].cost_usd == Decimal("0.1")
+    assert isinstance(got["usage"].cost_usd, Decimal)
+    assert got["part"].words == Decimal(2)
 
 
 def test_making_one_copies_nothing_below_the_top() -> None:

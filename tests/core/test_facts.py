@@ -2,13 +2,22 @@
 
 import re
 import sys
+from typing import Any
 
 import pytest
 
 import amplifier_core
-from amplifier_core import capabilities, correlation, events, llm_errors, module_sources
+from amplifier_core import (
+    capabilities,
+    correlation,
+    events,
+    interfaces,
+    llm_errors,
+    module_sources,
+)
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.display import DisplaySystem
+from amplifier_core.models import ToolResult
 
 
 def test_everything_exported_is_there() -> None:
@@ -73,6 +82,35 @@ def test_capabilities_are_lower_case_names() -> None:
 def test_protocols_of_the_app_can_be_checked_at_run_time() -> None:
     assert not isinstance(object(), ApprovalSystem)
     assert not isinstance(object(), DisplaySystem)
+
+
+def test_a_tool_that_inherits_the_protocol_has_an_input_schema() -> None:
+    class Inheriting(interfaces.Tool):
+        name = "a"
+        description = "b"
+
+        async def execute(self, input: dict[str, Any]) -> ToolResult:
+            return ToolResult()
+
+    class WithSchema(Inheriting):
+        input_schema = {"type": "object"}  # noqa: RUF012
+
+    assert Inheriting().input_schema == {}  # type: ignore[attr-defined]
+    assert WithSchema().input_schema == {"type": "object"}
+    assert isinstance(Inheriting(), interfaces.ToolWithSchema)
+
+
+def test_a_tool_without_an_input_schema_is_a_tool() -> None:
+    class Plain:
+        name = "a"
+        description = "b"
+
+        async def execute(self, input: dict[str, Any]) -> ToolResult:
+            return ToolResult()
+
+    assert isinstance(Plain(), interfaces.Tool)
+    assert not isinstance(Plain(), interfaces.ToolWithSchema)
+    assert not isinstance(object(), interfaces.Tool)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from amplifier_core.foreign import (
+    Owner,
     belonging_to,
     blame,
     code_name,
@@ -236,7 +237,8 @@ HERE = "tests.core.test_foreign"
     ],
 )
 def test_code_has_the_name_its_author_gave_it(code: Any, name: str, written_in: str) -> None:
-    assert code_name(code) == name
+    assert code_name(code, None) == f"{written_in}.{name}"
+    assert code_name(code, Owner("hook", "hooks-a")) == f"hooks-a.{name}"
     assert describe_owner(code, None) == written_in
 
 

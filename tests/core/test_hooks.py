@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import pytest
 
 from amplifier_core import events
-from amplifier_core.hook_answers import INVALID_RESPONSE, passed_on
+from amplifier_core.foreign import belonging_to
+from amplifier_core.hook_calls import INVALID_RESPONSE, passed_on
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
@@ -64,12 +66,21 @@ async def test_unregistering_by_name_removes_the_one_registered_last_on_any_even
     assert hooks.list_handlers("never") == {"never": []}
 
 
-def test_names_are_made_up_and_priorities_are_integers(hooks: HookRegistry) -> None:
+def test_a_handler_without_a_name_is_named_after_its_module_and_function(
+    hooks: HookRegistry,
+) -> None:
     hooks.register("e", answering())
-    hooks.register("e", answering())
-    first, second = hooks.list_handlers("e")["e"]
-    assert first != second
-    assert first.startswith("_auto_e_")
+    with belonging_to("hook", "hooks-guard"):
+        hooks.register("e", answering())
+        hooks.register("e", answering(), name="own")
+    assert hooks.list_handlers("e")["e"] == [
+        "tests.core.test_hooks.handler",
+        "hooks-guard.handler",
+        "own",
+    ]
+
+
+def test_priorities_are_integers(hooks: HookRegistry) -> None:
     with pytest.raises(TypeError, match="int"):
         hooks.register("e", answering(), priority=1.5)  # type: ignore[arg-type]
 
@@ -293,6 +304,21 @@ async def test_several_injections_are_joined_and_kept_apart(hooks: HookRegistry)
     assert [item.ephemeral for item in result.context_injections] == [False, True]
 
 
+async def test_a_model_as_the_data_of_an_answer_counts_as_its_fields(hooks: HookRegistry) -> None:
+    def changes(event: str, data: dict[str, Any]) -> HookResult:
+        result = HookResult(action="modify", data=TextBlock(text="first"))  # type: ignore[arg-type]
+        assert result.data is not None
+        assert result.data["text"] == "first"
+        result.data = TextBlock(text="second")  # type: ignore[assignment]
+        return result
+
+    hooks.register("a", changes)
+    hooks.register("b", lambda e, d: {"action": "modify", "data": TextBlock(text="third")})
+    for event, text in (("a", "second"), ("b", "third")):
+        result = await hooks.emit(event, {})
+        assert (result.action, (result.data or {})["text"]) == ("modify", text)
+
+
 # Handlers that fail
 
 
@@ -312,8 +338,62 @@ async def test_a_failing_handler_is_logged_and_skipped(
     with caplog.at_level(logging.ERROR):
         result = await hooks.emit("e", {})
     assert result.data == {"reached": True}
-    for name in ("broken", "cancelled", "text"):
-        assert f"'{name}'" in caplog.text
+    broken_line, cancelled_line, text_line = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"Handler 'broken' of tests\.core\.test_hooks failed on e: RuntimeError: boom "
+        r"\(tests/core/test_hooks\.py, line \d+, in broken\); "
+        "it was skipped and the event continued",
+        broken_line,
+    )
+    assert cancelled_line.startswith("Handler 'cancelled' of tests.core.test_hooks failed on e: ")
+    assert text_line.startswith("Handler 'text' of builtins failed on e: TypeError: ")
+
+
+async def test_a_handler_with_a_wrong_signature_is_located(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def guard(event: str) -> None: ...
+
+    with belonging_to("hook", "hooks-guard"):
+        hooks.register("tool:pre", guard)
+    await hooks.emit("tool:pre", {})
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        "Handler 'hooks-guard.guard' of hook 'hooks-guard' failed on tool:pre: TypeError: "
+    )
+    line = guard.__code__.co_firstlineno
+    assert f"(tests/core/test_hooks.py, line {line}, in guard); it was skipped" in message
+
+
+@pytest.mark.parametrize(
+    ("answer", "described"),
+    [
+        ("text", "str, not a HookResult"),
+        (
+            {"action": "block"},
+            "the action 'block' (valid: continue, deny, modify, inject_context, ask_user)",
+        ),
+        ({"data": "text"}, "an invalid result: ValidationError: data: Input should be a valid"),
+    ],
+)
+async def test_an_invalid_answer_is_described_in_one_line(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, answer: Any, described: str
+) -> None:
+    def guard(event: str, data: dict[str, Any]) -> Any:
+        return answer
+
+    with belonging_to("hook", "hooks-guard"):
+        hooks.register("tool:pre", guard)
+    await hooks.emit("tool:pre", {})
+    (message,) = [record.getMessage() for record in caplog.records]
+    line = guard.__code__.co_firstlineno
+    assert message.startswith(
+        f"Handler 'hooks-guard.guard' of hook 'hooks-guard' (tests/core/test_hooks.py, line {line}, "
+        f"in guard) answered tool:pre with {described}"
+    )
+    assert message.endswith("; the event was denied")
+    assert "\n" not in message
+    assert "http" not in message
 
 
 @pytest.mark.parametrize(

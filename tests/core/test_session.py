@@ -156,7 +156,9 @@ def test_facts_of_a_new_session() -> None:
     assert (new.parent_id, new.is_resumed, new.initialized) == ("p", True, False)
     assert new.coordinator.session is new
     assert new.status.session_id == new.session_id
-    assert new.loader is None
+    assert type(new.loader) is ModuleLoader
+    assert new.loader is new.coordinator.loader
+    assert new.loader.coordinator is new.coordinator
 
 
 # Initialization
@@ -420,6 +422,8 @@ async def test_a_session_starts_or_resumes_once(resumed: bool, event: str) -> No
     for _, data in seen:
         assert (data["session_id"], data["parent_id"]) == ("s", "p")
         assert data["metadata"] == {"agent": "a"}
+        assert data["config"] == config
+        assert data["config"] is not config
 
 
 async def test_the_raw_plan_is_told_without_its_secrets() -> None:
@@ -433,6 +437,61 @@ async def test_the_raw_plan_is_told_without_its_secrets() -> None:
     for _, data in seen:
         assert data["raw"]["providers"][0]["config"] == {"api_key": "[REDACTED]"}
     assert config["providers"][0]["config"] == {"api_key": "sk-1"}
+
+
+async def test_events_of_a_session_carry_its_plan_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PLAIN_VARIABLE", "hunter2-hunter2")
+    config = plan()
+    config["providers"][0]["config"] = {"my_token": "abc", "header": "Bearer hunter2-hunter2"}
+    target = session(config)
+    target.coordinator.register_capability("secrets.variables", ["PLAIN_VARIABLE", "NOT_SET"])
+    seen = record(target, "session:start")
+    await target.execute("x")
+    shown = seen[0][1]["config"]["providers"][0]["config"]
+    assert shown == {"my_token": "[REDACTED]", "header": "Bearer [REDACTED]"}
+
+
+async def test_the_end_of_a_session_carries_what_was_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    target = session()
+    contribute = target.coordinator.register_contributor
+    contribute("session.stats", "loop", lambda: {"tool_calls": 3, "turns": "the kernel's win"})
+    contribute("session.stats", "other", lambda: {"tokens": 9})
+    contribute("session.stats", "broken", lambda: 7)
+    seen = record(target, "session:end")
+    await target.execute("a")
+    await target.execute("b")
+    await target.cleanup()
+    stats = seen[0][1]["stats"]
+    assert stats.pop("duration_seconds") >= 0
+    assert stats == {"tool_calls": 3, "tokens": 9, "turns": 2}
+    assert "session.stats" in caplog.text
+
+
+async def test_handlers_and_cleanups_of_a_module_are_reported_as_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def ready(coordinator: Any) -> None:
+        coordinator.hooks.register("session:start", lambda e, d: 1 / 0)
+
+    def mount(coordinator: Any, config: Any) -> Any:
+        def close() -> None:
+            raise OSError("disk")
+
+        coordinator.hooks.register("session:start", close)
+        return close
+
+    mount.ready = ready  # type: ignore[attr-defined]
+    target = session(plan(hooks=[{"module": "hooks-h"}]), hooks_h=mount)
+    await target.execute("x")
+    await target.cleanup()
+    handler, late, cleanup = [record.getMessage() for record in caplog.records]
+    assert handler.startswith("Handler 'hooks-h.close' of hook 'hooks-h' failed on session:start: ")
+    assert late.startswith("Handler 'hooks-h.<lambda>' of module 'hooks-h' failed on session:start")
+    assert cleanup.startswith("Cleanup 'hooks-h.close' of hook 'hooks-h' failed: OSError: disk (")
 
 
 async def test_what_the_orchestrator_raises_comes_out_as_it_is() -> None:

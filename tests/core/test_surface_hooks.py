@@ -1,7 +1,6 @@
 """Facts of the registry that published hooks and loops rely on, each tried on the real thing."""
 
 import asyncio
-import uuid
 from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Any
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 
 from amplifier_core.event_data import EventData
-from amplifier_core.hook_answers import INVALID_RESPONSE
+from amplifier_core.hook_calls import INVALID_RESPONSE, InContext
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import TextBlock
 from amplifier_core.models import HookResult
-from amplifier_core.utils.own_context import InContext
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
 
@@ -30,12 +28,6 @@ def test_everything_can_be_given_by_position(hooks: HookRegistry) -> None:
     hooks.register("e", print, 5, "late")
     hooks.on("e", print, -5, "early")
     assert hooks.list_handlers("e") == {"e": ["early", "late"]}
-
-
-def test_a_made_up_name_holds_the_event_and_a_uuid(hooks: HookRegistry) -> None:
-    hooks.register("tool:pre", print)
-    (name,) = hooks.list_handlers("tool:pre")["tool:pre"]
-    assert uuid.UUID(name.removeprefix("_auto_tool:pre_")).version == 4
 
 
 async def test_there_are_no_wildcards(hooks: HookRegistry) -> None:

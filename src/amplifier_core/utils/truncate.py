@@ -1,9 +1,10 @@
 """Making data fit for logs: long strings shortened, secrets blanked. Both return copies."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
-__all__ = ["SENSITIVE_KEYS", "redact_secrets", "truncate_values"]
+__all__ = ["SECRET_NAME", "SENSITIVE_KEYS", "redact_config", "redact_secrets", "truncate_values"]
 
 SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
     {
@@ -23,7 +24,14 @@ SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
 )
 """Keys, lower-case and whole, whose values are secrets."""
 
+SECRET_NAME: Final = re.compile(
+    r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|password|passwd|credentials?)(?:[_-]|$)"
+)
+"""Names of variables, and of keys with a string, that hold a secret, such as ``GITHUB_TOKEN``."""
+
 _REDACTED: Final = "[REDACTED]"
+_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_SHORTEST_SECRET: Final = 8
 
 
 def truncate_values(obj: Any, max_length: int = 180) -> Any:
@@ -58,3 +66,28 @@ def redact_secrets(obj: Any, sensitive_keys: Collection[str] = SENSITIVE_KEYS) -
     if isinstance(obj, list):
         return [redact_secrets(item, sensitive_keys) for item in cast("list[Any]", obj)]
     return obj
+
+
+def redact_config(config: Any, secrets: Iterable[str] = ()) -> Any:
+    """A copy of a mount plan that may be shown and logged.
+
+    Blanked are the values of sensitive keys, strings under keys that `SECRET_NAME` matches, user
+    names and passwords in URLs, and every occurrence of one of `secrets` of 8 characters or more.
+    """
+    known = sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def redacted(value: Any, key: str = "") -> Any:
+        if key.lower() in SENSITIVE_KEYS or (isinstance(value, str) and SECRET_NAME.search(key)):
+            return _REDACTED
+        if isinstance(value, Mapping):
+            entries = cast("Mapping[Any, Any]", value).items()
+            return {name: redacted(inner, str(name)) for name, inner in entries}
+        if isinstance(value, (list, tuple)):
+            return [redacted(inner, key) for inner in cast("list[Any]", value)]
+        if isinstance(value, str):
+            value = _USERINFO.sub(_REDACTED, value)
+            for secret in known:
+                value = value.replace(secret, _REDACTED)
+        return value
+
+    return redacted(config)

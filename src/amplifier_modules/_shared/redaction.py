@@ -18,15 +18,12 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 
-from amplifier_core.utils.truncate import SENSITIVE_KEYS
+from amplifier_core.utils.truncate import SECRET_NAME, SENSITIVE_KEYS
 
 MAX_DEPTH = 32
 KNOWN = "secret"
 """Kind of a known value."""
 
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)"
-)
 _SHORTEST_SECRET = 8
 _SHORT = 64
 _LONG = 50_000
@@ -183,7 +180,7 @@ def secrets_in(
     found = {
         value
         for name, value in variables.items()
-        if len(value) >= _SHORTEST_SECRET and (name in known or _SECRET_NAME.search(name.upper()))
+        if len(value) >= _SHORTEST_SECRET and (name in known or SECRET_NAME.search(name))
     }
     return sorted(found, key=len, reverse=True)
 
@@ -200,7 +197,7 @@ def _configured(value: Any, depth: int) -> Iterator[str]:
         for key, inner in cast("Mapping[Any, Any]", value).items():
             if not isinstance(inner, str):
                 yield from _configured(inner, depth + 1)
-            elif _is_sensitive(key) or _SECRET_NAME.search(str(key).upper()):
+            elif _is_sensitive(key) or SECRET_NAME.search(str(key)):
                 yield inner
     elif isinstance(value, (list, tuple)):
         for inner in cast("list[Any]", value):

@@ -49,6 +49,12 @@ async def test_without_limits_nothing_is_limited_but_everything_is_counted(rig: 
     assert spent["cost_usd"] == "0.25"
     assert spent["unpriced"] == 1
     assert not budget(rig).is_limited
+    assert budget(rig).stats() == {
+        "model_calls": 2,
+        "tool_calls": 2,
+        "tokens": spent["tokens"],
+        "cost_usd": None,
+    }
 
 
 async def test_model_calls(rig: Rig) -> None:

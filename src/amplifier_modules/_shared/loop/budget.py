@@ -151,6 +151,16 @@ class Budget:
         """What has been used until now, as plain data."""
         return {**self.spent.as_dict(), "seconds": round(self.seconds(), 3)}
 
+    def stats(self) -> dict[str, Any]:
+        """What has been used until now, for `session:end`; the cost is None where not all is known."""
+        spent = self.spent
+        return {
+            "model_calls": spent.turns,
+            "tool_calls": spent.tool_calls,
+            "tokens": spent.tokens,
+            "cost_usd": None if spent.unpriced else str(spent.cost),
+        }
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called whenever something was used."""
         self._listeners.append(listener)

@@ -54,7 +54,8 @@ class LoopOrchestrator(ABC):
         coordinator.register_contributor(
             "observability.events", self.name, lambda: list(self.events)
         )
-        open_budget(coordinator)
+        budget = open_budget(coordinator)
+        coordinator.register_contributor("session.stats", self.name, budget.stats)
         coordinator.register_capability("session.steer", self.steer)
         await coordinator.mount("orchestrator", self)
 
