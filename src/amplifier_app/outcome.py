@@ -105,6 +105,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def _kernel_outcome(error: BaseException) -> Outcome:
     from amplifier_core import llm_errors
+    from amplifier_core.foreign import origin_of
     from amplifier_core.loader import ModuleValidationError
     from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 
@@ -113,6 +114,14 @@ def _kernel_outcome(error: BaseException) -> Outcome:
         return _llm_outcome(error, text)
     if isinstance(error, (ModuleValidationError, ModuleLoadError, ModuleNotFoundError)):
         return Outcome(Ending.MODULE, text)
+    origin = origin_of(error)
+    if origin is not None:
+        ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
+        hint = (
+            f"This is a fault of the {origin.kind}'s own code, or of its configuration. Check it with: "
+            "amplifier module validate MODULE --behavioral. Run again with -v for the traceback."
+        )
+        return Outcome(ending, origin.text, hint)
     return Outcome(Ending.ERROR, f"{type(error).__name__}: {text}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from amplifier_app.approvals import give_approval_provider
 from amplifier_app.errors import SessionError
+from amplifier_app.foreign_faults import blaming, checked_answer, messages_of
 from amplifier_app.hosting import first_provider, model_of
 from amplifier_app.lineage import Lineage, share
 from amplifier_app.mounting import Mounting
@@ -206,7 +207,9 @@ class OpenSession:
         for remark in await unkept(coordinator, counts=self._spending.watch()):
             self.renderer.notice(remark, "warning", "session")
         if self._keeper is not None:
-            for level, remark in await self._keeper.restore(coordinator):
+            with blaming(self.session):
+                remarks = await self._keeper.restore(coordinator)
+            for level, remark in remarks:
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
         self.renderer.session_opened(self.facts)
@@ -241,10 +244,11 @@ class OpenSession:
             self.session.coordinator.cancellation.reset()
         response, answer, status = "", "", None
         try:
-            await self._begin_conversation()
-            self._task = asyncio.create_task(self.session.execute(prompt))
-            answer = await self._task
-            response = await self._shown(answer)
+            with blaming(self.session):
+                await self._begin_conversation()
+                self._task = asyncio.create_task(self.session.execute(prompt))
+                answer = checked_answer(self.session, await self._task)
+                response = await self._shown(answer)
             if self._stopping and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
@@ -264,10 +268,9 @@ class OpenSession:
         """The answer without the blocks that are not to be seen."""
         if not response:
             return response
-        messages = await self.context.get_messages()
         return shown_text(
             response,
-            messages if isinstance(messages, list) else [],
+            await messages_of(self.session),
             self.renderer.visibility,
             lambda text: showable(self.session.coordinator, text),
         )
@@ -298,7 +301,7 @@ class OpenSession:
     async def _begin_conversation(self) -> None:
         instruction = self.plan.instruction
         # A context may begin with messages of its own, such as what a file says.
-        if instruction and is_unbegun(instruction, await self.context.get_messages()):
+        if instruction and is_unbegun(instruction, await messages_of(self.session)):
             await self.context.add_message({"role": "system", "content": instruction})
 
     def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:

@@ -27,6 +27,7 @@ from amplifier_app.runtime import OpenSession, open_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_app.turn import SubSession
+from amplifier_core.foreign import origin_of
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -48,7 +49,8 @@ class SubAgentFailed(AppError):
     """
 
     def __init__(self, session_id: str, cause: BaseException) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
+        origin = origin_of(cause)
+        super().__init__(origin.text if origin else str(cause) or type(cause).__name__)
         self.session_id = session_id
         self.kind = type(cause).__name__
 

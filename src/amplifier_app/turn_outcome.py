@@ -46,7 +46,7 @@ def _nothing_shown(turn: TurnResult, go_on: str | None) -> Outcome:
     if turn.is_hidden:
         message = "every block of the answer is marked as not for users"
         return Outcome(Ending.PROVIDER, message, "Show all of it with --show internal.")
-    return Outcome(Ending.PROVIDER, "the model ended its turn without an answer", go_on)
+    return Outcome(Ending.PROVIDER, "the answer is empty", go_on)
 
 
 def _incomplete(turn: TurnResult, session_id: str | None, go_on: str | None) -> Outcome:
@@ -54,6 +54,9 @@ def _incomplete(turn: TurnResult, session_id: str | None, go_on: str | None) -> 
         return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", go_on)
     if turn.reason == "content_filter":
         return Outcome(Ending.PROVIDER, "the provider's content filter cut the answer off", go_on)
+    if turn.reason == "empty":
+        message = "the model's answer is empty: it has neither text nor tool calls"
+        return Outcome(Ending.PROVIDER, message, go_on)
     if turn.reason == "length":
         message = "the answer is cut off at the model's output limit"
         return Outcome(Ending.BUDGET, message, go_on)

@@ -150,7 +150,7 @@ def test_an_empty_answer_is_no_success(tmp_path: Path, reply: Any) -> None:
     done = run_amplifier("run", "-f", mock_plan(tmp_path, [reply]), "go", "--output", "json")
     result = json.loads(done.stdout)
     assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")
-    assert "without an answer" in done.stderr
+    assert "answer is empty" in done.stderr
 
 
 LOOP = """

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Generator, Mapping
 from typing import Any, Literal, TypeAlias
 
+from amplifier_app.foreign_faults import messages_of
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sessions.recording import RecordingContext, answers_to_interrupted, not_in
 from amplifier_app.sessions.store import SavedSession, SessionStore
@@ -78,7 +79,7 @@ class Keeper:
         messages = self.saved.messages()
         if messages:
             await context.set_messages(messages)
-        held = await context.get_messages()
+        held = await messages_of(coordinator.session)
         self._owed = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)

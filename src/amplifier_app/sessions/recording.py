@@ -18,10 +18,13 @@ class RecordingContext:
     Args:
         context: The plan's context manager.
         save: Appends one record to the transcript and returns when it is on disk.
+
+    Attributes:
+        inner: The plan's context manager.
     """
 
     def __init__(self, context: Any, save: Callable[[dict[str, Any]], None]) -> None:
-        self._context = context
+        self.inner = context
         self._save = save
 
     async def add_message(self, message: dict[str, Any]) -> None:
@@ -30,36 +33,36 @@ class RecordingContext:
         Raises:
             amplifier_app.errors.SessionError: It could not be saved.
         """
-        await self._context.add_message(message)
+        await self.inner.add_message(message)
         self._save(message)
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        return await self._context.get_messages_for_request(
+        return await self.inner.get_messages_for_request(
             token_budget=token_budget, provider=provider
         )
 
     async def get_messages(self) -> list[dict[str, Any]]:
-        return await self._context.get_messages()
+        return await self.inner.get_messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
         """Replace the conversation; the transcript keeps what was before.
 
         A context with a file of its own may refuse to; then the transcript says what it holds.
         """
-        await self._context.set_messages(messages)
-        held = await self._context.get_messages()
+        await self.inner.set_messages(messages)
+        held = await self.inner.get_messages()
         as_given = held and not not_in(messages, held)
         self._save(replacement(messages if as_given else held))
 
     async def clear(self) -> None:
         """Start the conversation anew; the transcript keeps what was before."""
-        await self._context.clear()
+        await self.inner.clear()
         self._save(CLEAR)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
+        return getattr(self.inner, name)
 
 
 def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,142 @@
+"""Modules that fail during a turn: the message names the module, the line and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan, module_folder
+from tests.support.cli import run_amplifier
+
+LOOP = """
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        await context.add_message({"role": "user", "content": prompt})
+        messages = await context.get_messages_for_request()
+        response = await next(iter(providers.values())).complete({"messages": messages})
+        BODY
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+CONTEXT = """
+__amplifier_module_type__ = "context"
+
+
+class Memory:
+    def __init__(self):
+        self.messages = []
+
+    async def add_message(self, message):
+        self.messages.append(message)
+
+    async def get_messages_for_request(self, token_budget=None, provider=None):
+        return self.messages
+
+    async def get_messages(self):
+        BODY
+
+    async def set_messages(self, messages):
+        self.messages = list(messages)
+
+    async def clear(self):
+        self.messages = []
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("context", Memory())
+"""
+
+PROVIDER = """
+__amplifier_module_type__ = "provider"
+
+from amplifier_core import ProviderInfo, ChatResponse, TextBlock
+
+
+class Backend:
+    name = "theirs"
+
+    def get_info(self):
+        return ProviderInfo(id="theirs", display_name="Theirs")
+
+    async def list_models(self):
+        return []
+
+    async def complete(self, request, **kwargs):
+        BODY
+
+    def parse_tool_calls(self, response):
+        return []
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("providers", Backend(), name="theirs")
+"""
+
+
+def foreign(folder: Path, module_id: str, code: str, body: str) -> dict[str, str]:
+    """An entry of a plan for a module in a folder of its own."""
+    package = "amplifier_module_" + module_id.replace("-", "_")
+    source = module_folder(folder, code.replace("BODY", body), package)
+    return {"module": module_id, "source": str(source)}
+
+
+def fails(plan: Path, code: int, *said: str) -> None:
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (done.code, result["exit_code"]) == (code, code), done.stderr
+    for text in (*said, "amplifier module validate"):
+        assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "execute() returned None, expected the answer as a string"),
+        ("return response", "execute() returned a value of type"),
+        ("raise KeyError('x')", "raised KeyError: 'x'"),
+    ],
+)
+def test_an_orchestrator_that_fails_is_named(tmp_path: Path, body: str, said: str) -> None:
+    loop = foreign(tmp_path, "loop-theirs", LOOP, body)
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
+    place = "amplifier_module_loop_theirs/__init__.py, line "
+    fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "get_messages() returned None, expected a list of messages"),
+        ("raise RuntimeError('disk gone')", "raised RuntimeError: disk gone"),
+    ],
+)
+def test_a_context_that_fails_is_named(tmp_path: Path, body: str, said: str) -> None:
+    context = foreign(tmp_path, "context-theirs", CONTEXT, body)
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
+    place = "amplifier_module_context_theirs/__init__.py, line "
+    fails(plan, 3, "context 'context-theirs'", said, place)
+
+
+@pytest.mark.parametrize("orchestrator", ["loop-basic", "loop-theirs"])
+def test_a_provider_that_fails_is_named_with_any_loop(tmp_path: Path, orchestrator: str) -> None:
+    loop: Any = orchestrator
+    if orchestrator == "loop-theirs":
+        loop = foreign(tmp_path, orchestrator, LOOP, "return response.content[0].text")
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, "raise RuntimeError('backend down')")
+    plan = mock_plan(
+        tmp_path,
+        [],
+        session={"orchestrator": loop, "context": "context-simple"},
+        providers=[provider],
+    )
+    place = "amplifier_module_provider_theirs/__init__.py, line "
+    fails(plan, 5, "provider 'theirs' raised RuntimeError: backend down", place)
