@@ -26,6 +26,7 @@ from amplifier_app.plan.modules import (
     planned_modules,
     unset_variables,
 )
+from amplifier_app.plan.offered import NO_PROVIDER
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -83,11 +84,13 @@ class CheckReport(NamedTuple):
         name: The plan's name.
         modules: Its modules in the order they are mounted, then those that conditions leave out.
         findings: Everything that is wrong, in the order of the files.
+        warnings: What of the plan is not used, and what could be misspelt.
     """
 
     name: str
     modules: tuple[CheckedModule, ...] = ()
     findings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def ending(self) -> Ending:
@@ -116,7 +119,12 @@ async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Ch
         CheckedModule("provider", one.key, one.module, one.at, "left out", one.reason)
         for one in plan.dropped
     ]
-    return CheckReport(plan.name, (*checker.modules, *left_out), tuple(checker.findings()))
+    return CheckReport(
+        plan.name,
+        (*checker.modules, *left_out),
+        tuple(checker.findings()),
+        tuple(plan.warnings),
+    )
 
 
 class _Checker:
@@ -265,7 +273,7 @@ class _Checker:
         at = section.at if section is not None else self._plan.merged.document.at
         reasons = [f"{one.key}: {one.reason}" for one in providers]
         reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped]
-        hint = "; ".join(reasons) or "the plan names none; add one under 'providers'"
+        hint = "; ".join(reasons) or NO_PROVIDER
         self._found.append(Finding("plan", Problem("no model provider is available", at, hint)))
 
 
@@ -317,6 +325,7 @@ def as_json(report: CheckReport) -> dict[str, Any]:
             }
             for finding in report.findings
         ],
+        "warnings": list(report.warnings),
     }
 
 

@@ -94,14 +94,13 @@ class Mounting:
             raise self._error(broken)
         reasons = self.not_mounted
         if not self._session.coordinator.get("providers"):
-            reasons += self._plan.notes
+            from amplifier_app.plan.offered import NO_PROVIDER
+
+            warnings = self._plan.warnings
+            reasons += [note for note in self._plan.notes if note not in warnings]
             reasons += ["Set one up with: amplifier init"] if reasons else []
-            raise ConfigError(
-                "no model provider is available",
-                hint="\n".join(
-                    reasons or ["The plan names none; add one under 'providers'."],
-                ),
-            )
+            hint = "\n".join(reasons or [NO_PROVIDER])
+            raise ConfigError("no model provider is available", hint=hint)
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
 

@@ -12,6 +12,7 @@ from amplifier_app.errors import ConfigError, UsageError
 from amplifier_app.offline import is_offline
 from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.plan.documents import Fetching
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.stdio import Output, stdin_is_tty
 
@@ -199,6 +200,9 @@ def _plan(
         traffic=traffic,
         project=None if project is None else project.folder,
         lenient=lenient,
+        fetching=Fetching(
+            offline=is_offline(request.offline), locked=request.locked, lock=request.lock
+        ),
     )
     if project is not None:
         project.check(loaded)

@@ -10,6 +10,7 @@ import typer
 
 from amplifier_app.paths import project_dir
 from amplifier_app.plan import ResolvedPlan, load
+from amplifier_app.plan.documents import AS_ENVIRONMENT_SAYS, Fetching
 
 if TYPE_CHECKING:
     from amplifier_app.trust import TrustedProject
@@ -40,12 +41,14 @@ def chosen_plan(
     sets: Sequence[str] | None = None,
     *,
     keep_unset: bool = False,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
     """The plan that the options name, the same one that `run` with these options uses; a project
     that is not trusted is left out, which is told on stderr.
 
     Args:
         keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: It cannot be found.
@@ -59,6 +62,7 @@ def chosen_plan(
         model=model,
         sets=tuple(sets or ()),
         keep_unset=keep_unset,
+        fetching=fetching,
         project=None if project is None else project.folder,
     )
     if project is not None:

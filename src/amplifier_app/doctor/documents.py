@@ -64,6 +64,7 @@ def settings() -> Iterator[Check]:
 
 def profiles() -> Iterator[Check]:
     """Whether each profile comes to a plan that could run here."""
+    from amplifier_app.plan.documents import Fetching
     from amplifier_app.plan.model import load_profile
     from amplifier_app.plan.places import profile_names
     from amplifier_app.plan.scopes import read_settings
@@ -76,9 +77,10 @@ def profiles() -> Iterator[Check]:
         yield Check("profiles", "warn", message, "mend the settings first")
         return
     good: list[str] = []
+    offline = Fetching(offline=True)
     for name in profile_names(folder):
         try:
-            loaded = load_profile(name, project=folder)
+            loaded = load_profile(name, project=folder, fetching=offline)
         except ConfigError as error:
             yield Check("profiles", "fail", f"{name}: {_first_line(error)}", "correct the file")
             continue
@@ -91,7 +93,7 @@ def profiles() -> Iterator[Check]:
             yield Check("profiles", "warn", f"{name}: {_first_line(error)}", mend)
     yield Check("profiles", "ok", ", ".join(good) or "none")
     try:
-        default = load_profile(project=folder).resolve()
+        default = load_profile(project=folder, fetching=offline).resolve()
         yield Check("default", "ok", f"a run uses the profile {default.name}")
     except ConfigError as error:
         yield Check("default", "fail", str(error), "correct it, or run another with --profile")

@@ -113,8 +113,9 @@ def online() -> Iterator[Check]:
 def _plan() -> ResolvedPlan | None:
     """The plan of a run without options; None if it cannot be had, which is told elsewhere."""
     from amplifier_app.plan import load
+    from amplifier_app.plan.documents import Fetching
 
     try:
-        return load(project=trusted_folder())
+        return load(project=trusted_folder(), fetching=Fetching(offline=True))
     except ConfigError:
         return None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from amplifier_app.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders, in_collection
+from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.problems import suggest
 from amplifier_app.plan.reading import Origin, Reader
 from amplifier_app.plan.shapes import AGENT_FILE
@@ -82,7 +82,7 @@ class AgentList:
             self._add(name, self._inline(with_items(item, rest)), item.at)
         elif (text := text_of(item)) is not None:
             for found in self._located(text, item.at):
-                self._add_file(found, item.at)
+                self._add_file(found, item.at, namespace=self._namespace(text))
         else:
             hint = "it has to be a name, a file or a mapping with 'name'"
             self._problems.add("this is no agent", item.at, hint)
@@ -106,7 +106,7 @@ class AgentList:
         for texts in named:
             for text in self._texts(texts):
                 for found in self._located(str(text.value), text.at, folders):
-                    self._add_file(found, text.at)
+                    self._add_file(found, text.at, namespace=self._namespace(str(text.value)))
         if not named:
             for path in agent_files(folders).values():
                 self._add_file(_File(self._shown(path), path), node.key_at("dirs"))
@@ -130,7 +130,7 @@ class AgentList:
     def _dirs(self, node: Node | None) -> Iterator[Path]:
         for text in self._texts(node) if node is not None else ():
             folder = self._absolute(str(text.value))
-            if folder.is_dir():
+            if folder.is_dir() and self._may_read(folder):
                 yield folder
             elif self._published:
                 self._problems.note(f"there is no folder {text.value!r} of agents", text.at)
@@ -149,14 +149,20 @@ class AgentList:
     def _folders(self) -> list[Path]:
         parent = self._document.path.parent
         beside = [parent / "agents", parent.parent / "agents"] if self._published else []
+        beside = [folder for folder in beside if self._may_read(folder)]
         return [*beside, *agent_folders(self._reader.project)]
 
     def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
         """The files a text means; a problem if there is none."""
+        tried: list[Path] = []
+        named = text
         if self._published and ":" in text:
-            beside = in_collection(self._document.path, text, _FORMS, self._document.name)
-            if beside is not None and beside.suffix in SUFFIXES:
-                return [_File(str(beside), beside)]
+            found = self._reader.namespaces.find(
+                self._document.path, text, _FORMS, self._document.name
+            )
+            if found.path is not None and found.path.suffix in SUFFIXES:
+                return [_File(self._shown(found.path), found.path)]
+            tried += found.tried
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
             if _MAGIC.search(text.rpartition("/")[0]):
@@ -169,17 +175,37 @@ class AgentList:
             return found
         if "/" in text or text.startswith("~") or text.endswith(SUFFIXES):
             path = self._absolute(text)
+            if not self._may_read(path):
+                self._missing(
+                    f"the agent's file {text!r} is not part of what was fetched", at, None
+                )
+                return []
             if path.suffix in SUFFIXES and path.is_file():
                 return [_File(self._shown(path), path)]
             problem = "does not exist" if not path.exists() else "is not a .md or .yaml file"
-            self._problems.add(f"the agent's file {text!r} {problem}", at)
+            self._missing(f"the agent's file {text!r} {problem}", at, None)
             return []
-        known = agent_files([*(folders or ()), *self._folders()])
+        places = [*(folders or ()), *self._folders()]
+        known = agent_files(places)
         if text in known:
-            return [_File(str(known[text]), known[text])]
+            return [_File(self._shown(known[text]), known[text])]
         hint = suggest(text, sorted(known)) if known else "a file is named like './agents/NAME.md'"
-        self._problems.add(f"there is no agent {text!r}", at, hint)
+        if self._published:
+            looked = [*tried, *(place / f"{text}.md" for place in places)]
+            shown = dict.fromkeys(map(self._shown, looked))
+            hint = f"looked for {', '.join(shown)}"
+        self._missing(f"there is no agent {named!r}", at, hint)
         return []
+
+    def _missing(self, message: str, at: Location, hint: str | None) -> None:
+        """An agent that is not there: a bundle goes on without it."""
+        if self._document.bundle:
+            self._problems.note(f"{message}; {hint}" if hint else message, at)
+        else:
+            self._problems.add(message, at, hint)
+
+    def _may_read(self, path: Path) -> bool:
+        return self._reader.namespaces.may_read(self._document.path, path)
 
     def _matching(self, pattern: str) -> Iterator[_File]:
         """The files of one folder that a pattern fits; hidden ones are not meant."""
@@ -187,7 +213,8 @@ class AgentList:
 
         folder, _, name = pattern.rpartition("/")
         parent = self._absolute(folder or ".")
-        for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+        is_there = parent.is_dir() and self._may_read(parent)
+        for path in sorted(parent.iterdir()) if is_there else ():
             fits = fnmatch.fnmatchcase(path.name, name) and not path.name.startswith(".")
             if fits and path.suffix in SUFFIXES and path.is_file():
                 yield _File(self._shown(path), path)
@@ -198,19 +225,24 @@ class AgentList:
 
     def _shown(self, path: Path) -> str:
         """A file as origins call it: relative where the document is called so."""
-        if os.path.isabs(self._document.file):
-            return str(path)
-        relative = os.path.relpath(path, self._document.path.parent)
-        return os.path.normpath(os.path.join(os.path.dirname(self._document.file), relative))
+        return self._reader.namespaces.shown(path, self._document.file, self._document.path)
 
     # -- collecting --------------------------------------------------------------------
 
-    def _add_file(self, found: _File, at: Location, name: str | None = None) -> None:
+    def _add_file(
+        self, found: _File, at: Location, name: str | None = None, namespace: str = ""
+    ) -> None:
         document = self._reader.read(found.file, found.path, AGENT_FILE)
         self.read |= {found.file: found.path, **document.others}
         items = dict(document.tree.items)
         own = text_of(items.pop("name", None))
-        self._add(name or own or found.path.stem, with_items(document.tree, items), at)
+        called = name or f"{namespace}{own or found.path.stem}"
+        self._add(called, with_items(document.tree, items), at)
+
+    def _namespace(self, text: str) -> str:
+        """What comes before an agent's name: instructions of bundles call it as it is listed."""
+        namespace, colon, _ = text.rpartition(":")
+        return f"{namespace}:" if colon and self._document.bundle else ""
 
     def _add(self, name: str, agent: Node, at: Location) -> None:
         first = self._items.get(name)

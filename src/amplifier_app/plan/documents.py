@@ -4,21 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.merge import excluded_in, merge_documents, overlay_settings
+from amplifier_app.plan.merge import (
+    excluded_in,
+    merge_documents,
+    overlay_settings,
+    without_replaced_agents,
+)
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
 from amplifier_app.plan.places import SUFFIXES, find_profile, profile_in_collection, profile_names
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.reading import MARKDOWN, Document, Reader
+from amplifier_app.plan.reading import Document, Opened, Reader
 from amplifier_app.plan.scopes import Settings
 from amplifier_app.plan.shapes import PLAN
 from amplifier_app.plan.structure import check_complete
+from amplifier_app.sources.spec import FolderSource, SourceSyntaxError, parse_source
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.bundles import Bundles
+    from amplifier_app.plan.namespaces import Checkout
+    from amplifier_app.sources.lockfile import LockEntry
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class Fetching(NamedTuple):
+    """How the bundles that a plan includes are fetched.
+
+    Attributes:
+        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
+        locked: Whether each has to be what the lock says.
+        keep: Whether a lock, if there is one, counts for the bundles that it knows.
+        lock: The file of the lock; None is the plan's own.
+    """
+
+    offline: bool | None = None
+    locked: bool = False
+    keep: bool = False
+    lock: Path | None = None
+
+
+AS_ENVIRONMENT_SAYS = Fetching()
 
 
 class Stage(NamedTuple):
@@ -46,10 +77,12 @@ class MergedPlan(NamedTuple):
         display: What settings say about what is shown, and how.
         project: The folder of the trusted project that counted.
         files: Every file that was read, absolute.
-        notes: Sentences on what is not used here, for a person.
-        warnings: Sentences on what could be misspelt.
+        warnings: Sentences on what is not used here and on what could be misspelt, for a person.
         texts: The text of every file as origins call it, so that problems can show its lines.
         stages: How it came to be, file by file, the lowest first.
+        bundle: Whether the plan itself is a bundle.
+        checkouts: The folders that were fetched for it, which relative sources in them start from.
+        fetched: The sources of the bundles that were fetched, with what each is exactly.
     """
 
     name: str
@@ -61,19 +94,49 @@ class MergedPlan(NamedTuple):
     display: Mapping[str, str] = MappingProxyType({})
     project: Path | None = None
     files: tuple[Path, ...] = ()
-    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = MappingProxyType({})
     stages: tuple[Stage, ...] = ()
+    bundle: bool = False
+    checkouts: tuple[Checkout, ...] = ()
+    fetched: Mapping[str, LockEntry] = MappingProxyType({})
+
+    def source(self, text: str, file: str) -> str:
+        """A source with its path starting from the file that names it.
+
+        Args:
+            text: The source as it is written.
+            file: The file as origins call it.
+
+        Raises:
+            SourceSyntaxError: It is not understood or not allowed.
+        """
+        folder = self.folders.get(file) or Path.cwd()
+        parsed = parse_source(text, folder)
+        if isinstance(parsed, FolderSource):
+            for checkout in self.checkouts:
+                if folder.is_relative_to(checkout.folder):
+                    if not parsed.path.is_relative_to(checkout.folder):
+                        raise SourceSyntaxError(f"{text!r} is not part of what was fetched")
+                    # As it was fetched, so that it can be locked and moved to another machine.
+                    return checkout.source_of(parsed.path)
+        return parsed.text
 
 
-def read_profile(name: str, settings: Settings, at: Location | None = None) -> MergedPlan:
+def read_profile(
+    name: str,
+    settings: Settings,
+    at: Location | None = None,
+    *,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+) -> MergedPlan:
     """A profile with everything it extends and the settings on top.
 
     Args:
         name: The profile's name.
         settings: What lies on top; profiles of its project are found as well.
         at: Where the name is written, if it is in a file.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: There is no such profile.
@@ -81,7 +144,7 @@ def read_profile(name: str, settings: Settings, at: Location | None = None) -> M
     """
     path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
     if path is not None:
-        chain = _Chain(settings)
+        chain = _Chain(settings, fetching)
         chain.read(str(path), path.absolute())
         return chain.merged(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
@@ -94,41 +157,105 @@ def read_profile(name: str, settings: Settings, at: Location | None = None) -> M
     raise ConfigError(message, hint=hint)
 
 
-def read_plan(path: Path | str, settings: Settings) -> MergedPlan:
-    """A plan file with everything it extends; of the settings only `sources` count.
+def read_plan(
+    path: Path | str, settings: Settings, *, fetching: Fetching = AS_ENVIRONMENT_SAYS
+) -> MergedPlan:
+    """A plan file with everything it extends and includes; of the settings only `sources` count.
+
+    Args:
+        path: The file, or a folder that holds a bundle.
+        settings: Where sources are.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: There is no such file.
-        PlanError: It or something it extends is wrong.
+        PlanError: It or something it extends or includes is wrong.
     """
     given = Path(path).expanduser()
-    chain = _Chain(settings)
+    if given.is_dir():
+        from amplifier_app.plan.namespaces import BUNDLE_FILES
+
+        files = (given / name for name in BUNDLE_FILES)
+        given = next((file for file in files if file.is_file()), given)
+    chain = _Chain(settings, fetching)
     chain.read(str(given), given.absolute())
     return chain.merged(given.stem)
 
 
-class _Chain:
-    """A document and what it extends."""
+def read_source(
+    source: str, at: Location, settings: Settings, *, fetching: Fetching = AS_ENVIRONMENT_SAYS
+) -> MergedPlan:
+    """`read_plan` for what `includes` may name: a path, a source, or the name of a bundle.
 
-    def __init__(self, settings: Settings) -> None:
+    Raises:
+        ConfigError: A file cannot be read.
+        PlanError: There is no such bundle, or something about it is wrong.
+    """
+    chain = _Chain(settings, fetching)
+    chain.read_source(source, at)
+    return chain.merged(source)
+
+
+class _Chain:
+    """A document, what it extends and what it includes."""
+
+    def __init__(self, settings: Settings, fetching: Fetching) -> None:
         self._settings = settings
+        self._fetching = fetching
+        self._fetched: Mapping[str, LockEntry] = MappingProxyType({})
         self._problems = Problems()
         self._reader = Reader(self._problems, settings.project)
         self._documents: list[Document] = []
 
     def read(self, file: str, path: Path) -> None:
-        found: tuple[str, Path] | None = (file, path)
-        while found is not None:
-            self._documents.append(self._reader.read(*found, PLAN))
-            found = self._extended()
+        self._read(self._reader.open(file, path, PLAN))
+
+    def read_source(self, source: str, at: Location) -> None:
+        opened = self._bundles.source(source, at, Path.cwd())
         self._problems.raise_if_any()
+        assert opened is not None
+        self._read(opened)
+
+    def _read(self, opened: Opened) -> None:
+        chain = [opened]
+        while (found := self._extended(chain)) is not None:
+            chain.append(self._reader.open(*found, PLAN))
+        # The plan itself first, what counts least last.
+        layers: list[Opened] = []
+        for one in chain:
+            layers.append(one)
+            if one.lists is not None:
+                layers += reversed(self._bundles.included(one))
+        finished: dict[Path, Document] = {}
+        for one in layers:
+            if one.path not in finished:
+                finished[one.path] = self._reader.finish(one)
+        self._documents = [finished[one.path] for one in layers]
+        self._problems.raise_if_any()
+
+    @cached_property
+    def _bundles(self) -> Bundles:
+        # Only published documents include any.
+        from amplifier_app.plan.bundles import Bundles
+        from amplifier_app.sources.bundles import Fetcher
+
+        fetcher = Fetcher(**self._fetching._asdict(), project=self._settings.project)
+        self._fetched = fetcher.found
+        return Bundles(self._reader, self._settings.sources, fetcher)
 
     def merged(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
         tree = MapNode({}, self._documents[-1].tree.at)
         stages: list[Stage] = []
         for document in reversed(self._documents):
-            tree = merge_documents(tree, document.tree, self._problems)
+            base = without_replaced_agents(tree, document.tree) if document.bundle else tree
+            tree = merge_documents(base, document.tree, self._problems)
             stages.append(Stage(document.file, tree))
+        context = [file for one in reversed(self._documents) for file in one.context]
+        if context:
+            from amplifier_app.plan.includes import with_context
+
+            tree = with_context(tree, context)
+            stages[-1] = stages[-1]._replace(tree=tree)
         self._problems.raise_if_any()
         warnings: list[str] = []
         excluded = excluded_in(document.tree for document in reversed(self._documents))
@@ -136,7 +263,8 @@ class _Chain:
             tree, found = overlay_settings(tree, settings.tree, excluded)
             warnings += found
             stages.append(Stage(settings.file, tree))
-        check_complete(tree, self._problems)
+        itself = self._documents[0]
+        check_complete(tree, self._problems, bundle=itself.bundle)
         self._problems.raise_if_any()
         own = text_of(self._documents[0].tree.items.get("name"))
         files = {
@@ -148,22 +276,24 @@ class _Chain:
             name=own or name,
             document=tree,
             folders={file: path.parent for file, path in files.items()},
-            chain=tuple(document.file for document in self._documents),
+            chain=tuple(dict.fromkeys(document.file for document in self._documents)),
             overlays=tuple(settings.file for settings in overlays),
             sources=self._settings.sources,
             display=self._settings.display,
             project=self._settings.project,
             files=tuple(dict.fromkeys(files.values())),
-            notes=(*self._settings.problems.notes, *self._problems.notes),
-            warnings=tuple(warnings),
+            warnings=(*self._settings.problems.notes, *self._problems.notes, *warnings),
             texts={**self._settings.problems.texts, **self._problems.texts},
             stages=tuple(stages),
+            bundle=itself.bundle,
+            checkouts=self._reader.checkouts,
+            fetched=self._fetched,
         )
 
-    def _extended(self) -> tuple[str, Path] | None:
+    def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:
         """What the last document extends, if it does."""
-        document = self._documents[-1]
-        node = document.tree.items.get("extends")
+        document = chain[-1]
+        node = document.root.items.get("extends") if isinstance(document.root, MapNode) else None
         target = text_of(node)
         if node is None or target is None:
             return None
@@ -176,9 +306,9 @@ class _Chain:
             message = f"'extends' names {target!r}, which does not exist"
             self._problems.add(message, node.at, hint)
             return None
-        seen = [one.path for one in self._documents]
+        seen = [one.path for one in chain]
         if found[1] in seen:
-            names = [one.file for one in self._documents[seen.index(found[1]) :]]
+            names = [one.file for one in chain[seen.index(found[1]) :]]
             cycle = " → ".join([*names, names[0]])
             message = f"'extends' goes in a circle: {cycle}"
             self._problems.add(message, node.at, "remove one of them")
@@ -186,7 +316,7 @@ class _Chain:
         return found
 
 
-def _locate(target: str, document: Document, project: Path | None) -> tuple[str, Path] | None:
+def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, Path] | None:
     if re.fullmatch(_NAME, target) and not target.endswith(SUFFIXES):
         path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
@@ -195,7 +325,7 @@ def _locate(target: str, document: Document, project: Path | None) -> tuple[str,
         shown = Path(document.file).parent / Path(target).expanduser()
         path = (document.path.parent / Path(target).expanduser()).resolve()
         return (str(shown), path) if path.is_file() else None
-    if document.path.suffix == MARKDOWN:
+    if document.origin.published:
         path = profile_in_collection(document.path, target)
         return (str(path), path) if path is not None else None
     return None

@@ -3,22 +3,26 @@
 The path starts from the file that names it, `~` is the home folder. What is included is text as
 it is: `${…}` means nothing in it, but it may include files itself. `@@` at the beginning of such
 a line stands for one `@`, and lines of code between ``` or ~~~ are left alone.
+
+In a bundle a sentence may mention `@namespace:path` as well. It stays as it is, and the file's text
+follows the instruction, as that of files under `context.include` does.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.nodes import Scalar
-from amplifier_app.plan.places import in_collection
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.reading import Origin
+from amplifier_app.plan.nodes import MapNode, Scalar, text_of, with_items
 from amplifier_app.plan.yaml_reader import decode, read_bytes
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.published import Listed
+    from amplifier_app.plan.reading import Origin, Reader
 
 MAX_DEPTH = 10
 MAX_BYTES = 1024 * 1024
@@ -26,6 +30,25 @@ MAX_BYTES = 1024 * 1024
 _LINE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]+:[^/\\].*")
+_MENTION = re.compile(r"(?<![\w@./-])@([A-Za-z][\w.-]*:[\w-][\w./-]*[\w-])")
+_CODE = re.compile(r"(`+).*?\1")
+_CONTEXT_FORMS = ("{}", "{}.md", "context/{}", "context/{}.md")
+
+
+class ContextFile(NamedTuple):
+    """A file that belongs to an instruction.
+
+    Attributes:
+        name: What the document calls it.
+        path: The file, absolute.
+        text: What it holds, with what it includes in place.
+        at: Where it is named.
+    """
+
+    name: str
+    path: Path
+    text: str
+    at: Location
 
 
 class _Open(NamedTuple):
@@ -39,20 +62,22 @@ class Includer:
     """Fills in what the instructions of one document include.
 
     Args:
-        document: The document. In a published one a line `@collection:path` stays, with a note,
+        document: The document. In a published one a line `@namespace:path` stays, with a note,
             if there is no such file.
-        problems: Gets everything that is wrong; knows the document's text.
+        reader: Reads it; knows its text and the namespaces, and gets everything that is wrong.
 
     Attributes:
         read: Every file that was read, as problems call it.
     """
 
-    def __init__(self, document: Origin, problems: Problems) -> None:
+    def __init__(self, document: Origin, reader: Reader) -> None:
         self.read: dict[str, Path] = {}
         self._origin = document
         self._document = _Open(document.file, Path(os.path.normpath(document.path)))
-        self._problems = problems
+        self._reader = reader
+        self._problems = reader.problems
         self._done: dict[Path, str] = {}
+        self._mentioned: dict[str, Location] = {}
 
     def fill(self, node: Scalar) -> Scalar:
         """The instruction with its includes in place, or as it is if something is wrong."""
@@ -61,22 +86,88 @@ class Includer:
         except _TooLarge:
             return node
 
+    def context(self, files: Iterable[Listed]) -> Iterator[ContextFile]:
+        """The files that a bundle lists for its instruction, and those that they mention."""
+        for file in files:
+            path = self._context_path(file.text, file.at)
+            if path is None:
+                continue
+            try:
+                self._mentioned = {}
+                if path not in self._done:
+                    this = _Open(self._shown(path), path)
+                    self._done[path] = self._text(this, file.text, file.at, [self._document])
+                yield ContextFile(file.text, path, self._done[path], file.at)
+                yield from self._mentioned_files()
+            except _TooLarge:
+                continue
+
     def _filled(self, node: Scalar) -> Scalar:
         text = str(node.value)
         if "@" not in text:
             return node
         told = len(self._problems)
+        self._mentioned = {}
         places = _Places(self._problems.text(node.at.file), node.at)
         parts: list[str] = []
-        for line, include in _lines(text):
+        for line, include, is_code in _lines(text):
             if include is None:
                 parts.append(line)
+                if is_code:
+                    continue
+                self._mention(line, lambda mention: places.of(f"@{mention}"))
                 continue
             found = self._included(include, places.of(f"@{include}"), [self._document])
             # A `$` of what is included must not be taken for a variable.
             parts.append(found if node.literal else found.replace("$", "$$"))
-        filled = self._limited(parts, node.at)
-        return node if len(self._problems) > told else node._replace(value=filled)
+        filled = node._replace(value=self._limited(parts, node.at))
+        filled = _followed_by(filled, list(self._mentioned_files()))
+        self._limited([str(filled.value)], node.at)
+        return node if len(self._problems) > told else filled
+
+    def _mention(self, line: str, place: Callable[[str], Location]) -> None:
+        """Remember the files that a sentence mentions."""
+        if self._origin.bundle and "@" in line:
+            for match in _MENTION.finditer(_CODE.sub("", line)):
+                if match[1] not in self._mentioned:
+                    self._mentioned[match[1]] = place(match[1])
+
+    def _mentioned_files(self) -> Iterator[ContextFile]:
+        """The files that sentences mention, and those that these mention."""
+        done: set[str] = set()
+        while waiting := [name for name in self._mentioned if name not in done]:
+            for name in waiting:
+                done.add(name)
+                at = self._mentioned[name]
+                path = self._in_namespace(name, at, self._document.path)
+                if path is None or path in self._done:
+                    continue
+                this = _Open(self._shown(path), path)
+                self._done[path] = self._text(this, name, at, [self._document])
+                yield ContextFile(f"@{name}", path, self._done[path], at)
+
+    def _context_path(self, text: str, at: Location) -> Path | None:
+        if _NAMESPACE.fullmatch(text):
+            found = self._reader.namespaces.find(
+                self._document.path, text, _CONTEXT_FORMS, self._origin.name
+            )
+            if found.path is None:
+                hint = found.hint(self._shown)
+                self._problems.add(f"the context file {text!r} does not exist", at, hint)
+            return found.path
+        folder = self._document.path.parent
+        forms = [form.format(os.path.expanduser(text)) for form in _CONTEXT_FORMS]
+        tried = [Path(os.path.normpath(folder / form)) for form in forms]
+        may_read = self._reader.namespaces.may_read
+        for path in tried:
+            if path.is_file() and may_read(self._document.path, path):
+                return path
+        hint = f"looked for {', '.join(map(self._shown, tried))}"
+        self._problems.add(f"the context file {text!r} does not exist", at, hint)
+        return None
+
+    def _shown(self, path: Path) -> str:
+        return self._reader.namespaces.shown(path, self._origin.file, self._origin.path)
 
     def _limited(self, parts: list[str], at: Location) -> str:
         """The lines in one, if they are not too many."""
@@ -93,10 +184,12 @@ class Includer:
         path = Path(os.path.normpath(parent.path.parent / relative))
         file = str(Path(parent.file).parent / relative)
         if _NAMESPACE.fullmatch(target):
-            found = self._in_collection(target, at)
+            found = self._in_namespace(target, at, parent.path)
             if found is None:
                 return f"@{target}"
-            path, file = found, str(found)
+            path, file = found, self._shown(found)
+        elif self._origin.bundle and not self._may_include(parent, path, target, at):
+            return f"@{target}"
         if path in self._done:
             return self._done[path]
         seen = [one.path for one in opened]
@@ -111,16 +204,31 @@ class Includer:
             return self._done[path]
         return ""
 
-    def _in_collection(self, target: str, at: Location) -> Path | None:
+    def _may_include(self, parent: _Open, path: Path, target: str, at: Location) -> bool:
+        """Whether a file of a bundle is there for it; if not, the line stays, with a note."""
+        why = None
+        if not self._reader.namespaces.may_read(parent.path, path):
+            why = "is not a file of what was fetched"
+        elif not path.is_file():
+            why = "does not exist"
+        if why is not None:
+            message = f"the included file {target!r} {why}; the line stays as it is"
+            self._problems.note(message, at)
+        return why is None
+
+    def _in_namespace(self, target: str, at: Location, document: Path) -> Path | None:
         origin = self._origin
-        found = in_collection(origin.path, target, own=origin.name) if origin.published else None
-        if found is None:
-            message = f"'@{target}' names a file of a collection, which is not known here"
-            if origin.published:
-                self._problems.note(f"{message}; the line stays as it is", at)
-            else:
-                self._problems.add(message, at, f"for the text itself write '@@{target}'")
-        return found
+        namespaces = self._reader.namespaces
+        message = f"'@{target}' names a file of a bundle or collection that is not known here"
+        if not origin.published:
+            self._problems.add(message, at, f"for the text itself write '@@{target}'")
+            return None
+        found = namespaces.find(document, target, _CONTEXT_FORMS, origin.name)
+        if found.path is None:
+            if found.tried:
+                message = f"'@{target}' does not exist: {found.hint(self._shown)}"
+            self._problems.note(f"{message}; the line stays as it is", at)
+        return found.path
 
     def _text(self, this: _Open, target: str, at: Location, opened: list[_Open]) -> str:
         if not this.path.is_file():
@@ -140,9 +248,13 @@ class Includer:
         self._problems.add_text(this.file, text)
         text = text.replace("\r\n", "\n").rstrip()
         parts: list[str] = []
-        for number, (line, include) in enumerate(_lines(text), 1):
+        for number, (line, include, is_code) in enumerate(_lines(text), 1):
             if include is None:
                 parts.append(line)
+                if is_code:
+                    continue
+                column = line.find("@") + 1
+                self._mention(line, lambda _, n=number, c=column: Location(this.file, n, c))
             else:
                 column = line.index("@") + 1
                 place = Location(this.file, number, column)
@@ -154,6 +266,28 @@ class _TooLarge(Exception):
     """The problem has been told; going on would only make it larger."""
 
 
+def with_context(document: MapNode, files: Sequence[ContextFile]) -> MapNode:
+    """A plan or an agent with files after its instruction; one that is there twice comes once."""
+    once: dict[Path, ContextFile] = {}
+    for file in files:
+        once.setdefault(file.path, file)
+    files = list(once.values())
+    if not files:
+        return document
+    node = document.items.get("instruction")
+    if not isinstance(node, Scalar) or text_of(node) is None:
+        node = Scalar("", files[0].at, plain=False, literal=True)
+    return with_items(document, {**document.items, "instruction": _followed_by(node, files)})
+
+
+def _followed_by(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
+    parts = [str(instruction.value)] if instruction.value else []
+    for file in files:
+        text = f"# Context: {file.name}\n\n{file.text}"
+        parts.append(text if instruction.literal else text.replace("$", "$$"))
+    return instruction._replace(value="\n\n".join(parts))
+
+
 def escaped(text: str) -> str:
     """The text written so that it means itself: no line of it includes anything."""
     return "\n".join(
@@ -162,16 +296,17 @@ def escaped(text: str) -> str:
     )
 
 
-def _lines(text: str) -> Iterator[tuple[str, str | None]]:
-    """The lines as they are to be, and for each that is an include what it names."""
+def _lines(text: str) -> Iterator[tuple[str, str | None, bool]]:
+    """The lines as they are to be, for each that is an include what it names, and whether a line
+    means only itself."""
     for line, fenced in _fenced_lines(text):
         match = None if fenced else _LINE.fullmatch(line)
         if match is None:
-            yield line, None
+            yield line, None, fenced
         elif match[1]:
-            yield line.replace("@@", "@", 1), None
+            yield line.replace("@@", "@", 1), None, True
         else:
-            yield line, match[2]
+            yield line, match[2], False
 
 
 def _fenced_lines(text: str) -> Iterator[tuple[str, bool]]:

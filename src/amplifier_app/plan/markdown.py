@@ -1,35 +1,29 @@
 """Markdown documents: YAML between two lines `---`, and a body that is the instruction.
 
-This is how profiles, bundles and agents are published. Their name and description may stand in
-a table of their own, and sections that only other programs know are noted, not refused.
+This is how profiles, bundles and agents are published; see `amplifier_app.plan.published`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from amplifier_app.errors import Location
-from amplifier_app.plan.nodes import MapNode, Node, Scalar, with_items
+from amplifier_app.plan.nodes import MapNode, Scalar, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import decode, read_yaml
 
 SUFFIX = ".md"
 
 _MARK = r"---[ \t]*"
-_UNUSED = ("version", "author", "license", "tags", "keywords", "homepage", "repository")
 
 
-def read_markdown(
-    data: bytes, file: str, tables: Sequence[str], problems: Problems
-) -> MapNode | None:
+def read_markdown(data: bytes, file: str, problems: Problems) -> MapNode | None:
     """A Markdown document as the tree of its front matter, the body as its `instruction`.
 
     Args:
         data: The bytes of the file.
         file: How it is called in problems and origins.
-        tables: Keys whose mapping holds what else stands at the top: `profile`, `meta`.
-        problems: Gets everything that is wrong, and notes on what is not used.
+        problems: Gets everything that is wrong.
 
     Returns:
         None if it cannot be read.
@@ -60,7 +54,6 @@ def read_markdown(
     if not isinstance(root, MapNode):
         problems.add("the front matter is not a mapping", root.at, "write 'key: value' lines")
         return None
-    root = _without_context_files(_without_tables(root, tables, problems), problems)
     return _with_body(root, lines, end + 1, problems)
 
 
@@ -76,46 +69,3 @@ def _with_body(root: MapNode, lines: list[str], start: int, problems: Problems) 
     # Prose is full of `${…}` that stands for itself.
     node = Scalar(body, Location(root.at.file, start + 1, 1), plain=False, literal=True)
     return with_items(root, {**root.items, "instruction": node})
-
-
-def _without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> MapNode:
-    items: dict[str, Node] = {}
-    keys = dict(root.keys)
-    for key, node in root.items.items():
-        if key not in tables:
-            _add(items, keys, key, node, root.key_at(key), problems)
-        elif isinstance(node, MapNode):
-            for name, value in node.items.items():
-                _add(items, keys, name, value, node.key_at(name), problems)
-        else:
-            hint = "it has to be a mapping with 'name' and 'description'"
-            problems.add(f"{key!r} is not a mapping", root.key_at(key), hint)
-    used = {key: node for key, node in items.items() if key not in _UNUSED}
-    return MapNode(used, root.at, keys)
-
-
-def _without_context_files(root: MapNode, problems: Problems) -> MapNode:
-    """Bundles list files under a key that means the context manager everywhere else."""
-    context = root.items.get("context")
-    if not isinstance(context, MapNode) or "include" not in context.items:
-        return root
-    problems.note("'context.include' is not used here", context.key_at("include"))
-    rest = {key: node for key, node in context.items.items() if key != "include"}
-    items = {**root.items, "context": with_items(context, rest)}
-    return with_items(root, items if rest else {k: v for k, v in items.items() if k != "context"})
-
-
-def _add(
-    items: dict[str, Node],
-    keys: dict[str, Location],
-    key: str,
-    node: Node,
-    at: Location,
-    problems: Problems,
-) -> None:
-    if key in items:
-        message = f"the key {key!r} stands twice: first on line {keys[key].line}"
-        problems.add(message, at, "keep one of them")
-        return
-    items[key] = node
-    keys[key] = at

@@ -38,9 +38,14 @@ def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
     return _by_section(tree, lambda key, node: _masked(node, key, written))
 
 
-def open_tree(tree: MapNode) -> MapNode:
-    """A plan with nothing masked, each `$` and `@` that is meant as such doubled."""
-    return _by_section(tree, lambda _, node: _open(node))
+def open_tree(tree: MapNode, *, written: bool = False) -> MapNode:
+    """A plan with nothing masked, each `$` and `@` that is meant as such doubled.
+
+    Args:
+        tree: The plan.
+        written: Whether the tree is as the files say it, no variable filled in yet.
+    """
+    return _by_section(tree, lambda _, node: _open(node, written))
 
 
 def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
@@ -75,12 +80,13 @@ def _masked(node: Node, key: str, written: bool) -> Node:
     return node._replace(value=_masked_scalar(node, escape))
 
 
-def _open(node: Node) -> Node:
+def _open(node: Node, written: bool) -> Node:
     if isinstance(node, MapNode):
-        return with_items(node, {name: _open(value) for name, value in node.items.items()})
+        return with_items(node, {key: _open(value, written) for key, value in node.items.items()})
     if isinstance(node, ListNode):
-        return ListNode([_open(value) for value in node.items], node.at)
-    return node._replace(value=_escaped(node.value))
+        return ListNode([_open(value, written) for value in node.items], node.at)
+    is_variable = written and not node.literal
+    return node if is_variable else node._replace(value=_escaped(node.value))
 
 
 def is_secret_key(key: str) -> bool:

@@ -35,6 +35,15 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
     return _stacked(inherited, items, child)
 
 
+def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
+    """`base` without the agents that a bundle on top of it has as well: these replace them whole."""
+    agents, own = base.items.get("agents"), child.items.get("agents")
+    if not isinstance(agents, MapNode) or not isinstance(own, MapNode):
+        return base
+    kept = {name: agent for name, agent in agents.items.items() if name not in own.items}
+    return with_items(base, {**base.items, "agents": with_items(agents, kept)})
+
+
 def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
     """What documents, the lowest first, take away with `exclude` and do not bring back."""
     gone: set[str] = set()

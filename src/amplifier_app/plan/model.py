@@ -107,7 +107,7 @@ class ResolvedPlan:
     def notes(self) -> list[str]:
         """Sentences on what was left out or has no effect, for a person."""
         left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
-        return [*left_out, *self._resolution.notes, *self.merged.notes, *self.warnings]
+        return [*left_out, *self._resolution.notes, *self.warnings]
 
     @property
     def warnings(self) -> list[str]:
@@ -204,21 +204,27 @@ class ResolvedPlan:
 
 
 def load_plan(
-    path: Path | str, *, environ: Mapping[str, str] | None = None, project: Path | None = None
+    path: Path | str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
+    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
-    """A plan file with everything it extends. It stands alone: of the settings, only their
-    `sources` count.
+    """A plan file with everything it extends and includes. It stands alone: of the settings, only
+    their `sources` count, and their providers where it names none.
 
     Args:
         path: The file.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project, whose profiles it can extend.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: The file cannot be read.
         PlanError: Its structure is wrong; all problems at once.
     """
-    return ResolvedPlan(documents.read_plan(path, read_settings(project)), environ=environ)
+    merged = documents.read_plan(path, read_settings(project), fetching=fetching)
+    return ResolvedPlan(merged, environ=environ)
 
 
 def load_profile(
@@ -226,6 +232,7 @@ def load_profile(
     *,
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
+    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
     """A profile by name with the settings on top: the project's, else the user's own, else the
     packaged one.
@@ -234,6 +241,7 @@ def load_profile(
         name: The profile; by default the one that the nearest settings name.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project. Without it nothing of any project counts.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: There is none.
@@ -245,7 +253,8 @@ def load_profile(
         named = settings.profile
         name = text_of(named) or DEFAULT_PROFILE
         at = named.at if named is not None else None
-    return ResolvedPlan(documents.read_profile(name, settings, at), environ=environ)
+    merged = documents.read_profile(name, settings, at, fetching=fetching)
+    return ResolvedPlan(merged, environ=environ)
 
 
 def load(
@@ -260,6 +269,7 @@ def load(
     keep_unset: bool = False,
     lenient: bool = False,
     traffic: Traffic = NO_TRAFFIC,
+    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
 
@@ -274,6 +284,7 @@ def load(
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
         traffic: What is recorded or replayed.
+        fetching: How bundles are fetched.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -282,9 +293,9 @@ def load(
     if plan is not None and profile is not None:
         raise ConfigError("a plan and a profile are both named", hint="give one of them")
     if plan is not None:
-        loaded = load_plan(plan, environ=environ, project=project)
+        loaded = load_plan(plan, environ=environ, project=project, fetching=fetching)
     else:
-        loaded = load_profile(profile, environ=environ, project=project)
+        loaded = load_profile(profile, environ=environ, project=project, fetching=fetching)
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
     changed.keep_unset, changed.lenient = keep_unset, lenient
     changed.chosen = changed.chosen._replace(traffic=traffic)

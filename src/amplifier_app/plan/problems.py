@@ -14,6 +14,7 @@ _SECRET_VALUE = (
     r"([\"']?\s*[:=]\s*)(?!\s*[\"']?\$\{)\S.*"
 )
 _MAX_LINE = 120
+_MANY = 3
 
 
 class Problem(NamedTuple):
@@ -80,7 +81,7 @@ class Problems:
 
     def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
         self._found: list[Problem] = []
-        self._notes: dict[str, None] = {}
+        self._notes: dict[str, dict[Location, None]] = {}
         self._texts = dict(texts)
 
     def add_text(self, file: str, text: str) -> None:
@@ -101,12 +102,19 @@ class Problems:
 
     def note(self, message: str, at: Location) -> None:
         """Remember something that is not wrong, but that a person should know."""
-        self._notes[f"{at}: {message}"] = None
+        self._notes.setdefault(message, {})[at] = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was noted, each once."""
-        return tuple(self._notes)
+        """What was noted, each once; what was noted in many places comes with the first of them."""
+        found: list[str] = []
+        for message, noted in self._notes.items():
+            first, *others = noted
+            if len(others) < _MANY:
+                found += [f"{at}: {message}" for at in noted]
+            else:
+                found.append(f"{first}: {message}; the same in {len(others)} other places")
+        return tuple(found)
 
     def __len__(self) -> int:
         return len(self._found)

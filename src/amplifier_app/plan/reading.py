@@ -1,9 +1,10 @@
-"""One document as a checked tree: YAML or Markdown, its agents and includes read along."""
+"""One document as a checked tree: YAML or Markdown, with its agents and what instructions include."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.errors import ConfigError
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
@@ -11,6 +12,11 @@ from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.shapes import PLAN, Shape
 from amplifier_app.plan.structure import normalise
 from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.includes import ContextFile
+    from amplifier_app.plan.namespaces import Checkout, Namespaces
+    from amplifier_app.plan.published import Lists
 
 MARKDOWN = ".md"
 SUFFIXES = (".yaml", ".yml", MARKDOWN)
@@ -24,12 +30,16 @@ class Document(NamedTuple):
         path: The file, absolute.
         tree: What it holds, in normalised form; agents by name, includes in place.
         others: The files it took in, agents and includes, as origins call them.
+        bundle: Whether it is a bundle.
+        context: The files that belong to the instruction of whatever includes it.
     """
 
     file: str
     path: Path
     tree: MapNode
     others: dict[str, Path]
+    bundle: bool = False
+    context: tuple[ContextFile, ...] = ()
 
 
 class Origin(NamedTuple):
@@ -39,14 +49,40 @@ class Origin(NamedTuple):
         file: The file as origins call it.
         path: The file, absolute.
         published: Whether it is of the form in which profiles, bundles and agents are published:
-            `collection:path` names a file, and agents lie in `agents/` beside it or its folder.
+            `namespace:path` names a file, and agents lie in `agents/` beside it or its folder.
         name: Its own name.
+        bundle: Whether it is a bundle: what it names and is not there is reported, not refused.
     """
 
     file: str
     path: Path
     published: bool = False
     name: str | None = None
+    bundle: bool = False
+
+
+class Opened(NamedTuple):
+    """A document by itself: nothing that it names has been read.
+
+    Attributes:
+        origin: Which it is.
+        root: What it says, without what it lists.
+        shape: What it may hold.
+        lists: What it lists.
+    """
+
+    origin: Origin
+    root: Node | None
+    shape: Shape
+    lists: Lists | None = None
+
+    @property
+    def file(self) -> str:
+        return self.origin.file
+
+    @property
+    def path(self) -> Path:
+        return self.origin.path
 
 
 class Reader:
@@ -61,29 +97,72 @@ class Reader:
         self.problems = problems
         self.project = project
 
+    @cached_property
+    def namespaces(self) -> Namespaces:
+        """The namespaces of these documents."""
+        # Only published documents name anything by them.
+        from amplifier_app.plan.namespaces import Namespaces
+
+        return Namespaces()
+
+    @property
+    def checkouts(self) -> tuple[Checkout, ...]:
+        """The folders that were fetched for these documents."""
+        return self.namespaces.checkouts if "namespaces" in self.__dict__ else ()
+
     def read(self, file: str, path: Path, shape: Shape) -> Document:
         """
         Raises:
             ConfigError: The file cannot be read; all else becomes a problem.
         """
-        return self.parse(file, path, read_bytes(path, file, shape.what), shape)
+        return self.finish(self.open(file, path, shape))
 
-    def parse(self, file: str, path: Path, data: bytes, shape: Shape) -> Document:
-        """A document whose bytes are known.
+    def open(self, file: str, path: Path, shape: Shape, data: bytes | None = None) -> Opened:
+        """A document by itself.
+
+        Args:
+            file: The file as problems call it.
+            path: The file, absolute.
+            shape: What it may hold.
+            data: Its bytes, if they are known.
+
+        Raises:
+            ConfigError: The file cannot be read; all else becomes a problem.
+        """
+        if data is None:
+            data = read_bytes(path, file, shape.what)
+        root, form = _read_root(file, data, shape, self.problems)
+        if not form.published:
+            return Opened(Origin(file, path), root, shape)
+        shape = shape._replace(lenient=True, bundle=form.bundle)
+        lists = None
+        if isinstance(root, MapNode):
+            from amplifier_app.plan.published import lists_in
+
+            root, lists = lists_in(root, self.problems, includes="extends" in shape.keys)
+        name = text_of(root.items.get("name")) if isinstance(root, MapNode) else None
+        return Opened(Origin(file, path, True, name, form.bundle), root, shape, lists)
+
+    def finish(self, opened: Opened) -> Document:
+        """A document with its agents and what its instructions include.
 
         Raises:
             ConfigError: A file that it takes in cannot be read.
         """
-        published = path.suffix == MARKDOWN
-        shape = shape._replace(lenient=published)
-        root = read_root(file, data, shape, self.problems)
+        this, root, shape = opened.origin, opened.root, opened.shape
         others: dict[str, Path] = {}
+        context: tuple[ContextFile, ...] = ()
         if isinstance(root, MapNode):
-            this = Origin(file, path, published, text_of(root.items.get("name")))
             if "agents" in root.items and "agents" in shape.keys:
                 root = self._with_agents(root, this, others)
-            root = self._with_includes(root, this, others)
-        return Document(file, path, normalise(root, file, self.problems, shape), others)
+            root, context = self._with_includes(root, this, opened.lists, others)
+            if context and "agents" not in shape.keys:
+                # Of an agent they are part of its own instruction.
+                from amplifier_app.plan.includes import with_context
+
+                root, context = with_context(root, context), ()
+        tree = normalise(root, this.file, self.problems, shape)
+        return Document(this.file, this.path, tree, others, shape.bundle, context)
 
     def _with_agents(self, root: MapNode, this: Origin, others: dict[str, Path]) -> MapNode:
         from amplifier_app.plan.agents import AgentList
@@ -93,15 +172,19 @@ class Reader:
         others |= agents.read
         return with_items(root, {**root.items, "agents": expanded})
 
-    def _with_includes(self, root: MapNode, this: Origin, others: dict[str, Path]) -> MapNode:
-        """The document with its own instruction and those of its inline agents filled in."""
+    def _with_includes(
+        self, root: MapNode, this: Origin, lists: Lists | None, others: dict[str, Path]
+    ) -> tuple[MapNode, tuple[ContextFile, ...]]:
+        """The document with its own instruction and those of its inline agents filled in, and the
+        files that it lists for the instruction."""
         agents = root.items.get("agents")
         inline = agents.items if isinstance(agents, MapNode) else {}
-        if not any(_instruction(node, this.file) for node in (root, *inline.values())):
-            return root
+        listed = lists.context if lists is not None else ()
+        if not listed and not any(_instruction(one, this.file) for one in (root, *inline.values())):
+            return root, ()
         from amplifier_app.plan.includes import Includer
 
-        includer = Includer(this, self.problems)
+        includer = Includer(this, self)
 
         def filled(node: Node) -> Node:
             text = _instruction(node, this.file)
@@ -113,8 +196,16 @@ class Reader:
             own = with_items(agents, {name: filled(node) for name, node in inline.items()})
             root = with_items(root, {**root.items, "agents": own})
         changed = filled(root)
+        context = tuple(includer.context(listed))
         others |= includer.read
-        return changed if isinstance(changed, MapNode) else root
+        return (changed if isinstance(changed, MapNode) else root), context
+
+
+class _Form(NamedTuple):
+    """What form a document is of."""
+
+    published: bool
+    bundle: bool = False
 
 
 def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
@@ -126,11 +217,27 @@ def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node 
         shape: What kind of document it is.
         problems: Gets what is wrong.
     """
-    if not file.endswith(MARKDOWN):
-        return read_yaml(data, file, problems)
-    from amplifier_app.plan.markdown import read_markdown
+    return _read_root(file, data, shape, problems)[0]
 
-    return read_markdown(data, file, shape.tables, problems)
+
+def _read_root(
+    file: str, data: bytes, shape: Shape, problems: Problems
+) -> tuple[Node | None, _Form]:
+    markdown = file.endswith(MARKDOWN)
+    if markdown:
+        from amplifier_app.plan.markdown import read_markdown
+
+        root = read_markdown(data, file, problems)
+    else:
+        root = read_yaml(data, file, problems)
+    if not isinstance(root, MapNode):
+        return root, _Form(markdown)
+    tables = [name for name in shape.tables if isinstance(root.items.get(name), MapNode)]
+    if not markdown and not tables:
+        return root, _Form(False)
+    from amplifier_app.plan.published import BUNDLE, without_tables
+
+    return without_tables(root, shape.tables, problems), _Form(True, BUNDLE in tables)
 
 
 def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
@@ -143,12 +250,23 @@ def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
         data: What it holds.
         project: The folder of a project, whose agents it can name.
     """
+    reader = Reader(Problems(), project)
+    found: list[Path] = []
     try:
-        document = Reader(Problems(), project).parse(path.name, path, data, PLAN)
+        opened = reader.open(path.name, path, PLAN, data)
+        if opened.origin.bundle or (opened.lists and opened.lists.includes):
+            from amplifier_app.plan.bundles import Bundles
+
+            # Only what is on this machine: nothing is fetched before it is trusted.
+            included = Bundles(reader, {}, None).included(opened)
+            found = [one.path for one in included]
+            for one in included:
+                found += reader.finish(one).others.values()
+        found += reader.finish(opened).others.values()
     except ConfigError:
-        # A file that cannot be read; who loads the document tells it.
-        return []
-    return list(document.others.values())
+        # A file that cannot be read; whoever loads the document reports it.
+        return found
+    return found
 
 
 def _instruction(node: Node, file: str) -> Scalar | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from amplifier_app.errors import Location
@@ -18,7 +17,7 @@ from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.structure import check_complete, normalise
-from amplifier_app.sources.spec import SourceSyntaxError, parse_source
+from amplifier_app.sources.spec import SourceSyntaxError
 
 
 class Unset(NamedTuple):
@@ -81,15 +80,23 @@ def resolve(
         tree = normalise(changed, "--set", problems)
         check_complete(tree, problems)
         problems.raise_if_any()
+    added: list[str] = []
+    if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
+        # Only for plans that leave the provider to whoever runs them.
+        from amplifier_app.plan.offered import with_provider
+
+        if chosen.traffic.replay is None:
+            tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
     tree, dropped = _with_providers(tree, chosen, environ)
     tree, notes = _with_agents(tree, environ)
-    warnings = _excluded_in_vain(tree)
+    warnings = [*added, *_excluded_in_vain(tree)]
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
-    resolved = _with_absolute_sources(merged, resolved, problems)
+    # Every source is checked, and a path starts from the file that names it.
+    resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
     written = interpolate(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
     )
@@ -173,14 +180,26 @@ def _excluded_in_vain(tree: MapNode) -> Iterator[str]:
                 yield f"{node.at}: {what}; {suggest(text, present)}"
 
 
-def _with_absolute_sources(merged: MergedPlan, tree: MapNode, problems: Problems) -> MapNode:
-    """The tree with every source checked, and paths starting from the file that names them."""
+def with_sources(
+    tree: MapNode, source_of: Callable[[Scalar], str | None], problems: Problems
+) -> MapNode:
+    """The tree with every source of a module replaced; wrong ones become problems.
+
+    Args:
+        tree: A plan.
+        source_of: The source to write for one; None leaves it as it is.
+        problems: Gets what is wrong.
+    """
     for path in _module_paths(tree):
         module = find(tree, path)
         source = module.items.get("source") if isinstance(module, MapNode) else None
         if not isinstance(source, Scalar):
             continue
-        text = _absolute(merged, source, problems)
+        try:
+            text = source_of(source)
+        except SourceSyntaxError as error:
+            problems.add(error.message, source.at, error.hint)
+            continue
         if text is not None and text != source.value:
             tree = with_value(tree, (*path, "source"), source._replace(value=text))
     return tree
@@ -189,22 +208,27 @@ def _with_absolute_sources(merged: MergedPlan, tree: MapNode, problems: Problems
 def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> dict[str, Override]:
     found: dict[str, Override] = {}
     for module, source in sources.items.items() if isinstance(sources, MapNode) else ():
-        text = _absolute(merged, source, problems) if isinstance(source, Scalar) else None
+        if not isinstance(source, Scalar):
+            continue
+        try:
+            text = _absolute(merged, source, problems)
+        except SourceSyntaxError as error:
+            problems.add(error.message, source.at, error.hint)
+            continue
         if text is not None:
             found[module] = Override(text, source.at)
     return found
 
 
 def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | None:
-    """The source with its path starting from the file that names it; None if it is wrong."""
+    """The source with its path starting from the file that names it; None if it is not known.
+
+    Raises:
+        SourceSyntaxError: It is wrong.
+    """
     if source.unset or problems.any_at(source.at):
         return None
-    folder = merged.folders.get(source.at.file) or Path.cwd()
-    try:
-        return parse_source(str(source.value), folder).text
-    except SourceSyntaxError as error:
-        problems.add(error.message, source.at, error.hint)
-        return None
+    return merged.source(str(source.value), source.at.file)
 
 
 def _unset_in(node: Node) -> Iterator[Unset]:

@@ -35,6 +35,7 @@ class Shape(NamedTuple):
         tables: Keys of the published form below which what else stands at the top may stand.
         lenient: Whether it is of the published form, in which sections that are not known are
             those of other programs, unless they look misspelt.
+        bundle: Whether it is a bundle: all that is not known is that of other programs.
     """
 
     what: str
@@ -43,6 +44,7 @@ class Shape(NamedTuple):
     elsewhere: Mapping[str, str] = MappingProxyType({})
     tables: tuple[str, ...] = ()
     lenient: bool = False
+    bundle: bool = False
 
 
 PLAN = Shape(
@@ -53,6 +55,9 @@ PLAN = Shape(
         {
             "profile": "that belongs into settings; a plan says 'extends: NAME'",
             "sources": "that belongs into settings; in a plan a module has its own 'source:'",
+            "bundle": "a bundle says 'bundle: {name: NAME}'",
+            "includes": "bundles include others: add 'bundle: {name: NAME}'; a plan says "
+            "'extends: NAME'",
         }
     ),
     tables=("profile", "bundle"),

@@ -122,9 +122,8 @@ def _left_out(plan: ResolvedPlan, there: set[Location], problems: Problems) -> I
         items = {"module": entry.items["module"]}
         filled = interpolate(source, environ, problems) if isinstance(source, Scalar) else None
         if isinstance(source, Scalar) and not problems.any_at(source.at):
-            folder = plan.merged.folders.get(source.at.file) or Path.cwd()
             try:
-                text = parse_source(text_of(filled) or "", folder).text
+                text = plan.merged.source(text_of(filled) or "", source.at.file)
                 items["source"] = source._replace(value=text)
             except SourceSyntaxError as error:
                 problems.add(error.message, source.at, error.hint)

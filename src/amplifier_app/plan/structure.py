@@ -36,6 +36,7 @@ _BUDGET_KEYS = ("max_turns", "max_tool_calls", "max_tokens", "max_cost", "max_se
 _FRACTIONS = ("max_cost", "max_seconds")
 _WHEN_KEYS = ("env", "no_other")
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_AGENT = rf"(?:{_ID}:)?{_ID}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -118,7 +119,7 @@ class _Normaliser:
             if key in self._shape.keys:
                 if not _is_null(value):
                     items[key] = self._checks[key](value, key)
-            elif key in self._shape.elsewhere:
+            elif key in self._shape.elsewhere and (key != "agents" or not self._shape.lenient):
                 message = f"{key!r} has no place in {self._shape.what}"
                 self._problems.add(message, root.key_at(key), self._shape.elsewhere[key])
             elif not key.startswith("x-"):
@@ -275,8 +276,11 @@ class _Normaliser:
     def _module(self, node: MapNode, where: str, allowed: tuple[str, ...]) -> MapNode:
         items: dict[str, Node] = {}
         for key, value in node.items.items():
+            if key == "id" and self._shape.bundle and "instance_id" not in node.items:
+                # As bundles call it.
+                key = "instance_id"
             if key not in allowed:
-                self._unknown(key, node, allowed, where)
+                self._foreign(key, node, allowed, where, strict=not self._shape.bundle)
             elif key in ("module", "instance_id"):
                 self._id(value, f"{where}.{key}")
                 items[key] = value
@@ -337,7 +341,7 @@ class _Normaliser:
             )
         items: dict[str, Node] = {}
         for name, agent in node.items.items():
-            if not re.fullmatch(_ID, name):
+            if not re.fullmatch(_AGENT, name):
                 message = f"{name!r} is not a name for an agent (letters, digits, '-', '_', '.')"
                 self._problems.add(message, node.key_at(name))
             elif isinstance(agent, MapNode):
@@ -385,10 +389,17 @@ class _Normaliser:
         self._problems.add(f"{where!r} is {_kind(node)}", node.at, f"it has to be {expected}")
         return node
 
-    def _foreign(self, key: str, node: MapNode, known: tuple[str, ...], where: str) -> None:
+    def _foreign(
+        self, key: str, node: MapNode, known: tuple[str, ...], where: str, *, strict: bool = False
+    ) -> None:
         """A key that is misspelt, or one of another program."""
-        if self._shape.lenient and (key in _PUBLISHED or not did_you_mean(key, known)):
+        near = did_you_mean(key, known)
+        if strict:
+            self._unknown(key, node, known, where)
+        elif self._shape.lenient and (key in _PUBLISHED or not near):
             self._problems.note(f"{key!r} in {where} is not used here", node.key_at(key))
+        elif self._shape.bundle:
+            self._problems.note(f"{key!r} in {where} is not used here; {near}", node.key_at(key))
         else:
             self._unknown(key, node, known, where)
 
@@ -406,15 +417,23 @@ def _has_near(keys: Iterable[str], name: str) -> bool:
     return any(did_you_mean(key, [name]) for key in keys)
 
 
-def check_complete(document: MapNode, problems: Problems) -> None:
-    """Check what only the merged plan must have: an orchestrator and a context."""
+def check_complete(document: MapNode, problems: Problems, *, bundle: bool = False) -> None:
+    """Check what only the merged plan must have: an orchestrator and a context.
+
+    Args:
+        document: The merged plan.
+        problems: Gets what is missing.
+        bundle: Whether it is a bundle, which may be a part for other bundles only.
+    """
     session = document.items.get("session")
     for part in PARTS:
         node = session.items.get(part) if isinstance(session, MapNode) else None
         if not isinstance(node, MapNode) or "module" not in node.items:
             at = node.at if node is not None else document.at
-            problems.add(
-                f"the plan names no {part}",
-                at,
-                f"add 'session: {{{part}: MODULE}}', or 'extends: default'",
-            )
+            hint = f"add 'session: {{{part}: MODULE}}', or 'extends: default'"
+            if bundle:
+                hint = (
+                    f"neither does a bundle that it includes; add 'session: {{{part}: MODULE}}', or "
+                    "list it under 'includes' of a bundle that has a session"
+                )
+            problems.add(f"the plan names no {part}", at, hint)

@@ -15,13 +15,15 @@ def module_lines(report: CheckReport) -> list[str]:
 
 
 def verdict(report: CheckReport) -> str:
-    """How it stands, with everything that is wrong."""
+    """How it stands, with everything that is wrong and what is not used."""
+    warnings = [f"amplifier: {one}" for one in report.warnings]
     if not report.findings:
         mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
-        return f"amplifier: {for_terminal(report.name)} can be run: {len(mounted)} modules mounted"
+        told = f"amplifier: {report.name} can be run: {len(mounted)} modules mounted"
+        return for_terminal("\n".join([*warnings, told]))
     problems = [str(finding.problem) for finding in report.findings]
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return for_terminal("\n".join([f"amplifier: {report.name} has {count}", *problems]))
+    return for_terminal("\n".join([*warnings, f"amplifier: {report.name} has {count}", *problems]))
 
 
 def _row(module: CheckedModule) -> tuple[str, ...]:

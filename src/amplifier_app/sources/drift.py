@@ -14,7 +14,7 @@ from amplifier_app.sources.spec import GitSource, Source
 if TYPE_CHECKING:
     from amplifier_app.sources.lockfile import LockEntry
 
-_UPDATE = "if that is wanted, write the lock anew: amplifier plan lock"
+UPDATE = "if that is wanted, write the lock anew: amplifier plan lock"
 
 
 class ModuleLock(Protocol):
@@ -32,7 +32,7 @@ def needs_no_lock(module_id: str, place: str) -> bool:
 
 def unknown() -> DriftError:
     """What to say of a module that the lock does not have."""
-    return DriftError("the lock does not know this module", hint=_UPDATE)
+    return DriftError("the lock does not know this module", hint=UPDATE)
 
 
 def check_source(entry: LockEntry, kind: str, source: Source) -> None:
@@ -77,5 +77,5 @@ def _same(what: str, locked: str | None, found: str | None) -> None:
         raise DriftError(
             f"its {what} is not what the lock says: locked is {locked or 'none'}, "
             f"found is {found or 'none'}",
-            hint=_UPDATE,
+            hint=UPDATE,
         )

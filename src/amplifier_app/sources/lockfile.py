@@ -73,6 +73,7 @@ class Lock(BaseModel):
     Attributes:
         plan: The name of the plan it was made for.
         modules: Module id → entry.
+        bundles: Source of a bundle that is fetched → entry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -83,6 +84,7 @@ class Lock(BaseModel):
 
     plan: str
     modules: Mapping[str, LockEntry] = Field(default_factory=dict)
+    bundles: Mapping[str, LockEntry] = Field(default_factory=dict)
 
     def entry(self, module_id: str) -> LockEntry | None:
         """What a module is locked to; None if the lock does not know it."""
@@ -150,17 +152,26 @@ class Lock(BaseModel):
 
 def lock_path_for(plan: ResolvedPlan) -> Path:
     """Where the lock of a plan is, or would be."""
-    file = Path(plan.merged.chain[0]).absolute()
+    return lock_path(Path(plan.merged.chain[0]), getattr(plan, "project", None))
+
+
+def lock_path(file: Path, project: Path | None) -> Path:
+    """Where the lock of a plan is, or would be.
+
+    Args:
+        file: The file of the plan.
+        project: The folder of a trusted project.
+    """
+    file = file.absolute()
     name = f"{re.sub(r'[.](ya?ml|md)$', '', file.name)}{SUFFIX}"
-    for profiles, home in _homes(plan):
+    for profiles, home in _homes(project):
         if file.parent == profiles.absolute():
             return home / "locks" / name
     return file.with_name(name)
 
 
-def _homes(plan: ResolvedPlan) -> list[tuple[Path, Path]]:
+def _homes(project: Path | None) -> list[tuple[Path, Path]]:
     """Folders of profiles, each with the folder that has their locks."""
-    project: Path | None = getattr(plan, "project", None)
     homes = [
         (paths.user_profiles_dir(), paths.config_dir()),
         (paths.packaged_profiles_dir(), paths.config_dir()),

@@ -64,7 +64,7 @@ class Difference(NamedTuple):
     """One thing about a module that is not what it was.
 
     Attributes:
-        module: Its id.
+        module: Its id; `bundle SOURCE` for a bundle.
         what: `source`, `commit`, `requirement some-lib` …; `module` for all of it.
         old: What it was; None if it was not there.
         new: What it is; None if it is there no more.
@@ -148,7 +148,8 @@ async def make_lock(
     """
     found = await resolve_all(plan, old, renew=renew)
     entries = {wanted.module: lock_entry(wanted, source) for wanted, source in found}
-    return Lock(plan=plan.name, modules=dict(sorted(entries.items())))
+    bundles = dict(sorted(plan.merged.fetched.items()))
+    return Lock(plan=plan.name, modules=dict(sorted(entries.items())), bundles=bundles)
 
 
 async def resolve_all(
@@ -208,14 +209,16 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
 
 
 def differences(old: Lock, new: Lock) -> list[Difference]:
-    """What changed between two locks, by module."""
+    """What changed between two locks, by module and bundle."""
+    pairs = {name: (old.entry(name), new.entry(name)) for name in {*old.modules, *new.modules}}
+    for name in {*old.bundles, *new.bundles}:
+        pairs[f"bundle {name}"] = (old.bundles.get(name), new.bundles.get(name))
     found: list[Difference] = []
-    for module in sorted({*old.modules, *new.modules}):
-        before, after = old.entry(module), new.entry(module)
+    for name, (before, after) in sorted(pairs.items()):
         if before is not None and after is not None:
-            found += _entry_differences(module, before, after)
+            found += _entry_differences(name, before, after)
         else:
-            found.append(Difference(module, "module", _told(before), _told(after)))
+            found.append(Difference(name, "module", _told(before), _told(after)))
     return found
 
 

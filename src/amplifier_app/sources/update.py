@@ -20,7 +20,7 @@ from amplifier_app.sources.git import GitCache
 from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.packages import PackageCache
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
-from amplifier_app.sources.spec import GitSource, PackageSource
+from amplifier_app.sources.spec import GitSource, PackageSource, parse_source
 
 State = Literal["newer", "current", "pinned"]
 
@@ -29,7 +29,7 @@ class Update(NamedTuple):
     """What there is for one module.
 
     Attributes:
-        module: Its id.
+        module: Its id; `bundle` for a bundle.
         source: Its source as it is written.
         state: `"pinned"` if the source names one commit, which never changes.
         old: The commit or version it is locked to, else the one that was used last; None if
@@ -94,6 +94,20 @@ async def look_for_updates(
         stop.set()
         raise
     return _or_failures(chosen, results)
+
+
+def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
+    """What there is for the bundles of a plan, which were fetched when it was loaded."""
+    found: list[Update] = []
+    for source, entry in plan.merged.fetched.items():
+        locked = lock.bundles.get(source) if lock is not None else None
+        new = entry.commit or entry.archive or ""
+        old = new if lock is None else locked and (locked.commit or locked.archive)
+        parsed = parse_source(source, Path.cwd())
+        pinned = isinstance(parsed, GitSource) and parsed.is_commit
+        state: State = "pinned" if pinned else "current" if old == new else "newer"
+        found.append(Update("bundle", source, state, old, new))
+    return found
 
 
 async def fetch_updates(

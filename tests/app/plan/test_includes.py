@@ -14,7 +14,7 @@ from amplifier_app.plan import PlanError, ResolvedPlan, load
 from amplifier_app.plan.includes import Includer, escaped
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.reading import Origin
+from amplifier_app.plan.reading import Origin, Reader
 from tests.app.plan.conftest import Write
 
 PLAN = "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -181,14 +181,14 @@ def test_a_bomb_of_includes_ends(write: Write) -> None:
 
 def test_a_collection_is_not_known_here(write: Write) -> None:
     assert problems_of(block("@foundation:context/a.md"), write) == [
-        "plan.yaml:3:3: '@foundation:context/a.md' names a file of a collection, which is not "
+        "plan.yaml:3:3: '@foundation:context/a.md' names a file of a bundle or collection that is not "
         "known here; for the text itself write '@@foundation:context/a.md'"
     ]
     write(f"---\n{PLAN}---\nHi\n@foundation:context/a.md\n", "plan.md")
     plan = load(plan="plan.md", environ={})
     assert plan.instruction == "Hi\n@foundation:context/a.md"
     assert plan.notes == [
-        "plan.md:5:1: '@foundation:context/a.md' names a file of a collection, which is not "
+        "plan.md:5:1: '@foundation:context/a.md' names a file of a bundle or collection that is not "
         "known here; the line stays as it is"
     ]
     again = load(plan=write(plan.to_yaml(), "again.yaml"), environ={})
@@ -208,7 +208,7 @@ _LINES = st.lists(
 def test_any_text_escaped_means_itself(lines: list[str]) -> None:
     text = "\n".join(lines)
     problems = Problems()
-    includer = Includer(Origin("f", Path("/nowhere/f")), problems)
+    includer = Includer(Origin("f", Path("/nowhere/f")), Reader(problems))
     filled = includer.fill(Scalar(escaped(text), Location("f", 1, 1), literal=True))
     assert not problems
     assert filled.value == text

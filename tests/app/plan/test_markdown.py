@@ -83,8 +83,8 @@ def test_a_published_profile_is_a_profile(write: Write, home: Path) -> None:
     assert str(plan.origin("tools.tool-filesystem")) == f"{path}:29:5"
     assert plan.notes == [
         f"{path}:33:7: there is no folder './agents' of agents",
-        f"{path}:40:1: '@collection:context/shared/base.md' names a file of a collection, which "
-        "is not known here; the line stays as it is",
+        f"{path}:40:1: '@collection:context/shared/base.md' names a file of a bundle or "
+        "collection that is not known here; the line stays as it is",
         f"{path}:14:3: 'max_tokens' in 'session' is not used here",
         f"{path}:22:1: 'task' in the plan is not used here",
         f"{path}:25:1: 'ui' in the plan is not used here",
@@ -94,21 +94,21 @@ def test_a_published_profile_is_a_profile(write: Write, home: Path) -> None:
 def test_a_published_bundle_is_a_plan(write: Write) -> None:
     write(
         "---\nbundle:\n  name: recipes\n  version: 0.1.0\n  description: Steps\n"
-        "includes:\n  - bundle: git+https://example.com/acme/foundation@main\n"
         "context:\n  include:\n    - recipes:context/awareness.md\n"
         f"{SESSION}"
         "agents:\n  include:\n    - recipes:agents/author\n---\nFollow recipes.\n",
         "recipes/bundle.md",
     )
     write("---\nmeta: {name: author, description: Writes}\n---\n", "recipes/agents/author.md")
+    write("Recipes are steps.\n", "recipes/context/awareness.md")
     plan = load(plan="recipes/bundle.md", environ={})
     assert plan.name == "recipes"
     assert plan.mount_plan()["session"]["context"]["module"] == "context-simple"
-    assert plan.mount_plan()["agents"] == {"author": {"description": "Writes"}}
-    assert [note.partition(": ")[2] for note in plan.notes] == [
-        "'context.include' is not used here",
-        "'includes' in the plan is not used here",
-    ]
+    assert plan.mount_plan()["agents"] == {"recipes:author": {"description": "Writes"}}
+    assert plan.instruction == (
+        "Follow recipes.\n\n# Context: recipes:context/awareness.md\n\nRecipes are steps."
+    )
+    assert plan.notes == []
 
 
 def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path: Path) -> None:

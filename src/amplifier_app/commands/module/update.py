@@ -12,6 +12,7 @@ import typer
 from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.commands.listing import Format, OutputOption, table
 from amplifier_app.outcome import Ending
+from amplifier_app.plan.documents import Fetching
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.stdio import to_stderr
 
@@ -42,11 +43,14 @@ def update(
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.trust.keeping import keeping_trust
 
-    chosen = chosen_plan(plan, profile, keep_unset=True)
+    # Single modules are updated without the bundles that name them.
+    fetching = Fetching(keep=bool(modules))
+    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
     path = lock_path_for(chosen)
     lock = Lock.read(path) if path.exists() else None
     caches = updating.Caches.below(paths.cache_dir())
     found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+    found += updating.bundle_updates(chosen, lock)
     newer = [one for one in found if one.state == "newer"]
     written: Path | None = None
     if newer and not check:
@@ -69,7 +73,7 @@ def _tell(found: list[Update], written: Path | None) -> None:
     for line in table(("MODULE", "VERSION", "SOURCE"), rows):
         print(line)
     if not found:
-        to_stderr("amplifier: no module comes from a repository or an index")
+        to_stderr("amplifier: no module or bundle comes from a repository or an index")
     elif written is not None:
         to_stderr(one_line(f"amplifier: wrote {written}", 1000))
 

@@ -17,6 +17,7 @@ class PlanCommands(LazyGroup):
         "check": "Fetch and mount everything the plan names, and ask no model.",
         "diff": "Show how two plans differ.",
         "explain": "Show where a value of the plan is from, and what it replaced.",
+        "import": "Write a bundle and all it includes as one plan.",
         "lock": "Write down what each module of the plan is exactly.",
         "schema": "Print the JSON Schema of plans, for editors.",
         "show": "Show the plan with everything it extends; secrets are masked.",

@@ -12,6 +12,7 @@ import typer
 from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.outcome import Ending
+from amplifier_app.plan.documents import Fetching
 from amplifier_app.render.sanitize import one_line
 from amplifier_app.stdio import to_stderr
 
@@ -45,7 +46,8 @@ def lock(
     from amplifier_app.trust.keeping import keeping_trust
 
     # What a provider needs to be asked is not needed to know what it is.
-    chosen = chosen_plan(plan, profile, keep_unset=True)
+    fetching = Fetching(keep=True, lock=file)
+    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
     path = file or lock_path_for(chosen)
     old = Lock.read(path) if check or path.exists() else None
     new = asyncio.run(make_lock(chosen, old))

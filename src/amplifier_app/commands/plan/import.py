@@ -1,0 +1,102 @@
+"""`amplifier plan import`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.commands.choosing import project_to_look_at
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan.documents import MergedPlan, read_source
+from amplifier_app.plan.masking import open_tree
+from amplifier_app.plan.merge import entry_keys
+from amplifier_app.plan.nodes import MapNode, Node, Scalar
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.resolution import with_sources
+from amplifier_app.plan.scopes import read_settings
+from amplifier_app.plan.writing import yaml_text
+from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.sources.spec import FolderSource, SourceSyntaxError, parse_source
+from amplifier_app.stdio import to_stderr
+from amplifier_app.whole_files import write_whole
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("import")
+def import_bundle(
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="File, folder, source or name of a bundle.")
+    ],
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-o", metavar="FILE", help="Write the plan to FILE.", dir_okay=False
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+) -> None:
+    """Write a bundle and everything it includes as one plan.
+
+    The plan has the modules, agents and instructions of all of them, with the place of each in a
+    comment. Variables stay as they are written. What comes from a fetched bundle is pinned to the
+    commit that was fetched.
+    """
+    if file is not None and file.exists() and not force:
+        raise ConfigError(f"{file} exists", hint="Overwrite it with --force.")
+    looked_at = project_to_look_at()
+    settings = read_settings(None if looked_at is None else looked_at.folder)
+    merged = read_source(_as_path(bundle), Location("BUNDLE"), settings)
+    text = flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
+    for warning in merged.warnings:
+        to_stderr(f"amplifier: {one_line(warning, 1000)}")
+    if file is None:
+        print(for_terminal(text), end="")
+        return
+    write_whole(file, text)
+    to_stderr(one_line(f"amplifier: wrote {file}", 1000))
+
+
+def flat_plan(merged: MergedPlan, folder: Path) -> str:
+    """A plan with everything it extends and includes, as the text of one file.
+
+    Args:
+        merged: The plan.
+        folder: The folder of the file.
+    """
+    problems = Problems(merged.texts)
+
+    def source(node: Scalar) -> str | None:
+        text = str(node.value)
+        # What variables come to is known where the plan is run.
+        return None if "${" in text else _from(folder, merged.source(text, node.at.file))
+
+    tree = with_sources(merged.document, source, problems)
+    problems.raise_if_any()
+    head = [f"# {name}" for name in ("Imported with 'amplifier plan import' from:", *merged.chain)]
+    if not entry_keys(tree, "providers"):
+        head.append("# It names no provider: choose one with '-p NAME', or add it.")
+    name: Node = Scalar(merged.name, merged.document.at)
+    named = MapNode({"name": name, **tree.items}, tree.at, tree.keys)
+    return "\n".join([*head, "", yaml_text(open_tree(named, written=True), origins=True)])
+
+
+def _as_path(bundle: str) -> str:
+    """What a person names: an existing file or folder is a path, whatever it looks like."""
+    path = Path(bundle).expanduser()
+    is_path = not os.path.isabs(path) and path.exists()
+    return f"./{bundle}" if is_path and not bundle.startswith((".", "~")) else bundle
+
+
+def _from(folder: Path, source: str) -> str:
+    """A source as a file in the folder names it."""
+    try:
+        parsed = parse_source(source, folder)
+    except SourceSyntaxError:
+        return source
+    if isinstance(parsed, FolderSource) and parsed.path.is_relative_to(folder):
+        return f"./{parsed.path.relative_to(folder).as_posix()}"
+    return source

@@ -1,0 +1,156 @@
+"""A provider for a plan that names none.
+
+A bundle leaves the choice of the provider to whoever runs it. `--provider NAME` adds the one that
+settings have under that name, else the one of the profile that runs by default, else the module of
+that name. Without it, a bundle gets the providers of the settings, else those of that profile which
+have their credentials. A plan that names a provider gets none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from amplifier_app.errors import ConfigError, Location
+from amplifier_app.plan import overrides
+from amplifier_app.plan.conditions import apply_conditions
+from amplifier_app.plan.documents import MergedPlan, read_profile
+from amplifier_app.plan.merge import overlay_settings
+from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.problems import PlanError, Problem, suggest
+from amplifier_app.plan.scopes import read_settings
+from amplifier_app.plan.structure import entry_key
+from amplifier_app.sources.spec import SourceSyntaxError
+
+NO_PROVIDER = "the plan names none; choose one with '-p NAME', or set one up: amplifier init"
+"""What to do about a plan that nothing here adds a provider to."""
+
+_DEFAULT_PROFILE = "default"
+_PREFIX = "provider-"
+_OPTION = Location("--provider")
+
+
+class _Offered(NamedTuple):
+    """The providers that can be added to a plan.
+
+    Attributes:
+        settings: Those of the settings.
+        profile: Those of the profile that runs by default, in which the former are as well.
+    """
+
+    settings: Sequence[MapNode]
+    profile: Sequence[MapNode]
+
+
+def with_provider(
+    merged: MergedPlan, tree: MapNode, name: str | None, environ: Mapping[str, str]
+) -> tuple[MapNode, list[str]]:
+    """A plan that names no provider with those added that it is to use.
+
+    Args:
+        merged: What is known of the plan.
+        tree: The plan.
+        name: The provider that the command line asks for.
+        environ: The variables, for conditions.
+
+    Returns:
+        The plan, and a sentence for each provider on why it was added.
+
+    Raises:
+        PlanError: There is no provider of that name.
+        ConfigError: The settings cannot be read.
+    """
+    offered = _offered(merged)
+    if name is not None:
+        entry, why = _named(offered, name)
+        added = [(entry, why)]
+    else:
+        added = _set_up(offered, environ)
+    if not added:
+        return tree, []
+    section = ListNode([entry for entry, _ in added], _OPTION)
+    told = [
+        f"{entry_key(entry)} is added, as the plan names no provider: {why}" for entry, why in added
+    ]
+    return with_items(tree, {**tree.items, "providers": section}), told
+
+
+def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
+    for entries in (offered.settings, offered.profile):
+        try:
+            key = overrides.find_provider(entries, name)
+        except PlanError:
+            continue
+        entry = next(entry for entry in entries if entry_key(entry) == key)
+        return entry, f"--provider {name}, as it is configured in {_place(entry)}"
+    from amplifier_app.sources import installed
+
+    known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
+    for module in (name, f"{_PREFIX}{name}"):
+        if module in known and module.startswith(_PREFIX):
+            return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
+    providers = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
+    message = f"the plan names no provider, and there is no provider {name!r}"
+    raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
+
+
+def _set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tuple[MapNode, str]]:
+    """The providers that were set up on this machine."""
+    if offered.settings:
+        return [(entry, f"it is set up in {_place(entry)}") for entry in offered.settings]
+    with_key = [entry for entry in offered.profile if _variables(entry)]
+    kept, _ = apply_conditions(with_key, environ, None)
+    there = {entry_key(entry) for entry in kept}
+    return [
+        (entry, f"{_set(entry, environ)} is set") for entry in with_key if entry_key(entry) in there
+    ]
+
+
+def _set(entry: MapNode, environ: Mapping[str, str]) -> str:
+    return next(name for name in _variables(entry) if environ.get(name))
+
+
+def _variables(entry: MapNode) -> list[str]:
+    """The variables of which one brings a provider in."""
+    when = entry.items.get("when")
+    node = when.items.get("env") if isinstance(when, MapNode) else None
+    nodes: Sequence[Node] = node.items if isinstance(node, ListNode) else [node] if node else []
+    return [text for one in nodes if (text := text_of(one))]
+
+
+def _place(entry: MapNode) -> str:
+    return str(entry.at._replace(column=None))
+
+
+def _offered(merged: MergedPlan) -> _Offered:
+    settings = read_settings(merged.project)
+    tree = MapNode({}, NOWHERE)
+    for one in settings.files:
+        tree, _ = overlay_settings(tree, one.tree)
+    own = _providers(tree)
+    name = text_of(settings.profile) or _DEFAULT_PROFILE
+    try:
+        profile = read_profile(name, settings)
+    except ConfigError:
+        # What is wrong with that profile is no concern of this plan.
+        return _Offered(own, ())
+    return _Offered(own, [_with_source(profile, entry) for entry in _providers(profile.document)])
+
+
+def _providers(tree: MapNode) -> list[MapNode]:
+    section = tree.items.get("providers")
+    entries = section.items if isinstance(section, ListNode) else ()
+    return [entry for entry in entries if isinstance(entry, MapNode)]
+
+
+def _with_source(profile: MergedPlan, entry: MapNode) -> MapNode:
+    """An entry whose source starts from no file any more."""
+    source = entry.items.get("source")
+    if not isinstance(source, Scalar) or not isinstance(source.value, str):
+        return entry
+    try:
+        text = profile.source(source.value, source.at.file)
+    except SourceSyntaxError:
+        # Reported where the source is checked.
+        return entry
+    return with_items(entry, {**entry.items, "source": source._replace(value=text)})

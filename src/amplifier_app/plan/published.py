@@ -1,0 +1,124 @@
+"""Documents as they are published: profiles, bundles and agents of other programs' making.
+
+Their name and description may be in a table of their own (`bundle:`, `profile:`, `meta:`,
+`agent:`), and sections that only other programs know are reported, not refused. Bundles are
+written in YAML and in Markdown alike; what a file is follows from its tables, not from its ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from amplifier_app.errors import Location
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, with_items
+from amplifier_app.plan.problems import Problems
+
+BUNDLE = "bundle"
+"""The table that makes a document a bundle."""
+
+_METADATA = ("version", "author", "license", "tags", "keywords", "homepage", "repository")
+
+
+class Listed(NamedTuple):
+    """One text of a list and where it is written."""
+
+    text: str
+    at: Location
+
+
+class Lists(NamedTuple):
+    """What a published document lists and no plan has.
+
+    Attributes:
+        includes: The bundles that it includes.
+        context: The files that belong to its instruction.
+    """
+
+    includes: tuple[Listed, ...] = ()
+    context: tuple[Listed, ...] = ()
+
+
+def without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> MapNode:
+    """The document with what is in its tables at the top, and without what only describes it."""
+    items: dict[str, Node] = {}
+    keys = dict(root.keys)
+    for key, node in root.items.items():
+        if key not in tables:
+            _add(items, keys, key, node, root.key_at(key), problems)
+        elif isinstance(node, MapNode):
+            for name, value in node.items.items():
+                _add(items, keys, name, value, node.key_at(name), problems)
+        else:
+            hint = "it has to be a mapping with 'name' and 'description'"
+            problems.add(f"{key!r} is not a mapping", root.key_at(key), hint)
+    used = {key: node for key, node in items.items() if key not in _METADATA}
+    return MapNode(used, root.at, keys)
+
+
+def lists_in(root: MapNode, problems: Problems, *, includes: bool) -> tuple[MapNode, Lists]:
+    """A document without `context.include` and `includes`, and what they hold.
+
+    Args:
+        root: The document.
+        problems: Gets what is wrong with the lists.
+        includes: Whether it may include bundles.
+    """
+    named: list[Listed] = []
+    items = dict(root.items)
+    if includes and (node := items.pop("includes", None)) is not None:
+        named = _texts(node, "includes", problems)
+    root, context = without_context(with_items(root, items), problems)
+    return root, Lists(tuple(named), context)
+
+
+def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[Listed, ...]]:
+    """A document or an agent without `context.include`, and the files that it lists.
+
+    Everywhere else `context` is the context manager.
+    """
+    context = root.items.get("context")
+    if not isinstance(context, MapNode) or "include" not in context.items:
+        return root, ()
+    files = _texts(context.items["include"], "context.include", problems)
+    rest = {key: value for key, value in context.items.items() if key != "include"}
+    items = {**root.items, "context": with_items(context, rest)}
+    if not rest:
+        del items["context"]
+    # The sign of a file in an instruction does no harm where only files can be listed.
+    return with_items(root, items), tuple(f._replace(text=f.text.lstrip("@")) for f in files)
+
+
+def _texts(node: Node, where: str, problems: Problems) -> list[Listed]:
+    found: list[Listed] = []
+    if isinstance(node, Scalar) and node.value is None:
+        return found
+    for item in node.items if isinstance(node, ListNode) else [node]:
+        value = item
+        if isinstance(item, MapNode) and BUNDLE in item.items and where == "includes":
+            value = item.items[BUNDLE]
+            for key in item.items:
+                if key != BUNDLE:
+                    problems.note(f"{key!r} of an include is not used here", item.key_at(key))
+        if isinstance(value, Scalar) and isinstance(value.value, str) and value.value.strip():
+            found.append(Listed(value.value.strip(), value.at))
+        else:
+            hint = "write '- bundle: ./FILE'" if where == "includes" else "write '- ./FILE'"
+            problems.add(f"{where!r} holds what is not the name of one", item.at, hint)
+    return found
+
+
+def _add(
+    items: dict[str, Node],
+    keys: dict[str, Location],
+    key: str,
+    node: Node,
+    at: Location,
+    problems: Problems,
+) -> None:
+    if key in items:
+        message = f"the key {key!r} stands twice: first on line {keys[key].line}"
+        problems.add(message, at, "keep one of them")
+        return
+    items[key] = node
+    keys[key] = at

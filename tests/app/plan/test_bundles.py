@@ -1,0 +1,362 @@
+"""Bundles: documents that include others, in YAML and in Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.plan import PlanError, load
+from amplifier_app.plan.bundles import MAX_BUNDLES, MAX_DEPTH
+from tests.app.plan.conftest import Write
+
+SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"
+
+
+def bundle(name: str, text: str = "", body: str = "") -> str:
+    """A bundle in Markdown."""
+    return f"---\nbundle:\n  name: {name}\n  version: 1.0.0\n{text}---\n{body}"
+
+
+def problems(file: str = "bundle.md") -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        load(plan=file, environ={})
+    return [f"{one.at}: {one.message}" for one in caught.value.problems]
+
+
+def test_markdown_and_yaml_of_a_bundle_say_the_same(write: Write) -> None:
+    text = f"bundle: {{name: same, version: 1.0.0}}\n{SESSION}tools: [tool-bash]\n"
+    write(f"{text}instruction: Be brief.\n", "same.yaml")
+    write(f"---\n{text}---\nBe brief.\n", "same.md")
+    plans = [load(plan=name, environ={}) for name in ("same.yaml", "same.md")]
+    assert plans[0].data == plans[1].data
+    assert plans[0].name == "same"
+
+
+def test_later_bundles_override_earlier_ones_and_the_bundle_itself_comes_last(
+    write: Write,
+) -> None:
+    write(
+        "bundle: {name: first}\n"
+        "session:\n  orchestrator: {module: loop-basic, config: {max_iterations: 3, raw: 1}}\n"
+        "  context: context-simple\n"
+        "tools:\n  - {module: tool-bash, config: {timeout: 1, max_output: 10}}\n"
+        "  - tool-search\n"
+        "agents: {one: {description: first, tools: [tool-bash]}}\n"
+        "instruction: First.\n",
+        "first.yaml",
+    )
+    write(
+        "bundle: {name: second}\n"
+        "session: {orchestrator: {config: {max_iterations: 5}}}\n"
+        "tools: [{module: tool-bash, config: {timeout: 2}}]\n"
+        "agents: {one: {description: second}, two: {description: other}}\n"
+        "instruction: Second.\n",
+        "second.yaml",
+    )
+    write(
+        bundle(
+            "mine",
+            "includes:\n  - ./first.yaml\n  - bundle: ./second.yaml\n"
+            "tools: [{module: tool-bash, config: {max_output: 30}}]\nhooks: [hooks-logging]\n",
+            "Mine.\n",
+        ),
+        "bundle.md",
+    )
+    plan = load(plan="bundle.md", environ={})
+    mounted = plan.mount_plan()
+    orchestrator = {"module": "loop-basic", "config": {"max_iterations": 5, "raw": 1}}
+    assert mounted["session"]["orchestrator"] == orchestrator
+    assert mounted["tools"] == [
+        {"module": "tool-bash", "config": {"timeout": 2, "max_output": 30}},
+        {"module": "tool-search", "config": {}},
+    ]
+    # Agents are replaced, not merged.
+    assert mounted["agents"] == {"one": {"description": "second"}, "two": {"description": "other"}}
+    assert plan.instruction == "Mine."
+    assert str(plan.origin("tools.tool-bash.config.timeout")) == "second.yaml:3:47"
+    assert plan.merged.chain == ("bundle.md", "second.yaml", "first.yaml")
+
+
+def test_a_bundle_of_nothing_but_includes_is_a_plan(write: Write) -> None:
+    write(f"bundle: {{name: base}}\n{SESSION}instruction: Of the base.\n", "base.yaml")
+    write("bundle: {name: thin}\nincludes: [./base.yaml]\n", "thin.yaml")
+    plan = load(plan="thin.yaml", environ={})
+    assert (plan.name, plan.instruction) == ("thin", "Of the base.")
+
+
+def test_a_namespace_is_the_name_of_a_bundle_and_starts_at_its_root(write: Write) -> None:
+    write(
+        bundle(
+            "kit",
+            f"includes: [kit:behaviors/search]\n{SESSION}",
+            "Kit.\n@kit:context/base.md\n",
+        ),
+        "vendor/kit-1.0/bundle.md",
+    )
+    write(
+        "bundle: {name: search-behavior}\n"
+        "includes: [kit:behaviors/deep/more.yaml]\n"
+        "tools: [tool-search]\n"
+        "agents: {include: [kit:finder]}\n"
+        "context: {include: [kit:context/search.md]}\n",
+        "vendor/kit-1.0/behaviors/search.yaml",
+    )
+    write("bundle: {name: more}\ntools: [tool-bash]\n", "vendor/kit-1.0/behaviors/deep/more.yaml")
+    write("Base.\n", "vendor/kit-1.0/context/base.md")
+    write("Search well.\n@kit:context/base.md\n", "vendor/kit-1.0/context/search.md")
+    write(
+        "---\nmeta: {name: finder, description: Finds}\n---\nFind.\n@kit:context/base.md\n",
+        "vendor/kit-1.0/agents/finder.md",
+    )
+    write(
+        bundle(
+            "app",
+            "includes:\n  - bundle: ./vendor/kit-1.0\n  - bundle: kit\n"
+            "agents: {include: [kit:finder]}\n",
+            "App.\n\n@kit:context/base.md\n",
+        ),
+        "bundle.md",
+    )
+    plan = load(plan="bundle.md", environ={})
+    assert [tool["module"] for tool in plan.mount_plan()["tools"]] == ["tool-bash", "tool-search"]
+    assert plan.mount_plan()["agents"] == {
+        "kit:finder": {"description": "Finds", "instruction": "Find.\nBase."}
+    }
+    assert plan.instruction == (
+        "App.\n\nBase.\n\n# Context: kit:context/search.md\n\nSearch well.\nBase."
+    )
+    assert plan.warnings == []
+    # A folder is a bundle as well.
+    assert load(plan="vendor/kit-1.0", environ={}).instruction == (
+        "Kit.\nBase.\n\n# Context: kit:context/search.md\n\nSearch well.\nBase."
+    )
+
+
+def test_files_that_a_sentence_mentions_follow_the_instruction(write: Write) -> None:
+    write("Rules ${HOME}.\nSee @mine:more.md for more.\n", "rules.md")
+    write("More.\n", "more.md")
+    write(
+        bundle(
+            "mine",
+            SESSION,
+            "Follow @mine:rules.md, not `@mine:code.md`.\n```\n@mine:fence.md\n```\n",
+        ),
+        "bundle.md",
+    )
+    plan = load(plan="bundle.md", environ={})
+    assert plan.instruction == (
+        "Follow @mine:rules.md, not `@mine:code.md`.\n```\n@mine:fence.md\n```\n\n"
+        "# Context: @mine:rules.md\n\nRules ${HOME}.\nSee @mine:more.md for more.\n\n"
+        "# Context: @mine:more.md\n\nMore."
+    )
+    assert plan.warnings == []
+
+
+def test_context_files_of_all_bundles_accumulate_and_come_once(write: Write) -> None:
+    for name in ("a", "b"):
+        write(f"{name.upper()}.\n", f"context/{name}.md")
+    write(
+        f"bundle: {{name: part}}\n{SESSION}context: {{include: [../context/a.md]}}\n",
+        "behaviors/part.yaml",
+    )
+    write(
+        bundle(
+            "mine",
+            'includes: [mine:behaviors/part]\ncontext: {include: [b, "@mine:context/a.md"]}\n',
+        ),
+        "bundle.md",
+    )
+    plan = load(plan="bundle.md", environ={})
+    assert plan.instruction == ("# Context: ../context/a.md\n\nA.\n\n# Context: b\n\nB.")
+
+
+def test_what_a_bundle_says_and_nothing_uses_is_a_warning_with_its_place(write: Write) -> None:
+    write(
+        f"bundle: {{name: odd}}\n{SESSION}"
+        "spawn: {exclude_tools: [tool-task]}\n"
+        "tool: [tool-bash]\n"
+        "tools:\n  - module: tool-bash\n    enabled: true\n"
+        "agents: {include: [gone, other:gone]}\n"
+        "instruction: Read @other:page.md now.\n",
+        "odd.yaml",
+    )
+    plan = load(plan="odd.yaml", environ={})
+    assert [warning for warning in plan.warnings if "agent" not in warning] == [
+        "odd.yaml:9:19: '@other:page.md' names a file of a bundle or collection that is not known "
+        "here; the line stays as it is",
+        "odd.yaml:3:1: 'spawn' in the plan is not used here",
+        "odd.yaml:4:1: 'tool' in the plan is not used here; did you mean 'tools'?",
+        "odd.yaml:7:5: 'enabled' in tools[0] is not used here",
+    ]
+    missing = [warning for warning in plan.warnings if "there is no agent" in warning]
+    assert missing[0].startswith("odd.yaml:8:20: there is no agent 'gone'; looked for agents/gone")
+    assert "there is no agent 'other:gone'" in missing[1]
+    assert plan.instruction == "Read @other:page.md now."
+
+
+def test_an_agent_may_list_what_it_delegates_to(write: Write) -> None:
+    write(
+        "---\nmeta: {name: lead, description: Leads}\nagents: [helper]\n"
+        "context: {include: [rules.md]}\n---\nLead.\n",
+        "agents/lead.md",
+    )
+    write("Rules.\n", "agents/rules.md")
+    write(bundle("mine", f"{SESSION}agents: {{include: [mine:lead]}}\n"), "bundle.md")
+    plan = load(plan="bundle.md", environ={})
+    assert plan.mount_plan()["agents"]["mine:lead"]["instruction"] == (
+        "Lead.\n\n# Context: rules.md\n\nRules."
+    )
+    assert plan.warnings == ["agents/lead.md:3:1: 'agents' in the agent is not used here"]
+
+
+def test_instances_of_one_provider_are_told_apart_by_their_id(write: Write) -> None:
+    write(
+        f"bundle: {{name: two}}\n{SESSION}providers:\n"
+        "  - {module: provider-mock, id: a}\n  - {module: provider-mock, id: b}\n",
+        "two.yaml",
+    )
+    providers = load(plan="two.yaml", environ={}).mount_plan()["providers"]
+    assert [one["instance_id"] for one in providers] == ["a", "b"]
+
+
+# -- what is wrong ---------------------------------------------------------------------------
+
+
+def test_bundles_that_include_each_other_are_reported_with_the_chain(write: Write) -> None:
+    write("bundle: {name: b}\nincludes: [./c.md]\n", "b.yaml")
+    write(bundle("c", "includes: [./b.yaml]\n"), "c.md")
+    write(bundle("a", f"includes: [./b.yaml]\n{SESSION}"), "bundle.md")
+    assert problems() == ["c.md:5:12: 'includes' goes in a circle: b.yaml → c.md → b.yaml"]
+
+
+def test_bundles_are_included_to_a_bounded_depth(write: Write) -> None:
+    for number in range(MAX_DEPTH + 2):
+        write(f"bundle: {{name: n}}\nincludes: [./{number + 1}.yaml]\n", f"{number}.yaml")
+    write("bundle: {name: n}\n", f"{MAX_DEPTH + 2}.yaml")
+    [problem] = problems("0.yaml")
+    assert problem.endswith(f"bundles include each other more than {MAX_DEPTH} deep")
+
+
+def test_bundles_that_multiply_are_bounded(write: Write) -> None:
+    for number in range(15):
+        one = f"./{number + 1}.yaml"
+        write(f"bundle: {{name: n}}\nincludes: [{one}, {one}]\n", f"{number}.yaml")
+    write("bundle: {name: n}\n", "15.yaml")
+    assert any(f"more than {MAX_BUNDLES} bundles" in problem for problem in problems("0.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("named", "message", "hint"),
+    [
+        ("./gone.md", "the bundle './gone.md' does not exist", "looked for gone.md"),
+        ("mine:gone", "the bundle 'mine:gone' does not exist", "looked for gone, gone.md"),
+        ("other:x", "the bundle 'other:x' does not exist", "bundles known here: mine"),
+        ("other", "the bundle 'other' does not exist", "sources: {other: git+https://…}"),
+        ("./empty", "the bundle './empty' does not exist", "looked for"),
+        ("git+ext::sh -c x", "a git URL has no spaces", "%20"),
+        ("git+ext::sh", "git sources over 'ext' are not allowed", "git+https"),
+        ("git+https://-x/y", "is not a host", ""),
+        ("http://example.com/x.zip", "can be changed on the way", "https"),
+        ("${WHERE}", "variables are not filled in here", "source itself"),
+        ("[1]", "'includes' holds what is not the name of one", "- bundle:"),
+    ],
+)
+def test_a_bundle_that_cannot_be_included_says_why(
+    write: Write, tmp_path: Path, named: str, message: str, hint: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    value = named if named.startswith("[") else f'"{named}"'
+    write(bundle("mine", f"{SESSION}includes:\n  - bundle: {value}\n"), "bundle.md")
+    with pytest.raises(PlanError) as caught:
+        load(plan="bundle.md", environ={})
+    [problem] = caught.value.problems
+    assert message in problem.message
+    assert hint in (problem.hint or "")
+    assert (problem.at.file, problem.at.line) == ("bundle.md", 7)
+
+
+def test_a_context_file_that_is_missing_is_an_error_with_where_it_was_looked_for(
+    write: Write,
+) -> None:
+    write(bundle("mine", f"{SESSION}context: {{include: [mine:a.md, b.md]}}\n"), "bundle.md")
+    with pytest.raises(PlanError) as caught:
+        load(plan="bundle.md", environ={})
+    first, second = caught.value.problems
+    assert first.message == "the context file 'mine:a.md' does not exist"
+    assert str(first.hint).startswith("looked for a.md, ")
+    assert str(second.hint).startswith("looked for b.md, ")
+
+
+def test_a_document_that_is_included_cannot_extend_another(write: Write) -> None:
+    write("bundle: {name: part}\nextends: default\n", "part.yaml")
+    write(bundle("mine", f"{SESSION}includes: [./part.yaml]\n"), "bundle.md")
+    assert problems() == ["part.yaml:2:1: a document that is included cannot extend another"]
+
+
+def test_a_part_of_a_bundle_says_that_it_is_one(write: Write) -> None:
+    write("bundle: {name: part}\ntools: [tool-bash]\n", "part.yaml")
+    with pytest.raises(PlanError) as caught:
+        load(plan="part.yaml", environ={})
+    assert caught.value.problems[0].message == "the plan names no orchestrator"
+    assert "under 'includes' of a bundle that has a session" in str(caught.value.problems[0].hint)
+
+
+def test_a_plan_that_is_no_bundle_stays_strict(write: Write) -> None:
+    write(f"{SESSION}includes: [./other.yaml]\nmodes: []\n")
+    with pytest.raises(PlanError) as caught:
+        load(plan="plan.yaml", environ={})
+    includes, modes = caught.value.problems
+    assert "add 'bundle: {name: NAME}'" in str(includes.hint)
+    assert modes.message == "unknown key 'modes' in the plan"
+
+
+# -- providers -------------------------------------------------------------------------------
+
+
+def test_a_provider_option_adds_a_provider_to_a_plan_without_one(write: Write) -> None:
+    write(SESSION)
+    plan = load(plan="plan.yaml", provider="mock", model="m", environ={})
+    assert plan.mount_plan()["providers"] == [{"module": "provider-mock", "config": {"model": "m"}}]
+    assert plan.warnings == [
+        "provider-mock is added, as the plan names no provider: --provider mock"
+    ]
+    with pytest.raises(PlanError, match="there is no provider 'mok'; did you mean 'mock'"):
+        load(plan="plan.yaml", provider="mok", environ={})
+
+
+def test_the_provider_option_prefers_what_the_settings_say(write: Write) -> None:
+    write(
+        "providers:\n  - {module: provider-mock, config: {replies: [a]}}\n"
+        "  - {module: provider-mock, instance_id: other, source: ./there}\n",
+        "home/settings.yaml",
+    )
+    write(SESSION)
+    plan = load(plan="plan.yaml", provider="other", environ={})
+    [provider] = plan.mount_plan()["providers"]
+    assert (provider["instance_id"], Path(provider["source"]).name) == ("other", "there")
+    assert "as it is configured in" in plan.warnings[0]
+    # Without the option a plan stands alone.
+    assert load(plan="plan.yaml", environ={}).mount_plan()["providers"] == []
+
+
+def test_a_plan_with_a_provider_gets_no_other(write: Write) -> None:
+    write(f"{SESSION}providers: [provider-mock]\n")
+    with pytest.raises(PlanError, match="the plan has no provider 'openai'"):
+        load(plan="plan.yaml", provider="openai", environ={})
+
+
+def test_a_bundle_without_a_provider_gets_what_is_set_up(write: Write) -> None:
+    write(f"bundle: {{name: b}}\n{SESSION}", "b.yaml")
+    assert load(plan="b.yaml", environ={}).mount_plan()["providers"] == []
+    plan = load(plan="b.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    assert [one["module"] for one in plan.mount_plan()["providers"]] == ["provider-anthropic"]
+    assert plan.warnings == [
+        "provider-anthropic is added, as the plan names no provider: ANTHROPIC_API_KEY is set"
+    ]
+    write("providers: [{module: provider-mock, config: {replies: [a]}}]\n", "home/settings.yaml")
+    plan = load(plan="b.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    assert plan.mount_plan()["providers"] == [
+        {"module": "provider-mock", "config": {"replies": ["a"]}}
+    ]
+    assert "it is set up in" in plan.warnings[0]

@@ -1,0 +1,299 @@
+"""Bundles in the real program: included from folders and repositories, run, checked, locked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
+from tests.support.cli import Finished, run_amplifier
+from tests.support.git_http import CERTIFICATE, GitServer
+
+CALL = '{"tool_calls": [{"name": "my-tool", "input": {"who": "world"}}]}'
+TOOL = {f"modules/my-tool/{name}": text for name, text in SEED_TOOL.items()}
+KIT = {
+    "bundle.md": (
+        "---\nbundle:\n  name: kit\n  version: 1.0.0\n"
+        "includes:\n  - bundle: kit:behaviors/greeting\n"
+        "session:\n  orchestrator: {module: loop-basic}\n  context: {module: context-simple}\n"
+        "agents: {include: [kit:helper]}\n"
+        "---\nThe kit.\n\n@kit:context/base.md\n"
+    ),
+    "behaviors/greeting.yaml": (
+        "bundle: {name: greeting}\n"
+        "tools:\n  - module: my-tool\n    source: ../modules/my-tool\n"
+        "context: {include: [kit:context/greeting.md]}\n"
+    ),
+    "context/base.md": "Base rules.\n",
+    "context/greeting.md": "Greet people.\n",
+    "agents/helper.md": "---\nmeta: {name: helper, description: Helps}\n---\nHelp.\n",
+    **TOOL,
+}
+
+
+class Machine:
+    def __init__(self, folder: Path, name: str = "home") -> None:
+        self.home = folder / name
+        self.cwd = folder / "work"
+        self.cwd.mkdir(exist_ok=True)
+        self.env: dict[str, str | None] = {"UV_NO_INDEX": "1", "UV_CACHE_DIR": f"{self.home}/uv"}
+
+    def __call__(self, *arguments: str, **env: str) -> Finished:
+        return run_amplifier(*arguments, home=self.home, cwd=self.cwd, env={**self.env, **env})
+
+    def greeting(self, *arguments: str) -> str:
+        """What the tool answers in a run of `bundle.md`."""
+        done = self("run", "-f", "bundle.md", "go", "--output", "json", *arguments)
+        assert done.code == 0, done.stderr
+        session = json.loads(done.stdout)["session_id"]
+        transcript = (self.home / "sessions" / session / "transcript.jsonl").read_text()
+        return next(line for line in ("Hello", "Changed") if f"{line}, world!" in transcript)
+
+    def shown(self, file: str = "bundle.md") -> dict[str, Any]:
+        done = self("plan", "show", "-f", file, "--output", "json")
+        assert done.code == 0, done.stderr
+        return json.loads(done.stdout)["plan"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "remotes" / "kit")
+    made.commit(KIT)
+    return made
+
+
+def app(machine: Machine, source: str, more: str = "") -> None:
+    """A bundle that adds a provider to another one."""
+    write_files(
+        machine.cwd,
+        {
+            "bundle.md": (
+                f"---\nbundle: {{name: app}}\nincludes:\n  - bundle: {source}\n"
+                f"providers:\n  - module: provider-mock\n    config:\n"
+                f"      replies: [{CALL}, done]\n{more}---\nThe app.\n\n@kit:context/base.md\n"
+            )
+        },
+    )
+
+
+def test_a_bundle_in_a_repository_runs_with_its_modules_agents_and_context(
+    machine: Machine, kit: Repository
+) -> None:
+    app(machine, f"{kit.url}@main")
+    assert machine.greeting() == "Hello"
+    plan = machine.shown()
+    assert plan["instruction"] == (
+        "The app.\n\nBase rules.\n\n# Context: kit:context/greeting.md\n\nGreet people."
+    )
+    assert plan["agents"]["kit:helper"]["instruction"] == "Help."
+    commit = kit.commit({})
+    assert (
+        f"{kit.url}@{commit}#subdirectory=modules/my-tool" == machine.shown()["tools"][0]["source"]
+    )
+    checked = machine("plan", "check", "-f", "bundle.md")
+    assert checked.code == 0, checked.stderr
+    assert "app can be run: 4 modules mounted" in checked.stderr
+
+
+def test_a_subdirectory_may_be_a_file_whose_namespace_is_that_of_its_repository(
+    machine: Machine, kit: Repository
+) -> None:
+    more = "session: {orchestrator: loop-basic, context: context-simple}\n"
+    app(machine, f"{kit.url}@main#subdirectory=behaviors/greeting.yaml", more)
+    assert machine.greeting() == "Hello"
+    assert "agents" not in machine.shown()
+
+
+def test_a_locked_bundle_stays_at_its_commit(
+    machine: Machine, kit: Repository, tmp_path: Path
+) -> None:
+    app(machine, f"{kit.url}@main")
+    done = machine("plan", "lock", "-f", "bundle.md")
+    assert done.code == 0, done.stderr
+    assert f"bundle {kit.url}@main: not locked" in done.stdout
+    greeter = "modules/my-tool/my_tool/greeter.py"
+    commit = kit.commit({greeter: KIT[greeter].replace("'Hello'", "'Changed'")})
+    assert machine.greeting("--locked") == "Hello"
+    assert Machine(tmp_path, "other").greeting("--locked") == "Hello"
+    assert machine("plan", "lock", "-f", "bundle.md", "--check").code == 0
+    assert machine.greeting() == "Changed"
+    # `module update` moves it.
+    checked = machine("module", "update", "-f", "bundle.md", "--check")
+    assert checked.code == 9, checked.stderr
+    assert "bundle" in checked.stdout
+    updated = machine("module", "update", "-f", "bundle.md")
+    assert updated.code == 0, updated.stderr
+    assert commit in (machine.cwd / "bundle.lock.json").read_text()
+    assert machine.greeting("--locked") == "Changed"
+    # A bundle that the lock does not know is refused before anything of it is read.
+    app(machine, f"{kit.url}@other")
+    refused = machine("run", "-f", "bundle.md", "--locked", "go")
+    assert refused.code == 78
+    assert "the lock does not know this bundle" in refused.stderr
+    assert "bundle.md:4:13" in refused.stderr
+
+
+def test_a_locked_run_without_a_lock_says_so(machine: Machine, kit: Repository) -> None:
+    app(machine, f"{kit.url}@main")
+    done = machine("run", "-f", "bundle.md", "--locked", "go")
+    assert done.code == 78
+    assert "bundle.lock.json: there is no such lock" in done.stderr
+
+
+def test_offline_a_bundle_is_what_was_fetched_last(
+    machine: Machine, kit: Repository, tmp_path: Path
+) -> None:
+    machine.env["GIT_SSL_CAINFO"] = str(CERTIFICATE)
+    server = GitServer(tmp_path / "remotes")
+    app(machine, f"git+{server.url}/kit")
+    try:
+        refused = machine("plan", "show", "-f", "bundle.md", AMPLIFIER_OFFLINE="1")
+        assert refused.code == 78
+        assert "offline nothing is fetched" in refused.stderr
+        assert not server.requests
+        assert machine.greeting() == "Hello"
+    finally:
+        server.close()
+    assert machine.greeting("--offline") == "Hello"
+    gone = machine("run", "-f", "bundle.md", "go")
+    assert gone.code == 78
+    assert "bundle.md:4:13: the bundle cannot be fetched" in gone.stderr
+
+
+def test_a_fetched_bundle_keeps_to_its_own_files(
+    machine: Machine, kit: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.md").write_text("TOP SECRET")
+    secret = tmp_path / "secret.md"
+    kit.commit(
+        {
+            "bundle.md": KIT["bundle.md"]
+            + f"\n@{secret}\n@../../../../../secret.md\n@kit:../../secret.md\n"
+        }
+    )
+    app(machine, f"{kit.url}@main")
+    machine.cwd.joinpath("bundle.md").write_text(
+        f"---\nbundle: {{name: app}}\nincludes: ['{kit.url}@main']\n---\n"
+    )
+    done = machine("plan", "show", "-f", "bundle.md")
+    assert done.code == 0, done.stderr
+    assert "TOP SECRET" not in done.stdout
+    assert f"'{secret}' is not a file of what was fetched" in done.stderr
+    for text, told in (
+        (f"includes: ['{machine.cwd / 'bundle.md'}']\n", "is not part of what was fetched"),
+        (f"context: {{include: ['{secret}']}}\n", "does not exist"),
+        ("tools: [{module: x, source: ../../../../x}]\n", "is not part of what was fetched"),
+    ):
+        kit.commit({"behaviors/greeting.yaml": f"bundle: {{name: greeting}}\n{text}"})
+        done = machine("plan", "show", "-f", "bundle.md")
+        assert done.code == 78, done.stdout
+        assert told in done.stderr
+        assert "kit@" in done.stderr
+
+
+def test_a_bundle_of_a_name_comes_from_the_settings(machine: Machine, kit: Repository) -> None:
+    app(machine, "kit")
+    unknown = machine("plan", "show", "-f", "bundle.md")
+    assert unknown.code == 78
+    assert "the bundle 'kit' does not exist" in unknown.stderr
+    write_files(machine.home, {"settings.yaml": f"sources: {{kit: {kit.url}@main}}\n"})
+    assert machine.greeting() == "Hello"
+    app(
+        machine,
+        "kit:behaviors/greeting",
+        "session: {orchestrator: loop-basic, context: context-simple}\n",
+    )
+    assert machine.greeting() == "Hello"
+
+
+def test_every_command_reports_what_is_not_used(machine: Machine, kit: Repository) -> None:
+    app(machine, f"{kit.url}@main", "spawn: {tools: [my-tool]}\nagents: {include: [kit:gone]}\n")
+    spawn = "bundle.md:9:1: 'spawn' in the plan is not used here"
+    gone = "bundle.md:10:20: there is no agent 'kit:gone'; looked for kit@"
+    for command in (("plan", "show"), ("plan", "check"), ("run",)):
+        prompt = ("go",) if command == ("run",) else ()
+        done = machine(*command, "-f", "bundle.md", *prompt)
+        assert done.code == 0, done.stderr
+        assert spawn in done.stderr
+        assert gone in done.stderr
+    checked = json.loads(machine("plan", "check", "-f", "bundle.md", "--output", "json").stdout)
+    assert spawn in checked["warnings"]
+
+
+def test_a_bundle_without_a_provider_is_run_with_an_option(
+    machine: Machine, kit: Repository
+) -> None:
+    bundle = f"{kit.url}@main"
+    write_files(machine.cwd, {"thin.yaml": f"bundle: {{name: thin}}\nincludes: ['{bundle}']\n"})
+    refused = machine("run", "-f", "thin.yaml", "hi")
+    assert refused.code == 78
+    assert "'-p NAME'" in refused.stderr
+    assert "amplifier init" in refused.stderr
+    done = machine("run", "-f", "thin.yaml", "-p", "mock", "hi")
+    assert done.code == 0, done.stderr
+    assert "provider-mock is added, as the plan names no provider: --provider mock" in done.stderr
+    # Resumed, it has the provider it began with.
+    again = machine("run", "--continue", "again")
+    assert again.code == 0, again.stderr
+
+
+def test_an_imported_bundle_is_a_plan_that_says_the_same(machine: Machine, kit: Repository) -> None:
+    kit.commit({"context/base.md": "Base ${RULES} cost $5.\n@@not-a-file\n"})
+    app(
+        machine,
+        f"{kit.url}@main",
+        "hooks: [{module: hooks-logging, config: {path: '${LOG:-x}'}}]\n",
+    )
+    done = machine("plan", "import", "bundle.md", "-o", "flat.yaml")
+    assert done.code == 0, done.stderr
+    flat = (machine.cwd / "flat.yaml").read_text()
+    assert "path: ${LOG:-x}  # bundle.md:9" in flat
+    assert "includes" not in flat
+    assert machine.shown("flat.yaml") == machine.shown()
+    first, second = (
+        json.loads(machine("plan", "check", "-f", name, "--output", "json").stdout)
+        for name in ("bundle.md", "flat.yaml")
+    )
+    for report in (first, second):
+        for module in report["modules"]:
+            del module["at"]
+    assert first == second
+    kept = machine("plan", "import", "bundle.md", "-o", "flat.yaml")
+    assert kept.code == 78
+    assert "--force" in kept.stderr
+    by_url = machine("plan", "import", f"{kit.url}@main")
+    assert by_url.code == 0, by_url.stderr
+    assert "names no provider" in by_url.stdout
+
+
+def test_an_included_bundle_of_a_project_is_covered_by_trust(machine: Machine) -> None:
+    write_files(
+        machine.cwd,
+        {
+            ".amplifier/profiles/p.md": (
+                "---\nbundle: {name: p}\nincludes: [../../shared/part.yaml]\n"
+                "session: {orchestrator: loop-basic, context: context-simple}\n"
+                "providers: [provider-mock]\n---\n"
+            ),
+            "shared/part.yaml": "bundle: {name: part}\ncontext: {include: [./rules.md]}\n",
+            "shared/rules.md": "Rules.\n",
+        },
+    )
+    assert machine("trust", "--yes").code == 0
+    run = ("run", "--profile", "p", "hi")
+    assert machine(*run).code == 0
+    for name in ("shared/part.yaml", "shared/rules.md"):
+        file = machine.cwd / name
+        file.write_text(file.read_text() + "\n# changed\n")
+        changed = machine(*run)
+        assert changed.code == 78
+        assert "has changed since it was trusted" in changed.stderr
+        assert machine("trust", "--yes").code == 0
