@@ -32,8 +32,8 @@ def example(kind: str) -> str:
     return code
 
 
-def test_there_is_a_page_for_each_kind_and_one_to_start_from() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == {"README", *KINDS}
+def test_there_is_a_page_for_each_kind_one_of_capabilities_and_one_to_start_from() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == {"README", "capabilities", *KINDS}
 
 
 @pytest.mark.parametrize("page", ["README", *KINDS])
