@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from amplifier_app.errors import AppError, Location, ModuleError
 from amplifier_app.hosting import give_keys, register_capabilities
+from amplifier_app.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.mount_problems import mount_problem, package_of, with_lines
 from amplifier_app.outcome import Ending
 from amplifier_app.plan.config_check import config_problems
@@ -30,10 +31,10 @@ from amplifier_app.plan.offered import NO_PROVIDER
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core.load_errors import ModuleImportError
+from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
-from amplifier_core.session import AmplifierSession, ModuleLoader
+from amplifier_core.session import AmplifierSession
 
 CLEANUP_SECONDS = 10.0
 
@@ -147,7 +148,7 @@ class _Checker:
         planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
         resolved = await asyncio.gather(*(self._resolve(module) for module in planned))
         coordinator = self._session.coordinator
-        coordinator.loader = ModuleLoader(coordinator)
+        coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
         give_keys(coordinator)
@@ -179,7 +180,7 @@ class _Checker:
     async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
         config = module.entry.items.get("config")
         unset = list(dict.fromkeys(unset_variables(config))) if config is not None else []
-        failure: str | None = None
+        failure: BaseException | None = None
         nothing: str | None = None
         if unset:
             failure = await self._import(module)
@@ -190,10 +191,10 @@ class _Checker:
                 nothing = str(error)
             # Foreign code may raise anything, and may want to end the process.
             except (Exception, SystemExit) as error:
-                failure = str(error) or type(error).__name__
+                failure = error
         wrong = self._config_findings(module, found)
         if not wrong and failure is not None:
-            wrong = [Finding("module", mount_problem(module, failure))]
+            wrong = [_failed(module, found, failure)]
         missing = [] if wrong else self._missing(module, found)
         self._found += [*wrong, *missing]
         if wrong:
@@ -212,20 +213,20 @@ class _Checker:
         failure = await self._import(module)
         wrong = self._config_findings(module, found)
         if failure is not None:
-            wrong = [Finding("module", mount_problem(module, failure))]
+            wrong = [_failed(module, found, failure)]
         self._found += wrong
         reason = "cannot be imported" if failure is not None else "its config is wrong"
         return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
 
-    async def _import(self, module: PlannedModule) -> str | None:
+    async def _import(self, module: PlannedModule) -> ModuleImportError | None:
         """Import what cannot be mounted yet, for its schema and for what is wrong with it."""
         loader: Any = self._session.coordinator.loader
         try:
             await loader.load(module.module, {}, source_hint=module.source)
         except ModuleImportError as error:
-            return str(error)
+            return error
         except ModuleLoadError:
-            # Without its config it may well refuse to be tried out.
+            # What its mount function is comes second to its config.
             pass
         return None
 
@@ -291,6 +292,11 @@ def _source_problem(module: PlannedModule, error: Exception) -> Problem:
     if not isinstance(error, AppError):
         return Problem(f"{module.key}: {error}", at)
     return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
+
+
+def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
+    text = str(error) or type(error).__name__
+    return Finding("module", mount_problem(module, found, text, missing_import(error)))
 
 
 def _spec(module: PlannedModule) -> ModuleSpec:

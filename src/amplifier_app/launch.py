@@ -7,13 +7,15 @@ import gc
 import os
 import re
 import sys
+import time
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from amplifier_app.approvals import Approvals
 from amplifier_app.ending import Invocation
-from amplifier_app.errors import UsageError
+from amplifier_app.errors import Terminated, UsageError
 from amplifier_app.logs import show_logs
+from amplifier_app.mount_limit import Opening, OpeningTimedOut
 from amplifier_app.outcome import Ending, Outcome
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import Renderer
@@ -61,7 +63,17 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
         raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
     chosen = choose(request, invocation.stdout)
     prompt = None if chat else _prompt(request)
-    return run_loop(_run(request, invocation, chosen, prompt))
+    opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
+    try:
+        return run_loop(_run(request, invocation, chosen, prompt, opening))
+    except KeyboardInterrupt as error:
+        if not opening.module:
+            raise
+        ending = Ending.TERMINATED if isinstance(error, Terminated) else Ending.INTERRUPTED
+        return Outcome(ending, f"{ending.value} while mounting '{opening.module}'")
+    except OpeningTimedOut as late:
+        limit = f"the time limit of {request.timeout:g} s is reached"
+        return Outcome(Ending.BUDGET, f"{limit} {late}".rstrip())
 
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -120,6 +132,7 @@ async def _run(
     invocation: Invocation,
     chosen: Chosen,
     prompt: str | None,
+    opening: Opening,
 ) -> Outcome:
     from amplifier_app.runtime import open_session
 
@@ -138,6 +151,7 @@ async def _run(
         approval_system=approvals,
         renderer=renderer,
         sources=sources,
+        opening=opening,
     ) as session:
         # Off since the start of the process; nothing that exists by now will ever be garbage.
         gc.freeze()
@@ -153,7 +167,7 @@ async def _run(
             plain = _screen(request, chosen.plan.display) != "full"
             return await chat(session, renderer, invocation.stdout, plain=plain)
         try:
-            return await one_shot(session, prompt, request.timeout, approvals)
+            return await one_shot(session, prompt, request.timeout, opening, approvals)
         finally:
             invocation.report.turn = session.turn
             if session.is_saved:
@@ -236,7 +250,11 @@ def _tell_pick(
 
 
 async def one_shot(
-    session: OpenSession, prompt: str, timeout: float | None, approvals: Approvals
+    session: OpenSession,
+    prompt: str,
+    timeout: float | None,
+    opening: Opening,
+    approvals: Approvals,
 ) -> Outcome:
     """Send one prompt; the outcome says how it ended.
 
@@ -252,8 +270,8 @@ async def one_shot(
 
     timer = None
     with Interrupts(session.stop) as interrupts:
-        if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, expire)
+        if opening.deadline is not None:
+            timer = asyncio.get_running_loop().call_at(opening.deadline, expire)
         try:
             await session.run(prompt)
         except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,11 +24,13 @@ class MountFailure(NamedTuple):
         kind: Its kind.
         key: Its instance id, else its module id.
         error: What its code or the loader said.
+        missing_import: The package whose absence made it fail, if that is the reason.
     """
 
     kind: str
     key: str
     error: str
+    missing_import: str = ""
 
 
 def failure_error(
@@ -49,10 +52,13 @@ def failure_error(
     explained = True
     for failure in failures:
         module = planned.get((failure.kind, failure.key))
-        wrong = _config_problems(module, sources) if module is not None else []
-        if module is not None and not wrong:
+        if module is None:
+            continue
+        found = _resolved(module, sources)
+        wrong = _config_problems(module, found) if found is not None else []
+        if not wrong:
             explained = False
-            problems.append(mount_problem(module, failure.error))
+            problems.append(mount_problem(module, found, failure.error, failure.missing_import))
         problems += wrong
     shown = with_lines(plan, problems)
     if explained and shown:
@@ -63,20 +69,65 @@ def failure_error(
     return ModuleError(f"{len(shown)} modules cannot be mounted:\n{listed}")
 
 
-def mount_problem(module: PlannedModule, error: str) -> Problem:
-    """That a module cannot be mounted, at its entry in the plan."""
+def mount_problem(
+    module: PlannedModule, found: ResolvedSource | None, error: str, missing_import: str = ""
+) -> Problem:
+    """That a module cannot be mounted, at its entry in the plan, with what to do about it."""
     named = f"{module.kind} '{module.key}'"
     # The errors of the kernel begin with the module's id, of which the plan knows more.
     prefix = f"Module '{module.module}' "
     told = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
-    return Problem(f"{named} {told}", module.entry.key_at("module"))
+    hint = _hint(module, found, told, missing_import)
+    return Problem(f"{named} {told}", module.entry.key_at("module"), hint)
 
 
-def _config_problems(module: PlannedModule, sources: AppModuleSourceResolver) -> list[Problem]:
+_PACKAGES = {
+    "amplifier_foundation": "amplifier-foundation @ "
+    "git+https://github.com/microsoft/amplifier-foundation",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "git": "GitPython",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+"""Packages that are imported under another name than they are installed by."""
+
+
+def _hint(
+    module: PlannedModule, found: ResolvedSource | None, told: str, missing_import: str
+) -> str | None:
+    """What to do next, where the error does not say it itself."""
+    own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
+    if missing_import and missing_import.partition(".")[0] != own:
+        top = missing_import.partition(".")[0]
+        package = _PACKAGES.get(top, top.replace("_", "-"))
+        return (
+            f"the package that provides {top!r} is missing, probably {package!r}: "
+            "add it under requires: of this module's entry"
+        )
+    if "list it under '" in told:
+        return None
+    if "(session.mount_timeout)" in told:
+        return "fix what it waits for, or set a longer session.mount_timeout"
+    target = found.text if found is not None and not found.installed else module.module
+    return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
+
+
+def _resolved(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
     try:
-        found = sources.resolve(module.module, module.source)
+        return sources.resolve(module.module, module.source)
+    # This only makes an error better; whatever stands in the way, the error itself is reported.
+    except Exception:
+        return None
+
+
+def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Problem]:
+    try:
         schema = config_schema(package_of(found, module.module))
-    # This only makes an error better; whatever stands in the way, the error itself is told.
+    # As above.
     except Exception:
         return []
     return config_problems(module.entry, module.module, schema) if schema is not None else []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from amplifier_app.errors import AppError, ConfigError, ModuleError
 from amplifier_app.hosting import give_keys, register_capabilities
+from amplifier_app.mount_limit import LimitedLoader, Opening, OpeningTimedOut, seconds_of
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import FIRST, Renderer
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core.load_errors import RequiredModuleError
+from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.session import AmplifierSession
 
 
@@ -21,6 +23,7 @@ class Mounting:
         plan: What it was made of.
         sources: Where modules come from.
         renderer: What is told of what is missing.
+        opening: How long it may take; follows what is being mounted.
 
     Attributes:
         stored_keys: The variables that are set because their keys are stored.
@@ -32,11 +35,13 @@ class Mounting:
         plan: ResolvedPlan,
         sources: AppModuleSourceResolver,
         renderer: Renderer,
+        opening: Opening | None = None,
     ) -> None:
         self._session = session
         self._plan = plan
         self._sources = sources
         self._renderer = renderer
+        self._opening = opening or Opening()
         self._failures: list[dict[str, Any]] = []
         self.stored_keys: tuple[str, ...] = ()
         session.coordinator.hooks.register(
@@ -54,8 +59,25 @@ class Mounting:
         Raises:
             ModuleError: A module of the plan cannot be loaded or mounted.
             ConfigError: Its configuration is wrong, or no provider is left.
+            OpeningTimedOut: It was not done in time.
         """
+        deadline = self._opening.deadline
+        try:
+            # The event loop's clock is the monotonic one.
+            async with asyncio.timeout_at(deadline):
+                await self._mount()
+        except (TimeoutError, AppError) as error:
+            if not self._opening.expired:
+                raise
+            module = self._opening.module
+            raise OpeningTimedOut(f"while mounting '{module}'" if module else "") from error
+        self._opening.module = ""
+
+    async def _mount(self) -> None:
         coordinator = self._session.coordinator
+        self._session.loader = LimitedLoader(
+            coordinator, seconds_of(self._session.config), self._opening
+        )
         register_capabilities(coordinator, self._sources)
         await self._sources.prefetch(self._session.config)
         await coordinator.mount("module-source-resolver", self._sources)
@@ -72,7 +94,12 @@ class Mounting:
         except RequiredModuleError as error:
             session: dict[str, Any] = self._session.config["session"]
             module = session[error.kind]["module"]
-            failure = {"module_type": error.kind, "module_id": module, "error": error.__cause__}
+            failure = {
+                "module_type": error.kind,
+                "module_id": module,
+                "error": error.__cause__,
+                "missing_import": missing_import(error.__cause__),
+            }
             raise self._error([failure]) from error
         except RuntimeError as error:
             raise ModuleError(str(error)) from error
@@ -109,7 +136,12 @@ class Mounting:
         from amplifier_app.mount_problems import MountFailure, failure_error
 
         told = [
-            MountFailure(failure["module_type"], _key(failure), str(failure["error"]))
+            MountFailure(
+                failure["module_type"],
+                _key(failure),
+                str(failure["error"]),
+                failure["missing_import"],
+            )
             for failure in failures
         ]
         return failure_error(self._plan, self._sources, told)

@@ -14,6 +14,7 @@ from amplifier_app.errors import SessionError
 from amplifier_app.foreign_faults import blaming, checked_answer, messages_of
 from amplifier_app.hosting import first_provider, model_of
 from amplifier_app.lineage import Lineage, share
+from amplifier_app.mount_limit import Opening
 from amplifier_app.mounting import Mounting
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.attach import attach, showable
@@ -47,6 +48,7 @@ async def open_session(
     renderer: Renderer | None = None,
     sources: AppModuleSourceResolver | None = None,
     lineage: Lineage | None = None,
+    opening: Opening | None = None,
 ) -> AsyncGenerator[OpenSession]:
     """A session of `plan`, its modules mounted, ready for prompts.
 
@@ -60,6 +62,7 @@ async def open_session(
         renderer: What shows the session; nothing does when missing.
         sources: Where modules come from; by default what the plan and its settings say.
         lineage: Which session spawns it.
+        opening: How long opening it may take.
 
     Raises:
         SessionError: The saved session is unknown, taken, locked or damaged.
@@ -79,6 +82,7 @@ async def open_session(
             renderer=renderer,
             sources=sources or resolver_for(plan),
             lineage=lineage,
+            opening=opening,
         )
         try:
             await opened.start()
@@ -116,6 +120,7 @@ class OpenSession:
         renderer: Renderer,
         sources: AppModuleSourceResolver,
         lineage: Lineage | None = None,
+        opening: Opening | None = None,
     ) -> None:
         self.plan = plan
         self.sources = sources
@@ -135,7 +140,7 @@ class OpenSession:
             is_resumed=resumed,
         )
         self.steering = Steering(self.session.coordinator)
-        self._mounting = Mounting(self.session, plan, sources, renderer)
+        self._mounting = Mounting(self.session, plan, sources, renderer, opening)
         self.facts: SessionFacts
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN

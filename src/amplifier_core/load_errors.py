@@ -12,6 +12,7 @@ RuntimeError
 └── RequiredModuleError      there is no session without it
 """
 
+import builtins
 from collections.abc import Sequence
 
 from amplifier_core.load_validation import CheckLike
@@ -87,3 +88,12 @@ def module_failure_reason(error: BaseException) -> str:
     if isinstance(error, AttributeError) and "mount" in str(error):
         return "invalid_entry_point"
     return "unknown"
+
+
+def missing_import(error: BaseException | None) -> str:
+    """Name of the package whose absence made a module fail; empty if that was not the reason."""
+    while error is not None:
+        if isinstance(error, builtins.ModuleNotFoundError) and error.name:
+            return error.name
+        error = error.__cause__
+    return ""

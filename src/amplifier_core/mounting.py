@@ -18,6 +18,7 @@ from amplifier_core.load_errors import (
     ModuleMountError,
     NothingMountedError,
     RequiredModuleError,
+    missing_import,
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule
@@ -196,6 +197,9 @@ async def _call_mount(
     cancels = task_cancel_count()
     try:
         return await mount(coordinator)
+    except ModuleMountError:
+        # The app's loader may say more of it, such as a time limit.
+        raise
     # A module is foreign code: it may raise anything, also what would end the process.
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and task_cancel_count() > cancels:
@@ -253,6 +257,7 @@ async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordin
         "error": str(error),
         "error_type": type(_raised(error)).__name__,
         "reason_code": module_failure_reason(error),
+        "missing_import": missing_import(error),
         "degraded": degraded,
     }
     if spec.instance_id:

@@ -204,6 +204,14 @@ def _session() -> Schema:
                 **limit,
                 "description": "Bytes one addition of a hook may have.",
             },
+            "mount_timeout": {
+                "type": ["number", "string", "null"],
+                "exclusiveMinimum": 0,
+                "pattern": REFERENCE,
+                "default": 120,
+                "description": "Seconds each module may take to be imported, and again to be "
+                "mounted; null for no limit.",
+            },
             "metadata": {"description": "Data for modules and programs; not looked at."},
             "raw": {"description": "Whether events carry requests and answers unabridged."},
             "debug": {"description": "Whether modules tell more than usual."},

@@ -27,6 +27,7 @@ _SESSION_KEYS = (
     "fallbacks",
     "injection_budget_per_turn",
     "injection_size_limit",
+    "mount_timeout",
     "metadata",
     "raw",
     "debug",
@@ -184,6 +185,9 @@ class _Normaliser:
                 items[key] = self._budget(value)
             elif key == "fallbacks":
                 items[key] = value if _is_null(value) else self._texts(value, "session.fallbacks")
+            elif key == "mount_timeout":
+                self._amount(value, f"session.{key}", whole=False)
+                items[key] = value
             elif key.startswith("injection_"):
                 items[key] = self._limit(value, f"session.{key}")
             elif key not in PARTS:
