@@ -27,6 +27,7 @@ from amplifier_core.foreign import (
     origin_of,
     place_of,
     root_of,
+    where_defined,
 )
 from amplifier_core.validation.validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
@@ -240,6 +241,18 @@ def test_code_has_the_name_its_author_gave_it(code: Any, name: str, written_in: 
     assert code_name(code, None) == f"{written_in}.{name}"
     assert code_name(code, Owner("hook", "hooks-a")) == f"hooks-a.{name}"
     assert describe_owner(code, None) == written_in
+
+
+def test_a_definition_is_found_behind_bound_arguments() -> None:
+    line = close.__code__.co_firstlineno
+    bound = functools.partial(close, 1)
+    assert where_defined(bound) == f"tests/core/test_foreign.py, line {line}, in close"
+
+
+def test_a_definition_made_at_run_time_is_named() -> None:
+    namespace: dict[str, Any] = {"__name__": HERE}
+    exec("def made(): ...", namespace)
+    assert where_defined(namespace["made"]) == f"{HERE}.made"
 
 
 async def test_tasks_started_by_a_module_belong_to_it() -> None:

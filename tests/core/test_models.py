@@ -318,3 +318,12 @@ def test_content_blocks_as_data() -> None:
 
 def test_models_names_what_it_offers() -> None:
     assert all(hasattr(models, name) for name in models.__all__)
+
+
+def test_a_compaction_result_says_what_is_left_out_of_the_view() -> None:
+    result = models.CompactionResult(
+        strategy="truncate", before_tokens=9, before_messages=5, after_tokens=4, after_messages=2
+    )
+    assert (result.removed_tokens, result.removed_messages) == (5, 3)
+    # A summary can be longer than what it replaces.
+    assert result.model_copy(update={"after_tokens": 10}).removed_tokens == 0
