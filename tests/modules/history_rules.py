@@ -10,7 +10,15 @@ from amplifier_core.message_models import Message
 
 
 def plain(message: Message) -> dict[str, Any]:
-    return message.model_dump(exclude_none=True)
+    """A message of a request by its blocks; what repeats them has been compared with them."""
+    whole = message.model_dump(exclude_none=True)
+    content = whole["content"] if isinstance(whole["content"], list) else []
+    calls = [(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_call"]
+    listed = whole.pop("tool_calls", [])
+    assert [(call["id"], call["tool"], call["arguments"]) for call in listed] == calls
+    thoughts = [b for b in content if b["type"] == "thinking"]
+    assert [whole.pop("thinking_block", None)] == (thoughts[:1] or [None])
+    return whole
 
 
 def violations(messages: list[Message]) -> Iterable[str]:

@@ -77,6 +77,40 @@ def test_a_list_of_calls_becomes_blocks_and_results_stay_tool_messages():
     ]
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"role": "assistant", "content": [THOUGHT, block("c1", signature="s1")]},
+        asks(
+            {"id": "c1", "tool": "read", "arguments": {"path": "a"}, "signature": "s1"},
+            content=[THOUGHT],
+        ),
+        {**asks({**listed("c1"), "signature": "s1"}, content=""), "thinking_block": THOUGHT},
+    ],
+    ids=["blocks", "listed calls", "thinking and calls beside the content"],
+)
+def test_an_assistant_message_goes_out_in_both_forms(stored: dict[str, Any]):
+    message = to_chat_request([USER, stored, answer("c1")]).messages[1]
+
+    dumped = message.model_dump(exclude_none=True)
+    assert dumped["content"] == [THOUGHT, block("c1", signature="s1")]
+    call = {"id": "c1", "tool": "read", "arguments": {"path": "a"}, "signature": "s1"}
+    assert dumped["tool_calls"] == [call]
+    assert dumped["thinking_block"] == THOUGHT
+    again = normalise(ChatRequest(messages=[Message(**USER), message, Message(**answer("c1"))]))
+    assert again.messages[1].model_dump(exclude_none=True) == dumped
+
+
+def test_thinking_that_cannot_go_back_is_in_neither_form():
+    unsigned = {"type": "thinking", "thinking": "hm"}
+    stored = {**asks(listed("c1"), content=[unsigned, block("c1")]), "thinking_block": unsigned}
+
+    message = to_chat_request([USER, stored, answer("c1")]).messages[1]
+
+    assert message.model_dump(exclude_none=True)["content"] == [block("c1")]
+    assert "thinking_block" not in message.model_dump()
+
+
 def test_blocks_and_function_messages_become_the_same_as_the_listed_form():
     result = {"type": "tool_result", "tool_call_id": "c1", "output": "text of a"}
     by_blocks = build(

@@ -140,8 +140,11 @@ def message_lines(message: dict[str, Any]) -> list[str]:
             lines += _block_lines(block)
     for call in message.get("tool_calls") or ():
         if call.get("id") not in seen:
-            function = call.get("function") or {}
-            lines.append(f"→ {function.get('name', '')} {function.get('arguments', '')}")
+            body = call.get("function") or call
+            name = body.get("name") or body.get("tool") or ""
+            given = body.get("arguments", "")
+            arguments = given if isinstance(given, str) else json.dumps(given)
+            lines.append(f"→ {name} {arguments}")
     return lines
 
 

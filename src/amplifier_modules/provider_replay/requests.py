@@ -59,7 +59,7 @@ Plain = dict[str, Any]
 def plain_request(request: Any, options: Mapping[str, Any]) -> Plain:
     """A request and the keywords it came with, as plain data: `messages`, `tools` and options."""
     asked = normalise(request)
-    plain: Plain = {"messages": [_dumped(m) for m in asked.messages]}
+    plain: Plain = {"messages": [_dumped_message(m) for m in asked.messages]}
     if asked.tools:
         plain["tools"] = [_dumped(tool) for tool in asked.tools]
     for name in ("model", *_OPTIONS):
@@ -210,6 +210,11 @@ class Comparing:
 
 def _numbered(call_id: str, ids: dict[str, str]) -> str:
     return ids.setdefault(call_id, f"call-{len(ids) + 1}")
+
+
+def _dumped_message(message: BaseModel) -> Plain:
+    """A message without what merely repeats its blocks."""
+    return {k: v for k, v in _dumped(message).items() if k not in ("tool_calls", "thinking_block")}
 
 
 def _dumped(model: BaseModel) -> Plain:

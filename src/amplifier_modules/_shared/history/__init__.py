@@ -9,7 +9,10 @@ Rules; Context Contract, Message Format):
 
 * Both message forms are read: block lists with `tool_call`/`tool_result` blocks and role
   `function`, and `tool_calls` lists with JSON-string arguments and role `tool`; typed models and
-  the vendors' own spellings too. A call that is present in both forms counts once, as its block.
+  the vendors' own spellings too. A call that is present in both forms counts once, as its block; a
+  `thinking_block` of the message counts where its content has no thinking.
+* Both forms go out: an assistant message has its blocks and, made from them, `tool_calls` with
+  ``{id, tool, arguments}`` and its first `thinking_block`, as published loops and providers do.
 * Tool results stand directly behind the assistant message whose calls they answer, in call order,
   each call answered exactly once: a second result is dropped, so is one without a call, and a call
   without a result is answered by `INTERRUPTED`. A call id used again later in the conversation is

@@ -31,6 +31,7 @@ from .made import Made
 from .values import as_json_text, clean_text, clean_value, is_blank, is_clean
 
 _TYPED = (TextBlock, ImageBlock, ThinkingBlock, RedactedThinkingBlock, ReasoningBlock)
+_THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 _ROLES = frozenset({"system", "developer", "user", "assistant"}) | RESULT_ROLES
 _CALL_KEYS = frozenset(
@@ -137,6 +138,7 @@ def read(raw: object) -> Reading:
     elif content is not None:
         reading.content = _blocks(reading, content)
     if reading.role == "assistant":
+        _add_thinking(reading, message.get("thinking_block"))
         _add_listed_calls(reading, message.get("tool_calls"))
         _keep_first_calls(reading)
     return reading
@@ -181,7 +183,7 @@ def _block(reading: Reading, raw: object) -> Any:
     if kind == "tool_result":
         reading.results.append(_result(block, result_id(block)))
         return None
-    if kind in ("thinking", "redacted_thinking", "reasoning"):
+    if kind in _THINKING:
         return _thinking(reading, raw, block)
     if kind in ("image", "image_url", "input_image"):
         return _image(reading.role, raw, block)
@@ -243,14 +245,35 @@ def _call_block(reading: Reading, block: Mapping[str, Any]) -> Call | None:
     return _call(block, block)
 
 
+def _add_thinking(reading: Reading, given: object) -> None:
+    """The thinking of a message whose content does not hold it, in front of everything else."""
+    block = as_mapping(given)
+    if block is None or kind_of(block) != "thinking":
+        return
+    blocks = _as_blocks(reading.content)
+    if any(_kind(block) in _THINKING for block in blocks):
+        return
+    thinking = _thinking(reading, given, block)
+    if thinking is not None:
+        reading.content, reading.message = [thinking, *blocks], None
+
+
+def _as_blocks(content: str | list[Any]) -> list[Any]:
+    if not isinstance(content, str):
+        return content
+    return [] if is_blank(content) else [{"type": "text", "text": content}]
+
+
+def _kind(block: object) -> object:
+    found = as_mapping(block)
+    return None if found is None else found.get("type")
+
+
 def _add_listed_calls(reading: Reading, listed: object) -> None:
     entries = list(mappings(listed))
     if not entries:
         return
-    blocks = reading.content
-    if isinstance(blocks, str):
-        text = {"type": "text", "text": blocks}
-        blocks = cast("list[Any]", [] if is_blank(blocks) else [text])
+    blocks = _as_blocks(reading.content)
     present = {block.id for block in blocks if isinstance(block, Call)}
     for entry in entries:
         call_id = id_of(entry, "id")

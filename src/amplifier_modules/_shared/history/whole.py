@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from amplifier_core.message_models import Message
+from amplifier_core.message_models import Message, ThinkingBlock, ToolCallBlock
+from amplifier_modules._shared.plain import plain_block
 
 from .made import Made
 from .reading import Call, Reading, Result, read
@@ -31,6 +32,9 @@ NO_MESSAGE = "(empty message)"
 
 _COLLECTED = ("system", "developer")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
+
+_NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
+"""Keys of a call's block that an entry of `tool_calls` does not get from it."""
 
 _FIELDS = Message.model_fields.keys()
 _UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
@@ -156,6 +160,8 @@ def _append(
             extras["name"] = reading.name
         known = len(repairs)
         message = _message(reading.role, content, extras, repairs)
+        if message is not None and reading.role == "assistant":
+            _add_listed_form(message)
         if lasting and message is not None and len(repairs) == known:
             reading.made = Made(message)
     if message is not None:
@@ -187,6 +193,28 @@ def _message(
         valid = [block for block in content if _is_valid(role, block)]
     repairs.append(f"left out {len(content) - len(valid)} malformed blocks of a {role} message")
     return Message(role=known, content=valid, **extras) if valid else None
+
+
+def _add_listed_form(message: Message) -> None:
+    """Say the calls and the thinking of a message once more, as `tool_calls` and `thinking_block`.
+
+    Published loops do, and many published providers build what they send from these alone. An
+    entry has no ``name``: the providers that read that key read the blocks as well, and would
+    send each call twice.
+    """
+    extra = message.model_extra
+    if extra is None or isinstance(message.content, str):
+        return
+    calls: list[dict[str, Any]] = []
+    for block in message.content:
+        if isinstance(block, ToolCallBlock):
+            more = (block.model_extra or {}).items()
+            call = {key: value for key, value in more if key not in _NOT_LISTED}
+            calls.append({**call, "id": block.id, "tool": block.name, "arguments": block.input})
+        elif isinstance(block, ThinkingBlock):
+            extra.setdefault("thinking_block", plain_block(block))
+    if calls:
+        extra["tool_calls"] = calls
 
 
 def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, cast
@@ -82,19 +81,17 @@ class UsageTotal:
 
 
 def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[Call]) -> Any:
-    """The message to store for a response: its blocks, and its calls once more as `tool_calls`."""
+    """The message to store for a response: its blocks, and what published parts read besides.
+
+    Those are `tool_calls` and `thinking_block`; see `amplifier_modules._shared.history`.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": blocks}
+    thinking = next((block for block in blocks if block.get("type") == "thinking"), None)
+    if thinking is not None:
+        message["thinking_block"] = thinking
     if calls:
         message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": json.dumps(call.arguments, default=str),
-                },
-            }
-            for call in calls
+            {"id": call.id, "tool": call.name, "arguments": call.arguments} for call in calls
         ]
     metadata: dict[str, Any] = {}
     usage = usage_of(response)
