@@ -7,26 +7,107 @@ only for the handler that looks at it.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, cast
+from enum import Enum
+from typing import Any, Self, cast
 
 from pydantic import BaseModel
+
+from amplifier_core.tool_results import ToolResult
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
 _AS_TEXT = frozenset({Decimal, datetime, date, time})
 """What JSON has no form for arrives as its text, as handlers that serialize their data expect."""
 _MISSING = object()
+_MAX_DEPTH = 100
+"""Nesting beyond which a value is shown as text; it may refer to itself."""
+
+
+class PlainData(dict[str, Any]):
+    """Data that JSON can carry, whose keys are attributes as well: ``data["output"]``, ``data.output``.
+
+    Handlers written for typed objects and handlers that serialise or look for a dict read the
+    same value.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        """The same as a plain dict."""
+        return dict(self)
+
+    def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values, as of a model."""
+        return type(self)({**(copy.deepcopy(self) if deep else self), **(update or {})})
+
+
+class ToolResultData(PlainData):
+    """A tool's result as events carry it: ``success``, ``output``, ``error`` and, if any, ``content``."""
+
+    @classmethod
+    def of(cls, result: ToolResult) -> "ToolResultData":
+        content = {"content": plain(result.content)} if result.content else {}
+        shown = cls(success=result.success, output=plain(result.output), error=plain(result.error))
+        return cls({**shown, **content})
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get("content") if name == "content" else super().__getattr__(name)
+
+    @property
+    def is_error(self) -> bool:
+        return not self["success"]
+
+    def get_serialized_output(self) -> str:
+        """See `ToolResult.get_serialized_output`."""
+        return ToolResult.model_validate(dict(self)).get_serialized_output()
+
+    def __str__(self) -> str:
+        return str(ToolResult.model_validate(dict(self)))
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """`value` as JSON can carry it: mappings, models and dataclasses as `PlainData`, the rest as text."""
+    if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)):
+        return value
+    if depth < _MAX_DEPTH:
+        fields_of = _fields_of(value)
+        if fields_of is not None:
+            return PlainData({str(key): plain(item, depth + 1) for key, item in fields_of.items()})
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [plain(item, depth + 1) for item in cast("Iterable[Any]", value)]
+        if isinstance(value, Enum):
+            return plain(value.value, depth + 1)
+    return str(value)
+
+
+def _fields_of(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[Any, Any]", value)
+    if isinstance(value, BaseModel):
+        return {**value.__dict__, **(value.model_extra or {})}
+    if is_dataclass(value) and not isinstance(value, type):
+        to_dict = getattr(value, "to_dict", None)
+        if callable(to_dict):
+            return cast("Mapping[Any, Any]", to_dict())
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None
 
 
 def _isolated(value: Any, copies: dict[int, Any]) -> Any:
     """`value`, or a copy where it is data that could be changed in place.
 
     Containers, pydantic models and dataclasses are data; lists and dicts of some subclass
-    arrive as plain ones. Anything else is shared: it is an object with behaviour (a provider,
-    a client), and has an identity.
+    arrive as plain ones, `PlainData` as what it is. Anything else is shared: it is an object
+    with behaviour (a provider, a client), and has an identity.
     `copies` holds what has been copied already, by id, so that data may refer to itself.
     """
     kind = type(value)
@@ -42,7 +123,7 @@ def _isolated(value: Any, copies: dict[int, Any]) -> Any:
         copies[id(value)] = twin
         twin.extend([_isolated(item, copies) for item in cast("list[Any]", value)])
     elif isinstance(value, dict):
-        twin = {}
+        twin = kind() if issubclass(kind, PlainData) else {}
         copies[id(value)] = twin
         for key, item in cast("dict[Any, Any]", value).items():
             twin[key] = _isolated(item, copies)

@@ -141,15 +141,23 @@ def describe_foreign(
 
 
 def blame(
-    error: BaseException, *, kind: str, obj: Any, name: str | None = None, call: str = ""
+    error: BaseException,
+    *,
+    kind: str,
+    obj: Any,
+    name: str | None = None,
+    call: str = "",
+    fault: str = "",
 ) -> None:
     """Record on an exception whose code raised it; what was recorded first stays.
 
     The exception keeps its type and text, which callers may depend on. Arguments as for
-    `describe_foreign`.
+    `describe_foreign`; `fault` says what the code did wrong where it raised nothing itself.
     """
     if origin_of(error) is None:
-        text = describe_foreign(error, kind=kind, obj=obj, name=name, call=call)
+        whose = f"{kind} '{name or _package(obj)}'"
+        described = describe_foreign(error, kind=kind, obj=obj, name=name, call=call)
+        text = f"{whose}: {fault}" if fault else described
         vars(error)["_amplifier_origin"] = Origin(kind, name or _package(obj), text)
 
 

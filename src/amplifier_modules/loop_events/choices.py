@@ -100,6 +100,7 @@ class ChosenExchanges(Exchanges):
             for wanted in step.tools:
                 _check_tool(wanted, tools, f"step '{step.name}'")
             tools = {name: tool for name, tool in tools.items() if name in step.tools}
+        tools = {name: t for name, t in tools.items() if self._checker.schema(t, name) is not None}
         offer = [_described(name, tool) for name, tool in tools.items()]
         final = await self._channel.step(
             TOOLS_OFFER, {"tools": offer, "provider": name, "step": step.name, **span.fields}
@@ -146,9 +147,10 @@ class ChoosingRunner(Runner):
         denied, final = await self._channel.ask(TOOL_SELECTING, about, hold=True)
         if denied is not None:
             return await self._refuse(data, "Denied", f"denied: {denied}")
-        names = (final.get("tool"), final.get("tool_name"), call.name)
+        called = data["tool_name"]
+        names = (final.get("tool"), final.get("tool_name"), called)
         selected = next(name for name in names if isinstance(name, str))
-        if selected != call.name:
+        if selected != called:
             tool = self.tools.get(selected)
         if tool is None:
             message = f"a handler chose the tool '{selected}', which is not offered: {offered}"
@@ -156,7 +158,7 @@ class ChoosingRunner(Runner):
         # Policies go by the name of the tool that runs, whatever the model knows it as.
         mounted = tool.mounted if isinstance(tool, RewrittenTool) else selected
         data |= {"tool_name": mounted, "called_as": call.name}
-        by_handler = selected != call.name
+        by_handler = selected != called
         told = {
             "tool": mounted,
             "source": "scheduler" if by_handler else "llm",

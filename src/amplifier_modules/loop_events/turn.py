@@ -14,7 +14,7 @@ from typing import Any, cast
 from amplifier_modules._shared.loop.budget import BudgetReached
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import TurnDenied
-from amplifier_modules._shared.loop.ending import CUT_SHORT, OUT_OF_BUDGET, Ending, described
+from amplifier_modules._shared.loop.ending import CUT_SHORT, EMPTY, OUT_OF_BUDGET, Ending, described
 from amplifier_modules._shared.loop.interrupt import Interrupted, uninterrupted
 from amplifier_modules._shared.loop.replies import text_of
 from amplifier_modules._shared.loop.turn import Turn
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 PLAN_START = "plan:start"
 PLAN_END = "plan:end"
 
-REDIRECTABLE = (None, "max_iterations", "no_progress", *CUT_SHORT)
+REDIRECTABLE = (None, "max_iterations", "no_progress", EMPTY, *CUT_SHORT)
 """Reasons of a step's ending after which a handler may go on with another step."""
 
 

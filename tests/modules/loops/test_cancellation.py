@@ -14,7 +14,7 @@ from amplifier_modules._shared.loop import interrupt
 from amplifier_modules._shared.loop.dispatch import INTERRUPTED, NOT_RUN
 from tests.modules.loops.rig import FunctionTool, Rig, call, calls, echo_tool
 
-END = ["execution:end", "prompt:complete", "orchestrator:complete"]
+END = ["execution:end", "prompt:complete", "message.end", "orchestrator:complete"]
 
 
 class Blocker:
@@ -46,7 +46,7 @@ class Blocker:
 
 
 def assert_closed(rig: Rig, reason: str = "cancelled") -> None:
-    assert rig.names()[-3:] == END
+    assert rig.names()[-4:] == END
     done = rig.of("orchestrator:complete")
     assert len(done) == 1
     assert (done[0]["status"], done[0]["reason"]) == ("incomplete", reason)

@@ -18,7 +18,8 @@ from tests.modules.loops.rig import FunctionTool, Rig, call, calls, echo_tool
 
 TURN = ["prompt:submit", "execution:start"]
 CYCLE = ["provider:request", "provider:response"]
-END = ["execution:end", "prompt:complete", "orchestrator:complete"]
+END = ["execution:end", "prompt:complete", "message.end", "orchestrator:complete"]
+FAILED = ["execution:end", "prompt:complete", "orchestrator:complete"]
 
 
 async def test_answer_is_returned_and_stored(rig: Rig) -> None:
@@ -263,7 +264,7 @@ async def test_provider_error_is_told_and_raised_as_it_is(rig: Rig) -> None:
     told = rig.last("provider:error")
     assert told["error"] == {"type": "RateLimitError", "message": "slow down", "retryable": True}
     assert (told["provider"], told["model"]) == ("mock", "mock-model")
-    assert rig.names() == [*TURN, "provider:request", "provider:error", *END]
+    assert rig.names() == [*TURN, "provider:request", "provider:error", *FAILED]
     assert rig.last("execution:end")["status"] == "error"
     assert rig.last("orchestrator:complete")["status"] == "error"
     assert rig.last("orchestrator:complete")["turn_count"] == 0
@@ -295,7 +296,7 @@ async def test_a_context_that_fails_ends_the_turn_with_its_own_error(rig: Rig) -
     with pytest.raises(OSError, match="disk full"):
         await rig.run()
 
-    assert rig.names() == [*TURN, *END]
+    assert rig.names() == [*TURN, *FAILED]
     assert rig.last("orchestrator:complete")["error"] == "disk full"
 
 

@@ -15,8 +15,14 @@ from amplifier_modules._shared.loop.brake import Brake
 from amplifier_modules._shared.loop.budget import CAPABILITY, Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import blocks_of, text_of, usage_of
+from amplifier_modules._shared.loop.replies import (
+    blocks_of,
+    is_response,
+    revised,
+    shown_to_hooks,
+    text_of,
+    usage_of,
+)
 from amplifier_modules._shared.loop.requests import choose_provider, model_of
 from amplifier_modules._shared.loop.spans import Span, event_ids
 from amplifier_modules._shared.tokens import estimate_text
@@ -167,15 +173,19 @@ class SummaryCall:
 
     async def _text(self, response: Any, about: dict[str, Any]) -> str:
         """The text of a response, as the hooks let it be."""
+        if not is_response(response):
+            raise SummaryFailed(f"the provider returned {type(response).__name__}, not a response")
+        shown = shown_to_hooks(response)
         answer = {
-            "response": response,
-            "usage": read(response, "usage") or {},
-            "finish_reason": read(response, "finish_reason"),
+            "response": shown,
+            "usage": shown.get("usage") or {},
+            "finish_reason": shown.get("finish_reason"),
         }
         denied, final = await self._channel.ask("provider:response", {**about, **answer})
         if denied is not None:
             raise SummaryFailed(f"a hook refused the answer: {denied}")
-        text = text_of(blocks_of(final.get("response", response))).strip()
+        answered = revised(response, shown, final.get("response", shown))
+        text = text_of(blocks_of(answered)).strip()
         if not text:
             raise SummaryFailed("the model answered without text")
         return text

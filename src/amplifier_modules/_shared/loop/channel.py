@@ -7,12 +7,12 @@ approval, with the session's budgets. Without one the loop does so itself from t
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.models import ContextInjection
+from amplifier_modules._shared.loop.conversation import add_message
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Channel:
 
     def __init__(self, hooks: Any, context: Any, coordinator: Any, name: str) -> None:
         self._emit = hooks.emit
+        self._list_handlers = getattr(hooks, "list_handlers", None)
         self._context = context
         self._coordinator = coordinator
         self._name = name
@@ -62,6 +63,13 @@ class Channel:
         self._held: list[tuple[Any, str]] = []
         self.told = False
         """Whether anything of the answer under way has been handed out; set back by who asks."""
+
+    def is_heard(self, event: str) -> bool:
+        """Whether anything may listen to an event, so that its data is worth putting together."""
+        if not callable(self._list_handlers):
+            return True
+        handlers: Any = self._list_handlers(event)
+        return not isinstance(handlers, dict) or bool(cast("dict[str, Any]", handlers).get(event))
 
     async def ask(self, event: str, data: dict[str, Any], *, hold: bool = False) -> Verdict:
         """Emit an event the hooks may deny or change.
@@ -153,9 +161,7 @@ class Channel:
                 continue
             source = {"source": "hook", "hook_name": item.hook_name, "event": event}
             message = {"role": item.role, "content": item.content, "metadata": source}
-            added = self._context.add_message(message)
-            if inspect.isawaitable(added):
-                await added
+            await add_message(self._context, message)
 
     def _keep_ephemeral(self, items: list[ContextInjection]) -> None:
         self._ephemeral += [

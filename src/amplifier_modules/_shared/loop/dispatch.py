@@ -7,13 +7,13 @@ or by a note that it was not run or was interrupted. So the next request is alwa
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from typing import Any
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.interrupt import (
     Interrupted,
     Watch,
@@ -93,9 +93,7 @@ class Dispatcher:
         self.runner.results[call.id] = result
         message = result_message(call.id, call.name, result)
         self.told[call.id] = message["content"]
-        added = self._context.add_message(message)
-        if inspect.isawaitable(added):
-            await added
+        await add_message(self._context, message)
 
 
 class _Batch:

@@ -11,6 +11,9 @@ Status = Literal["success", "incomplete", "error"]
 
 MAX_ITERATIONS_REACHED = "Max iterations reached"
 OUT_OF_BUDGET = "budget"
+EMPTY = "empty"
+"""Reason of a turn whose answer has neither text nor tool calls."""
+
 CUT_SHORT = ("length", "content_filter")
 """Finish reasons of an answer that is not whole."""
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from amplifier_core.foreign import blame, where_defined
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.budget import Budget, Ticket
 from amplifier_modules._shared.loop.calls import Call, calls_of
-from amplifier_modules._shared.loop.channel import Channel, Injection
+from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.loop.conversation import view_of
 from amplifier_modules._shared.loop.ending import described
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.interrupt import interruptible
+from amplifier_modules._shared.loop.offer import offered_tools
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
-from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import blocks_of, metadata_of, usage_of
+from amplifier_modules._shared.loop.replies import (
+    blocks_of,
+    is_response,
+    metadata_of,
+    revised,
+    shown_to_hooks,
+    usage_of,
+)
 from amplifier_modules._shared.loop.requests import (
     choose_provider,
     model_of,
-    offered_tools,
-    view_of,
     with_injections,
 )
+from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
@@ -74,6 +82,7 @@ class Exchanges:
         ask: How the orchestrator asks a provider.
         config: Its settings.
         readings: What messages were read as; outlives the turn.
+        checker: Knows the schemas of the tools; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
@@ -92,6 +101,7 @@ class Exchanges:
         ask: Ask,
         config: LoopConfig,
         readings: Readings,
+        checker: InputChecker,
         context: Any,
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
@@ -105,6 +115,7 @@ class Exchanges:
         self._budget = budget
         self._config = config
         self._readings = readings
+        self._checker = checker
         self._context = context
         self._providers = providers
         self._tools = tools
@@ -202,7 +213,7 @@ class Exchanges:
         """What to ask the provider, as the hooks left it, and the model it will use."""
         name, provider, wanted = target.name, target.provider, target.wanted
         messages = with_injections(view, said)
-        tools = offered_tools(provider, await self._offered(name, span))
+        tools = offered_tools(provider, await self._offered(name, span), self._checker)
         model = target.model
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
@@ -232,26 +243,39 @@ class Exchanges:
         about = {"provider": name, "model": model, **span.fields}
         try:
             response = await self._ask(provider, request, self._channel, span)
+            if not is_response(response):
+                raise LLMError(_no_response(name, provider, response), provider=name)
             # It was paid for, whatever becomes of it.
             self._ticket.settle(usage_of(response))
             blocks = blocks_of(response)
             calls = await calls_of(provider, response, blocks)
         except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, (LLMError, TurnDenied)):
+                blame(error, kind="provider", name=name, obj=provider)
             await self._channel.ask("provider:error", {**about, "error": described(error)})
             raise
+        reply = Reply(response, blocks, calls, usage_of(response), span)
+        if not self._channel.is_heard("provider:response"):
+            return reply
         about["model"] = metadata_of(response).get("model") or model
+        shown = shown_to_hooks(response)
         final = await self._channel.step(
             "provider:response",
             {
                 **about,
-                "response": response,
-                "usage": read(response, "usage") or {},
-                "finish_reason": read(response, "finish_reason"),
+                "response": shown,
+                "usage": shown.get("usage") or {},
+                "finish_reason": shown.get("finish_reason"),
             },
         )
-        changed = final.get("response", response)
-        if changed is response or not (isinstance(changed, Mapping) or hasattr(changed, "content")):
-            return Reply(response, blocks, calls, usage_of(response), span)
+        changed = revised(response, shown, final.get("response", shown))
+        if changed is response:
+            return reply
         blocks = blocks_of(changed)
         calls = await calls_of(provider, changed, blocks)
         return Reply(changed, blocks, calls, usage_of(response), span)
+
+
+def _no_response(name: str, provider: Any, response: Any) -> str:
+    said = "None" if response is None else f"a value of type {type(response).__name__}"
+    return f"provider '{name}' returned {said}, expected a ChatResponse ({where_defined(provider)})"

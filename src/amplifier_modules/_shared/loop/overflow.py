@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import Any
 
-from amplifier_modules._shared.loop.requests import view_of
+from amplifier_modules._shared.loop.conversation import view_of
 from amplifier_modules._shared.tokens import estimate_message
 
 CONTEXT_OVERFLOW = "context:overflow"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from amplifier_core.event_data import PlainData, plain
+from amplifier_core.message_models import ChatResponse
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.reading import read
 from amplifier_modules._shared.plain import plain_block, plain_usage
+
+logger = logging.getLogger(__name__)
 
 
 def blocks_of(response: Any) -> list[dict[str, Any]]:
@@ -35,6 +40,13 @@ def _block(item: Any) -> dict[str, Any]:
     return {"type": "text", "text": text} if isinstance(text, str) else {}
 
 
+def is_response(value: Any) -> bool:
+    """Whether a value can be read as a response, whatever it holds."""
+    if isinstance(value, Mapping):
+        return bool({"content", "tool_calls"} & cast("Mapping[str, Any]", value).keys())
+    return hasattr(value, "content")
+
+
 def text_of(blocks: list[dict[str, Any]]) -> str:
     """The text of a message: its text blocks joined, as they stream."""
     return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
@@ -49,6 +61,45 @@ def usage_of(response: Any) -> dict[str, Any]:
         fields = cast("Mapping[str, Any]", usage).items()
         return {key: str(v) if isinstance(v, Decimal) else v for key, v in fields}
     return {}
+
+
+def shown_to_hooks(response: Any) -> PlainData:
+    """A response as events carry it: plain data that answers attributes as well."""
+    shown = plain(response)
+    if isinstance(shown, PlainData):
+        return shown
+    return PlainData({name: plain(read(response, name)) for name in ChatResponse.model_fields})
+
+
+def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
+    """A response as hooks left it; the response itself where they left it as it was.
+
+    Args:
+        response: The provider's.
+        shown: The same as hooks were shown it.
+        changed: What they put in its place.
+    """
+    if changed is shown or changed == shown:
+        return response
+    if not isinstance(changed, Mapping):
+        return changed if hasattr(changed, "content") else response
+    fields = cast("Mapping[str, Any]", changed)
+    if not isinstance(response, BaseModel):
+        return {**cast("dict[str, Any]", response), **fields} if "content" in fields else response
+    # Only what was changed: hooks are shown text in the place of what JSON cannot carry.
+    changes = {key: value for key, value in fields.items() if shown.get(key) != value}
+    try:
+        typed = ChatResponse.model_validate({"content": [], **changes})
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        logger.warning(
+            "Ignored a response changed by a hook on provider:response: %s: %s",
+            where,
+            problem["msg"],
+        )
+        return response
+    return response.model_copy(update={key: getattr(typed, key) for key in changes})
 
 
 def metadata_of(response: Any) -> dict[str, Any]:

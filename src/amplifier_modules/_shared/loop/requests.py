@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
 
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_core.message_models import ToolSpec
 from amplifier_modules._shared.loop.channel import Injection
-from amplifier_modules._shared.loop.schema import input_schema
 
 DEFAULT_PRIORITY = 100
 
@@ -61,33 +58,6 @@ def model_of(provider: Any, wanted: str | None) -> str | None:
         if isinstance(model, str) and model:
             return model
     return None
-
-
-def offered_tools(provider: Any, tools: Mapping[str, Any]) -> list[ToolSpec]:
-    """The tools to offer as `ToolSpec`s; none to a provider that does not support tools."""
-    if not tools or not getattr(provider, "supports_tools", True):
-        return []
-    return [
-        ToolSpec.model_construct(
-            name=name,
-            description=str(getattr(tool, "description", "") or ""),
-            parameters=input_schema(tool) or {"type": "object", "properties": {}},
-        )
-        for name, tool in tools.items()
-    ]
-
-
-async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
-    """The messages to send, as the context sees fit for this provider, or for so many tokens."""
-    for_request = getattr(context, "get_messages_for_request", None)
-    if callable(for_request):
-        budget = {} if token_budget is None else {"token_budget": token_budget}
-        messages: Any = for_request(provider=provider, **budget)
-    else:
-        messages = context.get_messages()
-    if inspect.isawaitable(messages):
-        messages = await messages
-    return list(messages)
 
 
 def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from amplifier_core.models import ToolResult
+
+logger = logging.getLogger(__name__)
 
 RESULT_KEYS = frozenset({"success", "output", "error", "content", "is_error"})
 
@@ -22,9 +27,45 @@ def as_result(value: Any) -> ToolResult:
     if isinstance(value, Mapping):
         fields = dict(cast("Mapping[str, Any]", value))
         if ("success" in fields or "is_error" in fields) and fields.keys() <= RESULT_KEYS:
-            return ToolResult.model_validate(fields)
+            return ToolResult.model_validate(_with_error_object(fields))
         return ToolResult(output=fields)
     return ToolResult(output=value)
+
+
+def _with_error_object(fields: dict[str, Any]) -> dict[str, Any]:
+    error = fields.get("error")
+    return {**fields, "error": {"message": error}} if isinstance(error, str) else fields
+
+
+def revised(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolResult:
+    """A result as hooks left it.
+
+    Args:
+        result: What the tool gave.
+        shown: The same as hooks were shown it.
+        changed: What they put in its place: a `ToolResult`, some of a result's fields, or an output.
+    """
+    if not isinstance(changed, Mapping):
+        return as_result(changed)
+    fields = dict(cast("Mapping[str, Any]", changed))
+    if not fields or not fields.keys() <= RESULT_KEYS:
+        return as_result(fields)
+    if "is_error" in fields:
+        fields.setdefault("success", not fields.pop("is_error"))
+    # Only what was changed: hooks are shown text in the place of what JSON cannot carry.
+    changes = {key: value for key, value in fields.items() if shown.get(key) != value}
+    if "output" in changes and "content" not in changes and result.content:
+        # Text in the content repeats the output that was changed.
+        changes["content"] = [block for block in result.content if block.type != "text"]
+    try:
+        return ToolResult.model_validate({**result.__dict__, **_with_error_object(changes)})
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        logger.warning(
+            "Ignored a tool result changed by a hook on tool:post: %s: %s", where, problem["msg"]
+        )
+        return result
 
 
 def failure(message: str, kind: str = "ToolError") -> ToolResult:

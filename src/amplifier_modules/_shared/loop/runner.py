@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
+from amplifier_core.event_data import ToolResultData
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.aliases import (
     AliasConflict,
@@ -23,7 +24,8 @@ from amplifier_modules._shared.loop.aliases import (
 )
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.results import as_result, failure, recalled
+from amplifier_modules._shared.loop.offer import tool_called
+from amplifier_modules._shared.loop.results import as_result, failure, recalled, revised
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.spans import Span
 
@@ -126,9 +128,12 @@ class Runner:
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
         """The tool that is to run; a result if none is."""
-        tool = self.tools.get(call.name)
-        if tool is not None:
-            return tool
+        mounted = tool_called(call.name, self.tools)
+        if mounted is not None:
+            if mounted != call.name:
+                # Policies go by the name a tool is mounted as, whatever the model calls it by.
+                data |= {"tool_name": mounted, "called_as": call.name}
+            return self.tools[mounted]
         known = ", ".join(self.tools) or "none"
         return await self._refuse(
             data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
@@ -162,6 +167,9 @@ class Runner:
             value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
             if inspect.isawaitable(value):
                 value = await value
+            if value is None:
+                message = f"tool '{call.name}' returned None, expected a ToolResult"
+                return await self._refuse(data, "InvalidResult", message)
             result = as_result(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -184,20 +192,23 @@ class Runner:
         self, data: dict[str, Any], result: ToolResult, milliseconds: float
     ) -> ToolResult:
         """What hooks make of the result of a tool that ran."""
+        if not self._channel.is_heard("tool:post"):
+            return result
+        shown = ToolResultData.of(result)
         denied, final = await self._channel.ask(
             "tool:post",
             {
                 **data,
-                "tool_result": result,
-                "result": result,
+                "tool_result": shown,
+                "result": shown,
                 "duration_ms": round(milliseconds, 1),
             },
             hold=True,
         )
         if denied is not None:
             return failure(f"denied: {denied}", "Denied")
-        changed = _changed(final, ("tool_result", "result"), result)
-        return result if changed is result else as_result(changed)
+        changed = _changed(final, ("tool_result", "result"), shown)
+        return result if changed is shown else revised(result, shown, changed)
 
     async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
         await self.report(data, kind, message)

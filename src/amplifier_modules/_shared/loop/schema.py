@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+from amplifier_core.foreign import describe_foreign
+
 logger = logging.getLogger(__name__)
 
 Predicate = Callable[[Any], bool]
@@ -59,6 +61,7 @@ class InputChecker:
 
     def __init__(self) -> None:
         self._compiled: dict[int, tuple[Any, dict[str, Any], _Schema]] = {}
+        self._unusable: dict[int, Any] = {}
 
     def problem(self, tool: Any, name: str, arguments: dict[str, Any]) -> str | None:
         """What is wrong with `arguments` for `tool`, or None.
@@ -68,7 +71,7 @@ class InputChecker:
             name: Name to use in a log message.
             arguments: The input to check.
         """
-        schema = input_schema(tool)
+        schema = self.schema(tool, name)
         if not schema:
             return None
         known = self._compiled.get(id(tool))
@@ -79,14 +82,38 @@ class InputChecker:
             self._compiled[id(tool)] = known
         return known[2].problem(arguments)
 
+    def schema(self, tool: Any, name: str) -> dict[str, Any] | None:
+        """The schema of a tool's input, empty if it has none.
+
+        None if the tool fails to give it; that is logged once, and the tool cannot be offered.
+        """
+        try:
+            return input_schema(tool)
+        # A tool's own code: one that fails is left out, and the others remain of use.
+        except Exception as error:
+            if id(tool) not in self._unusable:
+                self._unusable[id(tool)] = tool
+                text = describe_foreign(error, kind="tool", name=name, obj=tool)
+                logger.warning("%s; the model is not offered this tool", text)
+            return None
+
 
 def input_schema(tool: Any) -> dict[str, Any]:
-    """The JSON schema of a tool's input: `input_schema`, else `get_schema()`, else empty."""
-    schema = getattr(tool, "input_schema", None)
-    if not isinstance(schema, dict) or not schema:
+    """The JSON schema of a tool's input: `input_schema`, else `get_schema()`, else empty.
+
+    Raises:
+        TypeError: It is not a mapping.
+        Exception: The tool's own code failed.
+    """
+    call, schema = "input_schema", getattr(tool, "input_schema", None)
+    if schema is None or schema == {}:
         getter = getattr(tool, "get_schema", None)
-        schema = getter() if callable(getter) else None
-    return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+        call, schema = "get_schema()", getter() if callable(getter) else None
+    if schema is None:
+        return {}
+    if not isinstance(schema, dict):
+        raise TypeError(f"{call} is {type(schema).__name__}, expected a JSON schema as a dict")
+    return cast("dict[str, Any]", schema)
 
 
 class _Schema:

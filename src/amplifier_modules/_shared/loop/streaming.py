@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
+from amplifier_core.event_data import plain
 from amplifier_core.llm_errors import StreamError
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.spans import Span
@@ -66,7 +67,8 @@ class _Relay:
         notify, ids = self._notify, self._ids
         async for chunk in stream:
             self.last = chunk
-            await notify("provider:stream", {"chunk": chunk, **ids})
+            shown = chunk if type(chunk) is dict else plain(chunk)
+            await notify("provider:stream", {"chunk": shown, **ids})
             if type(chunk) is not dict:
                 continue
             told = cast("dict[str, Any]", chunk)

@@ -1,27 +1,29 @@
 """One turn: from a prompt through provider and tool cycles to its end.
 
     prompt:submit → execution:start → [ provider:request → … → provider:response → tools ]*
-    → execution:end → prompt:complete → orchestrator:complete
+    → execution:end → prompt:complete → message.end → orchestrator:complete
 
 (Orchestrator Contract, Execution Flow and Events.) What was opened is closed, whatever happens.
 """
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
 
+from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.brake import Brake
 from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
 from amplifier_modules._shared.loop.ending import (
     CUT_SHORT,
+    EMPTY,
     MAX_ITERATIONS_REACHED,
     OUT_OF_BUDGET,
     Ending,
@@ -101,6 +103,7 @@ class Turn:
             ask=ask,
             config=config,
             readings=readings,
+            checker=checker,
             context=context,
             providers=providers,
             tools=tools,
@@ -152,6 +155,10 @@ class Turn:
             )
             changed = final.get("response")
             response = changed if isinstance(changed, str) else response
+            # "Ends at `message.end` event (or terminal error)": Turn & Iteration Semantics.
+            if ending.status != "error":
+                ended = {"response": response, "status": ending.status}
+                await self._channel.ask(MESSAGE_END, {**ended, **ids})
         summary: dict[str, Any] = {
             "orchestrator": self._name,
             "turn_count": self._cycles,
@@ -250,12 +257,12 @@ class Turn:
             return None
         if finish_reason in CUT_SHORT:
             return Ending("incomplete", text, finish_reason)
+        if not text.strip():
+            return Ending("incomplete", text, EMPTY)
         return Ending("success", text)
 
     async def _add(self, message: dict[str, Any]) -> None:
-        added = self._context.add_message(message)
-        if inspect.isawaitable(added):
-            await added
+        await add_message(self._context, message)
 
     async def _stopped(self) -> Ending:
         """The ending of a turn that was stopped, after telling those who want to know."""

@@ -1,0 +1,48 @@
+"""The context as the loops use it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, cast
+
+from amplifier_core.foreign import blame, where_defined
+
+
+async def add_message(context: Any, message: dict[str, Any]) -> None:
+    """Add a message to the context."""
+    added = context.add_message(message)
+    if inspect.isawaitable(added):
+        await added
+
+
+async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
+    """The messages to send, as the context sees fit for this provider, or for so many tokens.
+
+    Raises:
+        TypeError: The context returned no list.
+    """
+    call = "get_messages_for_request"
+    for_request = getattr(context, call, None)
+    if callable(for_request):
+        budget = {} if token_budget is None else {"token_budget": token_budget}
+        messages: Any = for_request(provider=provider, **budget)
+    else:
+        call = "get_messages"
+        messages = context.get_messages()
+    if inspect.isawaitable(messages):
+        messages = await messages
+    if isinstance(messages, (str, bytes, dict)) or not isinstance(messages, Iterable):
+        raise _not_messages(context, call, messages)
+    return list(cast("Iterable[Any]", messages))
+
+
+def _not_messages(context: Any, call: str, messages: Any) -> TypeError:
+    # Hosts wrap contexts, to save what is added; meant is the one inside.
+    context = getattr(context, "inner", context)
+    given = "None" if messages is None else f"a value of type {type(messages).__name__}"
+    where = where_defined(getattr(context, call))
+    fault = f"{call}() returned {given}, expected a list of messages ({where})"
+    error = TypeError(fault)
+    blame(error, kind="context", obj=context, fault=fault)
+    return error
