@@ -59,6 +59,7 @@ def facts_of(
         "folder": "" if found.installed else str(found.resolve()),
         "alone": _alone(found),
         "import_paths": [str(path) for path in found.import_paths],
+        "preferred_paths": [str(path) for path in found.preferred_paths],
     }
     with tempfile.TemporaryDirectory(prefix="amplifier-facts-") as name:
         home = Path(name)
@@ -132,6 +133,11 @@ def main(home: Path) -> None:
     if folder is not None:
         # What runs is the source a person can have looked at, and nothing is written beside it.
         sys.pycache_prefix = os.devnull
+    if request["preferred_paths"]:
+        from amplifier_core.package_import import before_installed
+
+        position = before_installed()
+        sys.path[position:position] = request["preferred_paths"]
     sys.path.extend(request["import_paths"])
     facts = _told_by(request["module_id"], entry_point, folder)
     (home / "facts.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from amplifier_app.errors import AppError, ModuleError
+from amplifier_app.missing_packages import requires_hint
 from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
@@ -81,33 +82,15 @@ def mount_problem(
     return Problem(f"{named} {told}", module.entry.key_at("module"), hint)
 
 
-_PACKAGES = {
-    "amplifier_foundation": "amplifier-foundation @ "
-    "git+https://github.com/microsoft/amplifier-foundation",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv",
-    "git": "GitPython",
-    "PIL": "pillow",
-    "sklearn": "scikit-learn",
-    "yaml": "PyYAML",
-}
-"""Packages that are imported under another name than they are installed by."""
-
-
 def _hint(
     module: PlannedModule, found: ResolvedSource | None, told: str, missing_import: str
 ) -> str | None:
     """What to do next, where the error does not say it itself."""
     own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
-    if missing_import and missing_import.partition(".")[0] != own:
-        top = missing_import.partition(".")[0]
-        package = _PACKAGES.get(top, top.replace("_", "-"))
-        return (
-            f"the package that provides {top!r} is missing, probably {package!r}: "
-            "add it under requires: of this module's entry"
-        )
+    missing_its_own = bool(missing_import) and missing_import.partition(".")[0] == own
+    hint = None if missing_its_own else requires_hint(told)
+    if hint is not None:
+        return hint
     if "list it under '" in told:
         return None
     if "(session.mount_timeout)" in told:

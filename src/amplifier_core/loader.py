@@ -45,7 +45,11 @@ from amplifier_core.load_errors import (
 )
 from amplifier_core.models import ModuleInfo
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
-from amplifier_core.package_import import import_from_folder, import_from_path
+from amplifier_core.package_import import (
+    before_installed,
+    import_from_folder,
+    import_from_path,
+)
 from amplifier_core.resolving import Offer, resolve
 
 __all__ = [
@@ -197,6 +201,8 @@ class ModuleLoader:
                 raise not_found from None
         offer = Offer.of(source)
         if offer.installed:
+            if known is None:
+                self._add_requirements(offer)
             return known or self._load_installed(module_id, offer.entry_point)
         folder = Path(source.resolve())
         if known is not None:
@@ -207,8 +213,7 @@ class ModuleLoader:
                     f"and cannot be loaded from {folder} as well"
                 )
             return known
-        for path in offer.import_paths:
-            self._add_path(path, last=True)
+        self._add_requirements(offer)
         return self._load_folder(module_id, folder, offer.entry_point)
 
     def _load_installed(self, module_id: str, entry_point: str) -> LoadedModule:
@@ -232,12 +237,18 @@ class ModuleLoader:
         mount = _mount_of(module_id, package, attribute)
         return LoadedModule(module_id, mount, package, declared, _ready_function(mount), folder)
 
-    def _add_path(self, folder: Path, *, last: bool = False) -> None:
+    def _add_requirements(self, offer: Offer) -> None:
+        for path in offer.preferred_paths:
+            self._add_path(path, before_installed())
+        for path in offer.import_paths:
+            self._add_path(path, len(sys.path))
+
+    def _add_path(self, folder: Path, position: int = 0) -> None:
         text = str(folder)
         if text in self._added_paths or (text in sys.path and text not in _path_users):
             return
         if text not in sys.path:
-            sys.path.insert(len(sys.path) if last else 0, text)
+            sys.path.insert(position, text)
         self._added_paths.append(text)
         _path_users[text] = _path_users.get(text, 0) + 1
 

@@ -21,6 +21,8 @@ class ModuleSource(ABC):
     * `entry_point` (``"package:mount"``, str): the kernel then imports exactly that
       instead of looking for a package in the folder;
     * `import_paths` (folders): put at the end of ``sys.path``, for what the package needs;
+    * `preferred_paths` (folders): put before the environment's installed packages, for
+      packages that the environment has in another version;
     * `installed` (bool): `entry_point` is importable as things are and belongs to the
       environment; no folder is asked for and no trial mount is made.
     """

@@ -7,6 +7,18 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def before_installed() -> int:
+    """The position on ``sys.path`` after the standard library and before installed packages."""
+    for position, folder in enumerate(sys.path):
+        if Path(folder).name in _INSTALLED:
+            return position
+    # An interpreter that keeps its packages elsewhere still has them after the standard library.
+    library = str(Path(importlib.__file__).parent.parent)
+    return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
+
 
 def origin_of(module: ModuleType) -> Path | None:
     """File a module was loaded from; None for what has no file."""

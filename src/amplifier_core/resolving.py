@@ -17,17 +17,23 @@ class Offer(NamedTuple):
     installed: bool
     entry_point: str
     import_paths: Sequence[Any]
+    preferred_paths: Sequence[Any]
 
     @classmethod
     def of(cls, source: Any) -> "Offer":
         """Read `source`; what it does not say is False, empty, and none."""
         entry_point = getattr(source, "entry_point", None)
-        paths = getattr(source, "import_paths", None)
         return cls(
             getattr(source, "installed", False) is True,
             entry_point if isinstance(entry_point, str) else "",
-            paths if isinstance(paths, (list, tuple)) else (),
+            _folders(source, "import_paths"),
+            _folders(source, "preferred_paths"),
         )
+
+
+def _folders(source: Any, name: str) -> Sequence[Any]:
+    paths = getattr(source, name, None)
+    return paths if isinstance(paths, (list, tuple)) else ()
 
 
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app import keys
 from amplifier_app.errors import ConfigError, Location
@@ -22,6 +22,9 @@ from amplifier_app.plan.scopes import Override, read_settings
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.structure import entry_key
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requires import PlanRequirement
 
 DEFAULT_PROFILE = "default"
 
@@ -128,6 +131,11 @@ class ResolvedPlan:
     def display(self) -> Mapping[str, str]:
         """What settings say about what is shown, and how: `show` and `screen`."""
         return self.merged.display
+
+    @property
+    def requires(self) -> Mapping[str, tuple[PlanRequirement, ...]]:
+        """What entries add to the requirements of their modules, by module id."""
+        return self._resolution.requires
 
     @property
     def project(self) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.errors import Location
 from amplifier_app.plan import overrides
@@ -18,6 +18,9 @@ from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.structure import check_complete, normalise
 from amplifier_app.sources.spec import SourceSyntaxError
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requires import PlanRequirement
 
 
 class Unset(NamedTuple):
@@ -42,6 +45,7 @@ class Resolution(NamedTuple):
         unset: Variables that are not set, if these are no problem.
         notes: Sentences on what agents leave out, for a person.
         warnings: Sentences on what could be misspelt in agents.
+        requires: Module id → what its entries add to its requirements.
     """
 
     tree: MapNode
@@ -50,6 +54,7 @@ class Resolution(NamedTuple):
     unset: tuple[Unset, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    requires: Mapping[str, tuple[PlanRequirement, ...]]
 
 
 def resolve(
@@ -97,6 +102,7 @@ def resolve(
     assert isinstance(resolved, MapNode)
     # Every source is checked, and a path starts from the file that names it.
     resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
+    requires = _requires(resolved, problems)
     written = interpolate(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
     )
@@ -104,7 +110,9 @@ def resolve(
     if not lenient:
         problems.raise_if_any()
     unset = (*_unset_in(resolved), *_unset_in(written)) if keep_unset else ()
-    return Resolution(resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings))
+    return Resolution(
+        resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings), requires
+    )
 
 
 def _with_providers(
@@ -203,6 +211,17 @@ def with_sources(
         if text is not None and text != source.value:
             tree = with_value(tree, (*path, "source"), source._replace(value=text))
     return tree
+
+
+def _requires(tree: MapNode, problems: Problems) -> dict[str, tuple[PlanRequirement, ...]]:
+    """What entries add to the requirements of their modules, each one checked."""
+    modules = [find(tree, path) for path in _module_paths(tree)]
+    entries = [one for one in modules if isinstance(one, MapNode) and "requires" in one.items]
+    if not entries:
+        return {}
+    from amplifier_app.plan.requirements import requirements_of
+
+    return requirements_of(entries, problems)
 
 
 def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> dict[str, Override]:

@@ -300,6 +300,7 @@ def _module_or_id(
     fields: Schema = {
         "module": module_id,
         "source": {"$ref": "#/$defs/source"},
+        "requires": _REQUIRES,
         "config": {"type": ["object", "null"], "description": "Settings of the module."},
         **(more or {}),
     }
@@ -385,3 +386,11 @@ _SOURCE: Schema = _text(
     "name of a package. Without it the module is a bundled or an installed one.",
     examples=["./my-tool", "git+https://example.com/me/my-tool@v1.2.0"],
 )
+
+_REQUIRES: Schema = {
+    **_texts(
+        "Requirements to add to those of the module: 'PACKAGE<2' bounds or adds a package, "
+        "'PACKAGE @ git+https://HOST/REPO@REF' takes one from a repository."
+    ),
+    "examples": [["mcp<2"]],
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app import keys
 from amplifier_app.errors import Location
@@ -24,6 +24,9 @@ from amplifier_app.sources.spec import (
     parse_source,
     without_password,
 )
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requires import PlanRequirement
 
 
 class SourcedModule(NamedTuple):
@@ -66,6 +69,26 @@ def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
     problems.raise_if_any()
     texts = _texts(plan)
     return list(dict.fromkeys(_sourced(node, texts, left_out=out) for node, out in nodes))
+
+
+def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
+    """What entries add to the requirements of their modules, those left out included.
+
+    Raises:
+        PlanError: What an entry that is left out requires is wrong.
+    """
+    from amplifier_app.plan.requirements import requirements_of
+
+    problems = Problems(plan.merged.texts)
+    tree, found = plan.tree, dict(plan.requires)
+    nodes = (*_modules(tree), *_inside(tree.items.get("agents"), _modules))
+    left_out = _left_out(plan, {node.at for node in nodes}, problems)
+    for module, requires in requirements_of(left_out, problems).items():
+        found[module] = tuple(
+            {one.written: one for one in (*found.get(module, ()), *requires)}.values()
+        )
+    problems.raise_if_any()
+    return found
 
 
 def written_override(plan: ResolvedPlan, module: str) -> str | None:
@@ -120,6 +143,9 @@ def _left_out(plan: ResolvedPlan, there: set[Location], problems: Problems) -> I
             continue
         source = entry.items.get("source")
         items = {"module": entry.items["module"]}
+        requires = entry.items.get("requires")
+        if requires is not None:
+            items["requires"] = interpolate(requires, environ, problems)
         filled = interpolate(source, environ, problems) if isinstance(source, Scalar) else None
         if isinstance(source, Scalar) and not problems.any_at(source.at):
             try:

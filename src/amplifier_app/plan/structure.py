@@ -16,9 +16,9 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, w
 from amplifier_app.plan.problems import Problems, did_you_mean
 from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape
 
-_ENTRY_KEYS = ("module", "source", "config", "instance_id")
+_ENTRY_KEYS = ("module", "source", "requires", "config", "instance_id")
 _PROVIDER_KEYS = (*_ENTRY_KEYS, "when")
-_PART_KEYS = ("module", "source", "config")
+_PART_KEYS = ("module", "source", "requires", "config")
 _SESSION_KEYS = (
     *PARTS,
     "orchestrator_source",
@@ -295,6 +295,8 @@ class _Normaliser:
                 continue
             elif key == "source":
                 items[key] = self._text(value, f"{where}.source")
+            elif key == "requires":
+                items[key] = self._texts(value, f"{where}.requires")
             elif key == "config":
                 items[key] = self._mapping(value, f"{where}.config")
             else:

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app.sources.dependencies import DependencyCache, distributions, required_by
+from amplifier_app.sources import installed
+from amplifier_app.sources.dependencies import (
+    PREFERRED,
+    DependencyCache,
+    distributions,
+    required_by,
+)
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.resolved import ResolvedSource
@@ -48,6 +54,7 @@ def agree(
     """
     if not any(source.import_paths for source in sources.values()):
         return
+    _refuse_imported(sources, cache)
     in_use = _in_use(cache)
     conflict = _conflict(sources, in_use)
     if conflict is None:
@@ -88,7 +95,66 @@ def _conflict(
     for name, by_version in uses.items():
         if len(by_version) > 1:
             return name, list(by_version.values())
+    return _refused(sources)
+
+
+def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | None:
+    """A distribution that precedes the environment and that another module cannot use."""
+    preferred = {
+        name: (who, version)
+        for who, source in sources.items()
+        for name, version in distributions(map(str, source.preferred_paths)).items()
+    }
+    for who, source in sources.items() if preferred else ():
+        own = source.requirements
+        for name, text, why in _from_environment(source):
+            holder, version = preferred.get(name, ("", ""))
+            if not holder or name in own or _satisfies(version, text):
+                continue
+            present = installed.version_of(name)
+            mine = _Use(holder, version, _why(sources[holder], name))
+            return name, [mine, _Use(who, present, why)]
     return None
+
+
+def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
+    """Name, requirement and reason of what a module, or what it uses of the environment, requires."""
+    from amplifier_app.sources.held import requirements_of
+
+    waiting = [(text, f"requires {text}") for text in _direct(source)]
+    seen: set[str] = set()
+    while waiting:
+        text, why = waiting.pop()
+        name = _requirement_name(text)
+        yield name, text, why
+        if name and name not in seen:
+            seen.add(name)
+            waiting += [
+                (one, f"requires {name}, which requires {one}") for one in requirements_of(name)
+            ]
+
+
+def _satisfies(version: str, text: str) -> bool:
+    from packaging.requirements import Requirement
+
+    return Requirement(text).specifier.contains(version, prereleases=True)
+
+
+def _refuse_imported(sources: Mapping[str, ResolvedSource], cache: DependencyCache) -> None:
+    """
+    Raises:
+        SourceError: Code of this process has imported the environment's copy of what a module
+            has in another version.
+    """
+    root = str(cache.root.absolute())
+    for who, source in sources.items():
+        for folder in source.preferred_paths:
+            for top, (name, version) in _packages(folder).items():
+                file = getattr(sys.modules.get(top), "__file__", None)
+                if isinstance(file, str) and not file.startswith(root):
+                    present = cache.environment().get(name, "another version")
+                    there = _Use("this process", present, "has imported it already")
+                    raise _told(name, [_Use(who, version, _why(source, name)), there])
 
 
 def _modules(sources: Mapping[str, ResolvedSource]) -> Iterator[tuple[str, _Use]]:
@@ -109,18 +175,26 @@ def _told(name: str, uses: list[_Use]) -> SourceError:
 
 def _why(source: ResolvedSource, name: str) -> str:
     """Why a module has a distribution: its own requirement, or that of something it requires."""
-    for text in required_by(source.layout) if source.layout is not None else ():
+    for text in _direct(source):
         if _requirement_name(text) == name:
             return f"requires {text}"
     from importlib.metadata import distributions as metadata_of
 
-    for folder in source.import_paths:
+    for folder in (*source.preferred_paths, *source.import_paths):
         for found in metadata_of(path=[str(folder)]):
             for text in found.requires or ():
                 if _requirement_name(text) == name:
                     wanted = text.partition(";")[0].strip()
                     return f"requires {found.name}, which requires {wanted}"
     return "requires it"
+
+
+def _direct(source: ResolvedSource) -> list[str]:
+    """The requirements of a module, with those that the plan adds; the latter come first."""
+    layout = source.layout
+    if layout is None:
+        return []
+    return [*(one.written for one in layout.added), *required_by(layout)]
 
 
 def _requirement_name(text: str) -> str:
@@ -153,9 +227,10 @@ def _in_use(cache: DependencyCache) -> dict[str, str]:
 
 def _packages(home: Path) -> dict[str, tuple[str, str]]:
     """Top-level package → name and version of the distribution that has it."""
-    versions = distributions([str(home)])
+    versions = distributions([str(home), str(home / PREFERRED)])
     found: dict[str, tuple[str, str]] = {}
-    for record in home.glob("*.dist-info/RECORD"):
+    records = (*home.glob("*.dist-info/RECORD"), *home.glob(f"{PREFERRED}/*.dist-info/RECORD"))
+    for record in records:
         name = normalised(record.parent.name.partition("-")[0])
         for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
             top = line.partition(",")[0].partition("/")[0].partition(".")[0]

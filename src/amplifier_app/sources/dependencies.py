@@ -1,16 +1,19 @@
 """What a module requires beside the kernel, installed by uv into a folder of its own.
 
-    cache/dependencies/<hash of the requirements>/   put at the end of `sys.path`
+    cache/dependencies/<hash of the requirements>/             put at the end of `sys.path`
+    cache/dependencies/<hash of the requirements>/.preferred/  put before the environment
     cache/dependencies/agreed-<hash>.json            versions that several modules can share
 
 The running environment comes first on `sys.path` and is never written to, so what it has
-is a constraint of the resolution: a module that needs another version of something we run
-on is refused with the reason instead of failing later in a strange way. `amplifier-core`
-is always ours, whoever asks for it.
+is a constraint of the resolution. Only what no code of this process imports from there
+(`amplifier_app.sources.held`) may be needed in another version: such a distribution, and nothing
+else of the folder, precedes the environment. A module that needs another version of something we
+run on is refused with the reason. `amplifier-core` is always ours, whoever asks for it.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -20,10 +23,10 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
@@ -32,12 +35,19 @@ from amplifier_app.sources.layout import Layout
 from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.uv import OURS, Uv
 
+if TYPE_CHECKING:
+    from amplifier_app.errors import Location
+    from amplifier_app.sources.requires import Addition
+
 _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
 _UNPINNED: Mapping[str, str] = {}
 
 _OF_MODULES = ("archives", "git", "packages")
 """Beside the cache of dependencies: what may be on `sys.path` for the modules of a session."""
+
+PREFERRED = ".preferred"
+"""In a folder of requirements: what is there in other versions than in the environment."""
 
 
 class DependencyCache:
@@ -46,14 +56,23 @@ class DependencyCache:
     Args:
         root: The folder of the cache; made when first needed.
         offline: Whether nothing but what is on this machine may be used.
+        mounted: Gives module id → distribution of the modules that this process takes from
+            the environment.
 
     Attributes:
         root: As given.
     """
 
-    def __init__(self, root: Path, *, offline: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        offline: bool = False,
+        mounted: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self.root = root
         self._offline = offline
+        self._mounted = mounted
 
     def folder_for(
         self,
@@ -77,24 +96,67 @@ class DependencyCache:
             SourceError: The environment has it in another version, or uv cannot install it.
             Stopped: `stop` was set.
         """
-        required = required_by(layout)
+        own = required_by(layout)
+        required = [*own, *(one.written for one in layout.added)]
         brought = vendored.brought_by(root)
         if not layout.dynamic and not required and brought is None:
             return None
         present = self.environment()
-        if brought is not None and vendored.fits(brought, required, {**pins, **present}):
+        if (
+            brought is not None
+            and vendored.fits(brought, required, {**pins, **present})
+            and not self._holders(layout).keys() & distributions(map(str, preferred_in(brought)))
+        ):
             return brought
         there = all(_is_there(text, present) for text in required)
         if there and not layout.dynamic and not complete:
             return None
-        _refuse_other_versions(layout, required, present)
+        required = [*own, *(one.exact for one in layout.added)]
         settings = _uv_settings(layout.project_file)
         home = self.root / _key(required, settings, layout, pins)
+        if _fits(home, present):
+            return home
+        differing = _other_versions(layout, present)
+        holders = self._holders(layout) if differing or _moved(pins, present) else None
+        if holders is not None:
+            _refuse_held(layout, differing, holders, present)
+        else:
+            try:
+                self._make(home, layout, pins, present, present, stop)
+                return home
+            except SourceError as error:
+                holders = self._holders(layout)
+                if "No solution found" not in error.message or holders.keys() >= present.keys():
+                    raise
+        held = {name: version for name, version in present.items() if name in holders}
+        home = self.root / _key(
+            [*required, json.dumps(sorted(held.items()))], settings, layout, pins
+        )
+        self._make(home, layout, pins, held, present, stop)
+        return home
+
+    def _make(
+        self,
+        home: Path,
+        layout: Layout,
+        pins: Mapping[str, str],
+        held: Mapping[str, str],
+        present: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> None:
+        """Install requirements into a folder that is not there yet, or no longer fits."""
         if not _fits(home, present):
             with locked(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
-                    self._fill(home, [layout], {**pins, **present}, stop)
-        return home
+                    self._fill(home, [layout], {**pins, **held}, present, stop)
+
+    def _holders(self, *layouts: Layout) -> Mapping[str, str]:
+        """Name of a distribution → what imports it from the environment, but for these modules."""
+        from amplifier_app.sources.held import held_by
+
+        own = {layout.module_id for layout in layouts if layout.installed}
+        mounted = self._mounted()
+        return held_by({one: mounted[one] for one in mounted if one not in own})
 
     def agree(
         self,
@@ -114,21 +176,46 @@ class DependencyCache:
             SourceError: There are no such versions; the message has uv's reason.
             Stopped: `stop` was set.
         """
-        constraints = {**fixed, **self.environment()}
-        keys = [_key(required_by(one), _uv_settings(one.project_file), one, {}) for one in layouts]
-        text = json.dumps([sorted(keys), sorted(constraints.items())])
+        present = self.environment()
+        keys = [
+            _key(
+                [*required_by(one), *(added.exact for added in one.added)],
+                _uv_settings(one.project_file),
+                one,
+                {},
+            )
+            for one in layouts
+        ]
+        holders = self._holders(*layouts)
+        held = {name: version for name, version in present.items() if name in holders}
+        constraints = [sorted({**fixed, **present}.items()), sorted(held)]
+        text = json.dumps([sorted(keys), *constraints])
         note = self.root / f"agreed-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
         try:
             return json.loads(note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             # Not there yet, or damaged: it is worked out again.
             pass
+        try:
+            agreed = self._compile(layouts, {**fixed, **present}, stop)
+        except SourceError as error:
+            if "No solution found" not in error.message or held.keys() >= present.keys():
+                raise
+            agreed = self._compile(layouts, {**fixed, **held}, stop)
         with self._staging() as stage:
-            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            agreed = uv.compile(_listed(stage, layouts), "what the modules require together")
             (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
             (stage / "agreed").replace(note)
         return agreed
+
+    def _compile(
+        self,
+        layouts: list[Layout],
+        constraints: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> dict[str, str]:
+        with self._staging() as stage:
+            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            return uv.compile(_listed(stage, layouts), "what the modules require together")
 
     def environment(self) -> dict[str, str]:
         """Name → version of what is installed where Amplifier runs, without what is ours."""
@@ -140,17 +227,24 @@ class DependencyCache:
             and not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
         )
 
+    def held(self) -> dict[str, str]:
+        """Name → version of what this process imports from the environment itself."""
+        holders = self._holders()
+        return {name: one for name, one in self.environment().items() if name in holders}
+
     def _fill(
         self,
         home: Path,
         layouts: list[Layout],
         constraints: Mapping[str, str],
+        present: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
         with self._staging() as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
             what = f"what {_named(layouts[0])} requires"
             uv.install(stage / "target", _listed(stage, layouts), what)
+            _separate(stage / "target", present)
             if home.exists():
                 # Installed for another version of the environment.
                 shutil.move(home, stage / "old")
@@ -196,7 +290,52 @@ def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
             required = required_by(layout)
             _refuse_options(layout, required)
             files[-1].write_text("\n".join(required), encoding="utf-8")
+        if layout.added:
+            files.append(stage / f"added-{number}.txt")
+            lines = [
+                one.line(_copied(one, stage / f"repository-{number}-{index}"))
+                for index, one in enumerate(layout.added)
+            ]
+            files[-1].write_text("\n".join(lines), encoding="utf-8")
     return files
+
+
+def _copied(added: Addition, target: Path) -> str:
+    """The URL of a copy of a requirement's repository: building may write into it."""
+    checkout = added.checkout
+    if checkout is None:
+        return ""
+    shutil.copytree(checkout.root, target, symlinks=True)
+    return (target / checkout.folder.relative_to(checkout.root)).as_uri()
+
+
+def _separate(target: Path, present: Mapping[str, str]) -> None:
+    """Move what the environment has in another version to where it precedes the environment."""
+    for name, version in distributions([str(target)]).items():
+        if present.get(name, version) != version:
+            move_distribution(target, name, target / PREFERRED)
+
+
+def move_distribution(folder: Path, name: str, target: Path) -> None:
+    """Move the files of one distribution to another folder, by its own list of them."""
+    for info in folder.glob("*.dist-info"):
+        if normalised(info.name.partition("-")[0]) != name:
+            continue
+        with (info / "RECORD").open(encoding="utf-8", newline="") as stream:
+            listed = [row[0] for row in csv.reader(stream) if row]
+        for one in listed:
+            file = Path(os.path.normpath(folder / one))
+            if file.is_relative_to(folder) and file.is_file():
+                place = target / file.relative_to(folder)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(place)
+        shutil.rmtree(info, ignore_errors=True)
+
+
+def preferred_in(folder: Path) -> tuple[Path, ...]:
+    """The part of a folder of requirements that precedes the environment, if it has one."""
+    preferred = folder / PREFERRED
+    return (preferred,) if preferred.is_dir() else ()
 
 
 def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
@@ -217,6 +356,8 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
 
 
 def _named(layout: Layout) -> str:
+    if layout.added:
+        return f"{layout.module_id or layout.package.stem} with 'requires' of the plan"
     if layout.distribution:
         return " ".join(layout.distribution)
     return str(layout.project_file or layout.folder)
@@ -267,13 +408,15 @@ def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
     return version is not None and wanted.specifier.contains(version, prereleases=True)
 
 
-def _refuse_other_versions(
-    layout: Layout, required: Iterable[str], present: Mapping[str, str]
-) -> None:
+def _other_versions(
+    layout: Layout, present: Mapping[str, str]
+) -> list[tuple[str, Location | None]]:
+    """The requirements that the environment has in another version, with their place in a plan."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    wrong: list[str] = []
-    for text in required:
+    listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
+    found: list[tuple[str, Location | None]] = []
+    for text, at in [*listed, *((one.written, one.at) for one in layout.added)]:
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
@@ -282,13 +425,52 @@ def _refuse_other_versions(
         version = present.get(normalised(wanted.name))
         applies = wanted.marker is None or wanted.marker.evaluate()
         if version and applies and not wanted.specifier.contains(version, prereleases=True):
-            wrong.append(f"{wanted.name}{wanted.specifier}, and Amplifier runs on {version}")
+            found.append((f"{wanted.name}{wanted.specifier}", at))
+    return found
+
+
+def _refuse_held(
+    layout: Layout,
+    differing: Iterable[tuple[str, Location | None]],
+    holders: Mapping[str, str],
+    present: Mapping[str, str],
+) -> None:
+    """
+    Raises:
+        SourceError: One of the requirements is for what this process imports itself.
+    """
+    from amplifier_app.sources.held import AMPLIFIER
+
+    wrong: list[str] = []
+    modules: set[str] = set()
+    at = None
+    for text, place in differing:
+        name = requirement_name(text)
+        if name not in holders:
+            continue
+        at = at or place
+        if holders[name] == AMPLIFIER:
+            wrong.append(f"{text}, and Amplifier runs on {present[name]}")
+        else:
+            modules.add(holders[name])
+            wrong.append(f"{text}, and {holders[name]} of this plan runs on {present[name]}")
     if wrong:
+        advice = (
+            f"leave out {' and '.join(sorted(modules))}, or run them in different plans"
+            if modules
+            else "use a version of the module that agrees with the environment, or change the "
+            "environment"
+        )
         raise SourceError(
             f"{_named(layout)} requires {'; '.join(wrong)}",
-            hint="one process holds one version of a package: use a version of the module "
-            "that agrees with the environment, or change the environment",
+            hint=f"one process holds one version of a package: {advice}",
+            location=at,
         )
+
+
+def _moved(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
+    """Whether something is locked to another version than the environment has."""
+    return any(present.get(name, version) != version for name, version in pins.items())
 
 
 def _fits(home: Path, present: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from amplifier_app.plan.traffic import MODULE as TRAFFIC_MODULE
@@ -64,12 +65,18 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
         _same("archive", entry.archive, found.archive)
     if entry.content is not None:
         _same("content", entry.content, found.content_hash)
+    for one in sorted({*entry.requires, *found.requires}):
+        _same(f"'requires' {one}", _listed(one, entry.requires), _listed(one, found.requires))
     installed = found.requirements
     if installed != entry.requirements:
         # What was installed for it there may be part of the environment here.
         versions = {**distributions(sys.path), **installed}
         for name in sorted({*installed, *entry.requirements}):
             _same(f"requirement {name}", entry.requirements.get(name), versions.get(name))
+
+
+def _listed(one: str, requires: Mapping[str, str | None]) -> str | None:
+    return one if one in requires else None
 
 
 def _same(what: str, locked: str | None, found: str | None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app import paths
 from amplifier_app.sources import drift, installed
-from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.dependencies import DependencyCache, requirement_name
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import Layout, find_layout
 from amplifier_app.sources.resolved import Kind, ResolvedSource
@@ -24,7 +25,9 @@ from amplifier_app.sources.spec import (
 )
 
 if TYPE_CHECKING:
+    from amplifier_app.sources.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
+    from amplifier_app.sources.requires import Addition, PlanRequirement
 
 _KINDS: dict[type[Any], Kind] = {
     FolderSource: "folder",
@@ -42,6 +45,8 @@ class Fetcher:
         cache: The folder of what was fetched, `paths.cache_dir()` by default.
         offline: Whether nothing but the cache may be used.
         renew: Whether newer versions of packages are looked for.
+        mounted: Gives module id → distribution of the modules that this process takes from
+            the environment.
     """
 
     def __init__(
@@ -51,7 +56,9 @@ class Fetcher:
         *,
         offline: bool = False,
         renew: bool = False,
+        mounted: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._mounted = mounted
         self._folder = folder
         self._cache = cache
         self._offline = offline
@@ -65,6 +72,7 @@ class Fetcher:
         module_id: str,
         text: str,
         *,
+        requires: Sequence[PlanRequirement] = (),
         locked: LockEntry | None = None,
         stop: threading.Event | None = None,
     ) -> ResolvedSource:
@@ -73,6 +81,7 @@ class Fetcher:
         Args:
             module_id: What the plan calls the module.
             text: The source.
+            requires: What the plan adds to its requirements.
             locked: What it has to be.
             stop: When set, fetching ends.
 
@@ -86,15 +95,67 @@ class Fetcher:
             raise SourceError(error.message, hint=error.hint) from error
         if locked is not None:
             drift.check_source(locked, _KINDS[type(source)], source)
-        found = self._fetch(module_id, source, locked, stop)
+        found = self._fetch(module_id, source, requires, locked, stop)
         if locked is not None:
             drift.check_found(locked, found)
         return found
 
+    def equip(
+        self,
+        module_id: str,
+        found: ResolvedSource,
+        requires: Sequence[PlanRequirement],
+        *,
+        locked: LockEntry | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Install what the plan adds to the requirements of a module of the environment.
+
+        Raises:
+            SourceError: It cannot be had.
+            Stopped: `stop` was set.
+        """
+        from amplifier_app.sources.held import MODULE_PACKAGES, requirements_of
+
+        own = requirements_of(found.distribution) if found.distribution else []
+        if found.kind == "bundled":
+            packages = MODULE_PACKAGES.get(module_id, ())
+            own = [text for text in own if requirement_name(text) in packages]
+        layout = Layout(
+            Path(),
+            found.entry_point,
+            Path(),
+            dependencies=tuple(own),
+            module_id=module_id,
+            installed=True,
+            added=self._additions(requires, locked, stop),
+        )
+        pins = locked.requirements if locked is not None else {}
+        folder = self.dependencies.folder_for(layout, pins=pins, stop=stop)
+        found.layout = layout
+        found.import_paths = () if folder is None else (folder,)
+
+    def _additions(
+        self,
+        requires: Sequence[PlanRequirement],
+        locked: LockEntry | None,
+        stop: threading.Event | None,
+    ) -> tuple[Addition, ...]:
+        if not requires:
+            return ()
+        from amplifier_app.sources.requires import Addition
+
+        def addition(one: PlanRequirement) -> Addition:
+            commit = locked.requires.get(one.written) if locked is not None else None
+            return Addition(one, lambda source: self._checkout(source, commit, stop))
+
+        return tuple(map(addition, requires))
+
     @cached_property
     def dependencies(self) -> DependencyCache:
         """Where what modules require is installed."""
-        return DependencyCache(self._home / "dependencies", offline=self._offline)
+        home = self._home / "dependencies"
+        return DependencyCache(home, offline=self._offline, mounted=self._mounted)
 
     @property
     def _home(self) -> Path:
@@ -104,6 +165,7 @@ class Fetcher:
         self,
         module_id: str,
         source: Source,
+        requires: Sequence[PlanRequirement],
         locked: LockEntry | None,
         stop: threading.Event | None,
     ) -> ResolvedSource:
@@ -116,10 +178,13 @@ class Fetcher:
         else:
             there = _from_environment(module_id, source)
             if there is not None:
+                if requires:
+                    self.equip(module_id, there, requires, locked=locked, stop=stop)
                 return there
             root, facts = self._from_index(source, locked, stop)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
+        layout = layout._replace(added=self._additions(requires, locked, stop))
         return self._resolved(_KINDS[type(source)], root, layout, locked, stop, facts)
 
     def _resolved(
@@ -151,6 +216,20 @@ class Fetcher:
     def _from_git(
         self, source: GitSource, locked: LockEntry | None, stop: threading.Event | None
     ) -> tuple[Path, dict[str, Any]]:
+        commit = locked.commit if locked is not None else None
+        checkout = self._checkout(source, commit, stop)
+        return checkout.folder, {"text": source.shown, "commit": checkout.commit}
+
+    def _checkout(
+        self, source: GitSource, commit: str | None, stop: threading.Event | None
+    ) -> Checkout:
+        """The files of a repository.
+
+        Args:
+            source: The repository.
+            commit: The commit it is locked to.
+            stop: When set, fetching ends.
+        """
         from amplifier_app.sources.git import GitCache
 
         cache = GitCache(self._home / "git", offline=self._offline)
@@ -158,14 +237,12 @@ class Fetcher:
             one_at_a_time = self._repositories.setdefault(source.url, threading.Lock())
         # Modules of one repository share the look-up and the fetch.
         with one_at_a_time:
-            commit = locked.commit if locked is not None else None
             key = (source.url, source.ref)
             if commit is None:
                 if key not in self._commits:
                     self._commits[key] = cache.look_up(source, stop=stop)
                 commit = self._commits[key]
-            checkout = cache.fetch(source, commit=commit, stop=stop)
-        return checkout.folder, {"text": source.shown, "commit": checkout.commit}
+            return cache.fetch(source, commit=commit, stop=stop)
 
     def _from_archive(
         self, source: ArchiveSource, locked: LockEntry | None, stop: threading.Event | None
@@ -185,7 +262,7 @@ class Fetcher:
         refuse_without_versions(source)
         package = PackageCache(self._home / "packages", offline=self._offline).fetch(
             source,
-            self.dependencies.environment(),
+            self.dependencies.held(),
             version=locked.version if locked is not None else None,
             renew=self._renew,
             stop=stop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.sources.drift import ModuleLock
+    from amplifier_app.sources.requires import PlanRequirement
 
 
 def resolver_for(
@@ -22,6 +24,7 @@ def resolver_for(
     partial: bool = False,
     offline: bool | None = None,
     renew: bool = False,
+    requires: Mapping[str, Sequence[PlanRequirement]] | None = None,
 ) -> AppModuleSourceResolver:
     """A resolver that looks where the plan's project and settings say, and names its lines.
 
@@ -32,6 +35,8 @@ def resolver_for(
         partial: Whether modules that the lock does not know are looked up as without it.
         offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
         renew: Whether newer versions of packages are looked for.
+        requires: Module id → what is added to its requirements; by default what the plan adds
+            to those of the modules that are mounted here.
     """
     return AppModuleSourceResolver(
         cache=cache,
@@ -43,7 +48,16 @@ def resolver_for(
         partial=partial,
         offline=is_offline() if offline is None else offline,
         renew=renew,
+        requires=lambda: plan.requires if requires is None else requires,
+        modules=lambda: _mounted(plan),
     )
+
+
+def _mounted(plan: ResolvedPlan) -> list[tuple[str, str | None]]:
+    """The modules of a plan and of its agents, which run in the same process."""
+    from amplifier_app.plan.modules import agent_modules, planned_modules
+
+    return [(one.module, one.source) for one in (*planned_modules(plan), *agent_modules(plan))]
 
 
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:

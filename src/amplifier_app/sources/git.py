@@ -43,10 +43,12 @@ class Checkout(NamedTuple):
     Attributes:
         folder: Where the source says the module is: the root or its subdirectory.
         commit: The full commit.
+        root: The repository's own root, which `folder` is or is in.
     """
 
     folder: Path
     commit: str
+    root: Path
 
 
 class GitCache:
@@ -88,7 +90,7 @@ class GitCache:
         _refuse_links(home, source)
         if not source.is_commit and self.last_used(source) != commit:
             self._remember(source, commit)
-        return Checkout(folder, commit)
+        return Checkout(folder, commit, (home / source.name).resolve())
 
     def last_used(self, source: GitSource) -> str | None:
         """The commit that was fetched last for the source's ref; None if none was."""

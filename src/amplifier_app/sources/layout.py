@@ -12,9 +12,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.sources.errors import SourceError
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requires import Addition
 
 ENTRY_POINT_GROUP = "amplifier.modules"
 
@@ -34,6 +37,8 @@ class Layout(NamedTuple):
         dynamic: Whether dependencies are computed when the project is built.
         module_id: The id that `pyproject.toml` or the distribution gives the module.
         distribution: Name and version of the distribution that lies there.
+        installed: Whether it is part of the environment.
+        added: Requirements that the plan adds.
     """
 
     folder: Path
@@ -44,6 +49,8 @@ class Layout(NamedTuple):
     dynamic: bool = False
     module_id: str | None = None
     distribution: tuple[str, str] | None = None
+    installed: bool = False
+    added: tuple[Addition, ...] = ()
 
 
 def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[str] = ()) -> Layout:

@@ -53,6 +53,7 @@ class LockEntry(BaseModel):
         distribution: The distribution it is in, for what comes from one.
         version: The version of that distribution.
         requirements: Name → version of what was installed for it.
+        requires: What the plan adds to its requirements, as written → the commit of a repository.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -65,6 +66,7 @@ class LockEntry(BaseModel):
     distribution: str | None = None
     version: _Version | None = None
     requirements: Mapping[_Name, _Version] = Field(default_factory=dict)
+    requires: Mapping[str, _Commit | None] = Field(default_factory=dict)
 
 
 class Lock(BaseModel):

@@ -7,7 +7,7 @@ version until somebody asks for newer ones (`amplifier module update`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from amplifier_app.offline import is_offline
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.sourced import (
     SourcedModule,
+    requires_of,
     sourced_modules,
     written_override,
     written_value,
@@ -24,6 +25,7 @@ from amplifier_app.sources.drift import needs_no_lock
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.lockfile import Lock, LockEntry
+from amplifier_app.sources.requires import PlanRequirement
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.sources.spec import FolderSource, Source, parse_source
@@ -40,6 +42,7 @@ class Wanted(NamedTuple):
         source: The source text from there, with paths absolute; None for what is importable as
             it is.
         written: The same as the lock has it.
+        requires: What the plan adds to its requirements.
     """
 
     module: str
@@ -47,6 +50,7 @@ class Wanted(NamedTuple):
     place: Place
     source: str | None
     written: str | None
+    requires: tuple[PlanRequirement, ...] = ()
 
     @property
     def parsed(self) -> Source | None:
@@ -112,7 +116,8 @@ def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
                 f"({there.at}) and {wanted.written or wanted.place} ({module.at})",
                 hint="A lock knows one source for each module; name the same at both places.",
             )
-    return [wanted for wanted, _ in found.values()]
+    requires = requires_of(plan)
+    return [one._replace(requires=requires.get(one.module, ())) for one, _ in found.values()]
 
 
 def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: SourcedModule) -> Wanted:
@@ -159,7 +164,10 @@ async def resolve_all(
     wanted = wanted_modules(plan)
     kept = await _kept(plan, wanted, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
-    resolver = resolver_for(plan, lock=locked, partial=True, renew=not is_offline())
+    requires = requires_of(plan)
+    resolver = resolver_for(
+        plan, lock=locked, partial=True, renew=not is_offline(), requires=requires
+    )
     await resolver.prefetch_modules((one.module, one.hint) for one in wanted)
     return [(one, await resolver.async_resolve(one.module, one.hint)) for one in wanted]
 
@@ -168,7 +176,7 @@ async def _kept(
     plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
 ) -> dict[str, LockEntry]:
     """What the lock says of modules to which it still applies."""
-    resolver = resolver_for(plan, lock=old)
+    resolver = resolver_for(plan, lock=old, requires=requires_of(plan))
     candidates = [
         one
         for one in wanted
@@ -202,6 +210,7 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
         distribution=found.distribution,
         version=found.version,
         requirements=dict(sorted(found.requirements.items())),
+        requires=dict(sorted(found.requires.items())),
     )
 
 
@@ -240,6 +249,17 @@ def _entry_differences(module: str, old: LockEntry, new: LockEntry) -> Iterator[
         before, after = old.requirements.get(name), new.requirements.get(name)
         if before != after:
             yield Difference(module, f"requirement {name}", before, after)
+    yield from _requires_differences(module, old.requires, new.requires)
+
+
+def _requires_differences(
+    module: str, old: Mapping[str, str | None], new: Mapping[str, str | None]
+) -> Iterator[Difference]:
+    for one in sorted({*old, *new}):
+        before = (old[one] or one) if one in old else None
+        after = (new[one] or one) if one in new else None
+        if before != after:
+            yield Difference(module, f"'requires' {one}", before, after)
 
 
 def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
@@ -269,6 +289,8 @@ def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference
     if entry.source != wanted.written:
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return
+    asked = {one.written: entry.requires.get(one.written) for one in wanted.requires}
+    yield from _requires_differences(wanted.module, entry.requires, asked)
     folder = wanted.folder
     if folder is not None and folder.exists():
         from amplifier_app.sources.hashing import content_hash

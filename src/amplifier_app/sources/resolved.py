@@ -123,7 +123,22 @@ class ResolvedSource(ModuleSource):
         """Name → version of every distribution that was installed for it."""
         from amplifier_app.sources.dependencies import distributions
 
-        return distributions(map(str, self.import_paths))
+        return distributions(map(str, (*self.preferred_paths, *self.import_paths)))
+
+    @property
+    def preferred_paths(self) -> tuple[Path, ...]:
+        """Folders that precede the environment, for versions that it has not."""
+        if not self.import_paths:
+            return ()
+        from amplifier_app.sources.dependencies import preferred_in
+
+        return tuple(found for path in self.import_paths for found in preferred_in(path))
+
+    @property
+    def requires(self) -> Mapping[str, str | None]:
+        """What the plan adds to its requirements, as written → the commit of a repository."""
+        added = self.layout.added if self.layout is not None else ()
+        return {one.written: one.commit for one in added}
 
     def __repr__(self) -> str:
         return f"ResolvedSource({self.kind!r}, {self.text!r}, entry_point={self.entry_point!r})"

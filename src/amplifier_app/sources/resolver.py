@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ from amplifier_core.module_sources import ModuleNotFoundError
 if TYPE_CHECKING:
     from amplifier_app.sources.drift import ModuleLock
     from amplifier_app.sources.fetching import Fetcher
+    from amplifier_app.sources.requires import PlanRequirement
 
 T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
@@ -45,6 +46,8 @@ class AppModuleSourceResolver:
         partial: Whether modules that the lock does not know are looked up as without it.
         offline: Whether nothing but the cache may be used.
         renew: Whether newer versions of packages are looked for.
+        requires: Gives module id → what the plan adds to the requirements of the module.
+        modules: Gives id and source of all modules that this process mounts.
 
     Attributes:
         offline: As given.
@@ -63,7 +66,11 @@ class AppModuleSourceResolver:
         partial: bool = False,
         offline: bool = False,
         renew: bool = False,
+        requires: Callable[[], Mapping[str, Sequence[PlanRequirement]]] = dict,
+        modules: Callable[[], Iterable[tuple[str, str | None]]] = tuple,
     ) -> None:
+        self._get_requires = requires
+        self._get_modules = modules
         self._places = Places(
             os.environ if environ is None else environ, workspace, overrides, origin
         )
@@ -144,7 +151,7 @@ class AppModuleSourceResolver:
         if known is not None:
             return known
         chosen = self.choose(module_id, hint)
-        if chosen.source is None:
+        if chosen.source is None and module_id not in self._requires:
             return self._resolve(module_id, hint, chosen, None)
         return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
 
@@ -184,7 +191,22 @@ class AppModuleSourceResolver:
         # A session of nothing but bundled modules does without git, uv and what they need.
         from amplifier_app.sources.fetching import Fetcher
 
-        return Fetcher(*self._fetching, offline=self.offline, renew=self._renew)
+        return Fetcher(
+            *self._fetching, offline=self.offline, renew=self._renew, mounted=self._mounted
+        )
+
+    @cached_property
+    def _requires(self) -> Mapping[str, Sequence[PlanRequirement]]:
+        return self._get_requires()
+
+    def _mounted(self) -> dict[str, str]:
+        """Module id → distribution of the modules that come from the environment."""
+        found: dict[str, str] = {}
+        for module_id, hint in self._get_modules():
+            chosen = next(self._places.candidates(module_id, hint), None)
+            if chosen is not None and chosen.source is None and chosen.distribution:
+                found[module_id] = chosen.distribution
+        return found
 
     def choose(self, module_id: str, hint: str | None) -> Candidate:
         """What decides where a module comes from; nothing is fetched for it.
@@ -196,7 +218,7 @@ class AppModuleSourceResolver:
         chosen = next(self._places.candidates(module_id, hint), None)
         if chosen is None:
             raise ModuleNotFoundError(_not_found(module_id))
-        if chosen.source is not None:
+        if chosen.source is not None or module_id in self._requires:
             _ = self._fetcher  # made here, as threads that fetch share the one there is
         return chosen
 
@@ -232,8 +254,11 @@ class AppModuleSourceResolver:
             exempt = self._partial or drift.needs_no_lock(module_id, chosen.place)
             if locked is None and not exempt:
                 raise drift.unknown()
+        requires = self._requires.get(module_id, ())
         if chosen.source is not None:
-            return self._fetcher.fetch(module_id, chosen.source, locked=locked, stop=stop)
+            return self._fetcher.fetch(
+                module_id, chosen.source, requires=requires, locked=locked, stop=stop
+            )
         found = ResolvedSource(
             "bundled" if chosen.place == "bundled" else "installed",
             chosen.text,
@@ -241,6 +266,8 @@ class AppModuleSourceResolver:
             distribution=chosen.distribution,
             version=chosen.version,
         )
+        if requires:
+            self._fetcher.equip(module_id, found, requires, locked=locked, stop=stop)
         if locked is not None:
             from amplifier_app.sources import drift
 
@@ -263,7 +290,7 @@ def _told_where(error: SourceError, module_id: str, chosen: Candidate) -> Source
     if chosen.place == "environment":
         message = f"{variable_of(module_id)}: {error.message}"
         return type(error)(message, hint=error.hint)
-    return type(error)(error.message, hint=error.hint, location=chosen.at)
+    return type(error)(error.message, hint=error.hint, location=error.location or chosen.at)
 
 
 def _hint(module_id: str, source_hint: Any, profile_hint: Any) -> str | None:

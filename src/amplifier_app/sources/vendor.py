@@ -144,7 +144,7 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
             hint="Replace it by what it leads to; on another machine it leads nowhere.",
         )
     _copy_files(root, home)
-    required = required_by(layout)
+    required = [*required_by(layout), *(one.written for one in layout.added)]
     if required or layout.dynamic:
         complete = layout.dynamic or any(_is_extra(text) for text in required)
         installed = next(iter(source.import_paths), None)

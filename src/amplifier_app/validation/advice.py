@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from amplifier_app.missing_packages import requires_hint
 from amplifier_app.validation.report import Check
 
 if TYPE_CHECKING:
@@ -76,9 +77,12 @@ def for_import(error: BaseException, request: Request) -> str:
         if name.partition(".")[0] == own:
             what = f"the file of {name}" if missing else f"it to {name}"
             return f"add {what}, or mend the import"
+        hint = requires_hint(str(error), "its entry in the plan")
+        where = f"; where you cannot change the module, {hint}" if hint else ""
         if missing:
-            return f"add what brings {name} to 'dependencies' in pyproject.toml, or mend its name"
-        return f"say in 'dependencies' which version of {name.partition('.')[0]} it needs"
+            return f"add what provides {name} to 'dependencies' in pyproject.toml{where}"
+        package = name.partition(".")[0]
+        return f"set in 'dependencies' which version of {package} it needs{where}"
     if isinstance(error, SyntaxError):
         return "mend that line"
     if isinstance(error, SystemExit):

@@ -31,6 +31,7 @@ from amplifier_app.validation.isolation import NOT_TOLD
 from amplifier_app.validation.places import place_now
 from amplifier_app.validation.report import Check, Severity
 from amplifier_core.foreign import describe_exception
+from amplifier_core.package_import import before_installed
 
 _LOOK_SECONDS = 0.2
 _LONGEST = 2_000
@@ -43,6 +44,7 @@ class Request(NamedTuple):
         mode: `contract` or `behaviour`.
         folder: What goes in front of `sys.path`, if anything.
         import_paths: What goes to its end.
+        preferred_paths: What goes before the environment's packages.
         entry_point: `"package:mount"`; None for a folder that is itself the package.
         package: The folder or file that is imported; what is in it is the module's own code.
         name: The module's id, or what comes closest to it.
@@ -53,6 +55,7 @@ class Request(NamedTuple):
     mode: str
     folder: str
     import_paths: list[str]
+    preferred_paths: list[str]
     entry_point: str | None
     package: str
     name: str
@@ -116,6 +119,9 @@ def main(descriptor: int) -> None:
     # What the module starts has no business with it.
     connection.set_inheritable(False)
     findings = Findings(connection)
+    if findings.request.preferred_paths:
+        position = before_installed()
+        sys.path[position:position] = findings.request.preferred_paths
     sys.path.extend(findings.request.import_paths)
     carry_out = _what_to_do(findings.request.mode)
     # From here on the time counts.

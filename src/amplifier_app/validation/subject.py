@@ -96,7 +96,10 @@ def _subject_of(found: ResolvedSource, shown: str, name: str) -> Subject:
         return Subject(shown, found.root, found.layout)
     layout = _installed_layout(name, found.entry_point or "")
     of = (found.distribution, found.version) if found.distribution and found.version else None
-    return Subject(shown, None, layout._replace(distribution=of))
+    if found.layout is not None:
+        added, dependencies = found.layout.added, found.layout.dependencies
+        layout = layout._replace(added=added, dependencies=dependencies)
+    return Subject(shown, None, layout._replace(distribution=of, installed=True))
 
 
 def _name_in(source: str) -> str:

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app import paths
-from amplifier_app.sources.dependencies import DependencyCache, distributions, required_by
+from amplifier_app.sources.dependencies import (
+    DependencyCache,
+    distributions,
+    preferred_in,
+    required_by,
+)
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
 from amplifier_app.validation.isolation import MEMORY_BYTES, Tried, try_out
@@ -54,6 +59,7 @@ def validate_module(
         # What is installed is on the child's path already.
         "folder": "" if subject.path is None else str(layout.folder),
         "import_paths": folders,
+        "preferred_paths": _preferred(folders),
         "entry_point": layout.entry_point,
         "package": str(layout.package),
         "name": layout.module_id or layout.package.stem,
@@ -75,6 +81,7 @@ def validate_module(
     if behavioral and kind is not None and not _failed(checks):
         folders += _install_suite(folders, checks)
         request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
+        request |= {"preferred_paths": _preferred(folders)}
     if request["mode"] == "behaviour" and not _failed(checks):
         tried = try_out(request, seconds=seconds, memory=memory)
         # What it leaves behind it leaves behind both times.
@@ -143,7 +150,7 @@ def _cache() -> DependencyCache:
 
 def _install(layout: Layout, checks: list[Check]) -> list[str]:
     """What goes to the end of `sys.path` for the module's requirements."""
-    if layout.project_file is None and not layout.dependencies:
+    if layout.project_file is None and not layout.dependencies and not layout.added:
         return []
     try:
         folder = _cache().folder_for(layout)
@@ -151,10 +158,15 @@ def _install(layout: Layout, checks: list[Check]) -> list[str]:
         advice = error.hint or "mend 'dependencies' in pyproject.toml"
         checks.append(Check("dependencies", False, error.message, advice=advice))
         return []
-    nothing = "all there" if required_by(layout) else "none"
+    nothing = "all there" if required_by(layout) or layout.added else "none"
     found = f"installed into {folder}" if folder else nothing
     checks.append(Check("dependencies", True, found))
     return [str(folder)] if folder is not None else []
+
+
+def _preferred(folders: Iterable[str]) -> list[str]:
+    """What precedes the environment on `sys.path` for the module's requirements."""
+    return [str(path) for folder in folders for path in preferred_in(Path(folder))]
 
 
 def _install_suite(folders: list[str], checks: list[Check]) -> list[str]:

@@ -96,6 +96,7 @@ def _facts(
         "folder": _folder(found),
         "entry_point": found.entry_point if found else None,
         "requirements": dict(found.requirements) if found else {},
+        "requires": [one.written for one in plan.requires.get(module, ())],
         "considered": [one._asdict() for one in considered],
         "config_schema": facts.config if facts else None,
         "problem": facts.problem if facts else None,
@@ -130,6 +131,7 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
         ("folder", shown["folder"]),
         ("entry point", shown["entry_point"]),
         ("requires", needs or None),
+        ("plan adds", ", ".join(shown["requires"]) or None),
         ("in the plan", f"{shown['plan']}: {places or 'not used'}"),
         ("problem", shown["problem"]),
     ]

@@ -11,7 +11,7 @@ IMPORT = [
         ((TYPE, "import not_there_at_all\n" + TYPE),),
         "module_importable",
         "No module named 'not_there_at_all' (amplifier_module_thing/__init__.py, line 4)",
-        "add what brings not_there_at_all to 'dependencies'",
+        "add what provides not_there_at_all to 'dependencies'",
     ),
     Case(
         "a missing file of its own",
@@ -27,7 +27,7 @@ IMPORT = [
         ((TYPE, "from pydantic import NotYetThere\n" + TYPE),),
         "module_importable",
         "cannot import name 'NotYetThere' from 'pydantic'",
-        "say in 'dependencies' which version of pydantic it needs",
+        "set in 'dependencies' which version of pydantic it needs",
     ),
     Case(
         "a name that its own file lacks",

@@ -1,0 +1,86 @@
+"""Which installed distributions this process's own code imports: those keep their version.
+
+Held is what Amplifier requires, with all that requires in turn, and what the modules need that a
+plan takes from the environment. Everything else that happens to be installed may give way to
+another version that a module of the plan requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from types import MappingProxyType
+
+from amplifier_app.sources.installed import DISTRIBUTION, normalised
+
+AMPLIFIER = "Amplifier"
+
+MODULE_PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "hooks-otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
+        "provider-anthropic": ("anthropic", "boto3", "google-auth"),
+        "provider-local": ("xllamacpp",),
+        "tool-mcp": ("mcp",),
+        "tool-search": ("pathspec",),
+        "tool-web": ("beautifulsoup4", "markdownify"),
+    }
+)
+"""Bundled module → the distributions that only it imports, some of them if they are there."""
+
+_OPTIONAL = ("keyring",)
+"""What Amplifier itself imports where it is installed."""
+
+
+def held_by(modules: Mapping[str, str]) -> dict[str, str]:
+    """Name of a distribution → what imports it: `"Amplifier"` or a module id.
+
+    Args:
+        modules: Module id → distribution, for the modules that come from the environment.
+    """
+    own = {name for names in MODULE_PACKAGES.values() for name in names}
+    held: dict[str, str] = {}
+    direct = [name for name in requirement_names(DISTRIBUTION) if name not in own]
+    _hold(held, (*direct, *_OPTIONAL), AMPLIFIER)
+    for module_id, distribution in modules.items():
+        if normalised(distribution) == DISTRIBUTION:
+            _hold(held, MODULE_PACKAGES.get(module_id, ()), module_id)
+        else:
+            _hold(held, (normalised(distribution),), module_id)
+    return held
+
+
+def _hold(held: dict[str, str], names: Iterable[str], holder: str) -> None:
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in held:
+            held[name] = holder
+            waiting += requirement_names(name)
+
+
+def requirements_of(distribution: str) -> list[str]:
+    """What an installed distribution requires here, without its extras; empty if it is missing."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        listed = metadata.requires(distribution) or ()
+    except metadata.PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for text in listed:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            # Metadata from before requirements had one form: nothing can be compared with it.
+            continue
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            wanted.marker = None
+            found.append(str(wanted))
+    return found
+
+
+def requirement_names(distribution: str) -> list[str]:
+    """The names of the distributions that an installed one requires here."""
+    from amplifier_app.sources.dependencies import requirement_name
+
+    return [requirement_name(text) for text in requirements_of(distribution)]

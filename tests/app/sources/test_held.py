@@ -1,0 +1,69 @@
+"""Which installed packages keep their version, against what the code really imports."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import amplifier_app
+from amplifier_app.sources.held import AMPLIFIER, MODULE_PACKAGES, held_by
+from amplifier_app.sources.installed import bundled, normalised
+
+SOURCE = Path(amplifier_app.__file__).parent.parent
+OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}
+TESTS_ONLY = {"pytest", "_pytest", "pytest_asyncio"}
+NAMESPACES = {"google"}
+"""Shared by many distributions, of which the code imports one."""
+
+
+def imported_below(folder: Path) -> set[str]:
+    """The top-level packages that the files below a folder import, at the top or later."""
+    found: set[str] = set()
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - OURS - TESTS_ONLY - NAMESPACES
+
+
+def providers(packages: set[str]) -> set[str]:
+    """The installed distributions that have these top-level packages."""
+    by_package = metadata.packages_distributions()
+    return {normalised(name) for one in packages for name in by_package.get(one, ())}
+
+
+def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
+    held = held_by({})
+    shared = SOURCE / "amplifier_modules" / "_shared"
+    for folder in (SOURCE / "amplifier_app", SOURCE / "amplifier_core", shared):
+        names = providers(imported_below(folder))
+        assert names
+        assert {held.get(name) for name in names} == {AMPLIFIER}, names - held.keys()
+
+
+@pytest.mark.parametrize("module_id", sorted(bundled()))
+def test_everything_that_a_bundled_module_imports_is_held_where_it_is_mounted(
+    module_id: str,
+) -> None:
+    folder = SOURCE / "amplifier_modules" / module_id.replace("-", "_")
+    held = held_by({module_id: "amplifier"})
+    assert providers(imported_below(folder)) <= held.keys()
+
+
+def test_what_only_a_module_imports_is_free_without_it() -> None:
+    free = {name for names in MODULE_PACKAGES.values() for name in names}
+    assert not free & held_by({}).keys()
+    assert held_by({"provider-anthropic": "amplifier"})["anthropic"] == "provider-anthropic"
+    assert {"httpx", "pydantic", "anyio", "typing-extensions"} <= held_by({}).keys()
+
+
+def test_what_an_installed_module_requires_is_held_where_it_is_mounted() -> None:
+    held = held_by({"my-tool": "pytest"})
+    assert (held["pytest"], held["pluggy"]) == ("my-tool", "my-tool")
+    assert "pytest" not in held_by({})

@@ -1,0 +1,249 @@
+"""What a plan adds to the requirements of its modules, in the real program with a real uv."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
+from tests.e2e.test_lock_e2e import GREETER, Machine, drifted, plan
+from tests.support.packages import index, wheel
+
+SAYS = 'f"{greeting}, {who}!"'
+
+BACKEND = """
+import zipfile
+from pathlib import Path
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    info = "git_lib-3.0.dist-info"
+    files = {
+        "git_lib.py": Path("git_lib.py").read_text(),
+        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: git-lib\\nVersion: 3.0\\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\\n" for name in [*files, f"{info}/RECORD"])
+    name = "git_lib-3.0-py3-none-any.whl"
+    with zipfile.ZipFile(Path(wheel_directory) / name, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
+def uses(folder: Path, package: str, *requires: str) -> Path:
+    """A tool that answers with the version of a package, beside the plan."""
+    listed = json.dumps(list(requires))[1:-1]
+    return write_files(
+        folder / "my-tool",
+        {
+            **SEED_TOOL,
+            "pyproject.toml": SEED_TOOL["pyproject.toml"].replace('"amplifier-core>=1.6"', listed),
+            GREETER: SEED_TOOL[GREETER]
+            .replace("from typing", f"import {package}\nfrom typing")
+            .replace(SAYS, f'f"{{who}} {{{package}.VERSION}}"'),
+        },
+    )
+
+
+def needing(folder: Path, *requires: str, **more: Any) -> Path:
+    """The plan with that tool, and what is added to its requirements."""
+    tool = {"module": "my-tool", "source": "./my-tool", "requires": list(requires)}
+    return plan(folder, None, tools=[tool], **more)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    wheels = tmp_path / "wheels"
+    for version in ("1.0", "2.0"):
+        wheel(wheels, "some-lib", version)
+    wheel(wheels, "anthropic", "0.5")
+    wheel(wheels, "newer-httpx", "1.0", ("httpx>=99",))
+    wheel(wheels, "httpx", "99.0")
+    return with_index(Machine(tmp_path, "home"), tmp_path)
+
+
+def with_index(machine: Machine, tmp_path: Path) -> Machine:
+    """The machine with an index that has nothing but the test's own wheels."""
+    folder = tmp_path / "index"
+    url = folder.as_uri() if folder.exists() else index(folder, tmp_path / "wheels")
+    machine.env |= {"UV_NO_INDEX": None, "UV_DEFAULT_INDEX": url}
+    return machine
+
+
+def answer(machine: Machine) -> str:
+    done = machine("run", "-f", "plan.yaml", "go", "--output", "stream-json")
+    assert done.code == 0, done.stderr
+    return done.stdout
+
+
+def test_a_requirement_of_the_plan_bounds_that_of_the_module(machine: Machine) -> None:
+    uses(machine.cwd, "some_lib", "some-lib>=1")
+    needing(machine.cwd, "some-lib<2")
+    assert "world 1.0" in answer(machine)
+    needing(machine.cwd)
+    assert "world 2.0" in answer(machine)
+
+
+def test_a_requirement_of_the_plan_adds_what_the_module_does_not_list(machine: Machine) -> None:
+    uses(machine.cwd, "some_lib")
+    needing(machine.cwd)
+    done = machine.run()
+    assert done.code == 3
+    assert 'requires: ["some-lib"]' in done.stderr
+    needing(machine.cwd, "some-lib")
+    assert "world 2.0" in answer(machine)
+    shown = machine("module", "show", "my-tool", "-f", "plan.yaml", "--output", "json")
+    facts = json.loads(shown.stdout)
+    assert facts["requires"] == ["some-lib"]
+    assert facts["requirements"] == {"some-lib": "2.0"}
+    explained = machine("plan", "explain", "tools.my-tool.requires", "-f", "plan.yaml")
+    assert "some-lib" in explained.stdout
+
+
+def test_settings_and_set_add_requirements(machine: Machine) -> None:
+    uses(machine.cwd, "some_lib", "some-lib")
+    needing(machine.cwd)
+    done = machine.run("--set", "tools.my-tool.requires=['some-lib<2']")
+    assert done.code == 0, done.stderr
+    shown = machine(
+        *("module", "show", "my-tool", "-f", "plan.yaml", "--output", "json"),
+        *("--set", "tools.my-tool.requires=['some-lib<2']"),
+    )
+    assert json.loads(shown.stdout)["requirements"] == {"some-lib": "1.0"}
+
+
+def test_another_version_precedes_the_environment_if_nothing_else_imports_it(
+    machine: Machine,
+) -> None:
+    uses(machine.cwd, "anthropic", "anthropic")
+    needing(machine.cwd, "anthropic<1")
+    assert "world 0.5" in answer(machine)
+    checked = machine("plan", "check", "-f", "plan.yaml")
+    assert checked.code == 0, checked.stderr
+    shown = machine("module", "show", "my-tool", "-f", "plan.yaml", "--output", "json")
+    assert json.loads(shown.stdout)["requirements"]["anthropic"] == "0.5"
+
+
+def test_a_version_that_a_bundled_module_imports_is_refused_with_both_named(
+    machine: Machine,
+) -> None:
+    uses(machine.cwd, "anthropic", "anthropic")
+    providers = [{"module": "provider-mock"}, {"module": "provider-anthropic"}]
+    needing(machine.cwd, "anthropic<1", providers=providers)
+    done = machine.run()
+    assert done.code == 3
+    assert "plan.yaml" in done.stderr
+    assert "my-tool" in done.stderr
+    assert "provider-anthropic" in done.stderr
+    assert "anthropic<1" in done.stderr
+
+
+@pytest.mark.parametrize("requirement", ["pydantic<2", "httpx>=99", "newer-httpx", "rich<2"])
+def test_what_amplifier_runs_on_is_never_replaced(machine: Machine, requirement: str) -> None:
+    uses(machine.cwd, "some_lib", "some-lib")
+    needing(machine.cwd, requirement)
+    done = machine.run()
+    assert done.code == 3
+    assert requirement in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_needs_the_version_of_the_environment_is_named(machine: Machine) -> None:
+    uses(machine.cwd, "anthropic", "anthropic")
+    shutil.copytree(machine.cwd / "my-tool", machine.cwd / "other-tool")
+    project = machine.cwd / "other-tool" / "pyproject.toml"
+    project.write_text(project.read_text().replace('["anthropic"]', '["anthropic>=1"]'))
+    tools = [
+        {"module": "my-tool", "source": "./my-tool", "requires": "anthropic<1"},
+        {"module": "other-tool", "source": "./other-tool"},
+    ]
+    plan(machine.cwd, None, tools=tools)
+    done = machine.run()
+    assert done.code == 3
+    assert "my-tool" in done.stderr
+    assert "other-tool" in done.stderr
+    assert "requires anthropic>=1" in done.stderr
+    assert "requires anthropic<1" in done.stderr
+
+
+def test_a_repository_as_requirement_is_locked_with_its_commit(
+    machine: Machine, tmp_path: Path
+) -> None:
+    library = Repository(tmp_path / "remotes" / "git-lib")
+    files = {
+        "pyproject.toml": '[project]\nname = "git-lib"\nversion = "3.0"\n'
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND,
+        "git_lib.py": "VERSION = 'first'\n",
+    }
+    commit = library.commit(files)
+    uses(machine.cwd, "git_lib")
+    requirement = f"git-lib @ {library.url}@main"
+    needing(machine.cwd, requirement)
+    assert "world first" in answer(machine)
+    assert machine.lock().code == 0
+    entry = machine.locked()["my-tool"]
+    assert entry["requires"] == {requirement: commit}
+    assert entry["requirements"] == {"git-lib": "3.0"}
+    later = library.commit({"git_lib.py": "VERSION = 'later'\n"})
+    assert "world first" in machine.greeting()
+    assert "world first" in with_index(Machine(tmp_path, "other"), tmp_path).greeting()
+    assert "world later" in answer(machine)
+    assert machine("plan", "lock", "-f", "plan.yaml", "--check").code == 0
+    needing(machine.cwd, requirement, "some-lib")
+    drifted(machine.run("--locked"), "my-tool: 'requires' some-lib none → some-lib")
+    needing(machine.cwd, f"git-lib @ {library.url}@{later}")
+    drifted(machine.run("--locked"), f"my-tool: 'requires' {requirement}")
+
+
+def test_requirements_of_the_plan_are_vendored(machine: Machine, tmp_path: Path) -> None:
+    uses(machine.cwd, "anthropic", "anthropic")
+    needing(machine.cwd, "anthropic<1")
+    done = machine("module", "vendor", "vendor", "-f", "plan.yaml")
+    assert done.code == 0, done.stderr
+    shutil.rmtree(tmp_path / "index")
+    shutil.rmtree(machine.cwd / "my-tool")
+    tool = {"module": "my-tool", "source": "./vendor/my-tool", "requires": ["anthropic<1"]}
+    plan(machine.cwd, None, tools=[tool])
+    other = Machine(tmp_path, "other")
+    done = other("run", "-f", "plan.yaml", "go", "--offline", "--output", "stream-json")
+    assert done.code == 0, done.stderr
+    assert "world 0.5" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("requirement", "message"),
+    [
+        ("some lib", "'some lib' is not a valid requirement"),
+        ("-r other.txt", "is not a valid requirement"),
+        ("lib @ https://example.com/lib.whl", "a requirement cannot come from"),
+        ("lib @ git+http://example.com/lib", "git sources over 'http' are not allowed"),
+        ("lib @ git+ssh://-oProxyCommand=x/lib", "is not a host"),
+        ("amplifier-core>=2", "is always the running version"),
+    ],
+)
+def test_a_wrong_requirement_is_an_error_at_its_line(
+    machine: Machine, requirement: str, message: str
+) -> None:
+    write_files(
+        machine.cwd,
+        {"plan.yaml": f"extends: mock\ntools:\n- module: x\n  requires:\n  - {requirement!r}\n"},
+    )
+    done = machine.run()
+    assert done.code == 78
+    assert "plan.yaml:5:5" in done.stderr
+    assert message in done.stderr
+
+
+def test_a_bundled_module_takes_requirements_as_well(machine: Machine) -> None:
+    tools = [{"module": "tool-todo", "requires": ["some-lib<2"]}]
+    plan(machine.cwd, None, tools=tools)
+    shown = machine("module", "show", "tool-todo", "-f", "plan.yaml", "--output", "json")
+    assert json.loads(shown.stdout)["requirements"] == {"some-lib": "1.0"}
+    assert machine.run().code == 0
