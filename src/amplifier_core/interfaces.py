@@ -33,8 +33,11 @@ class Hooks(Protocol):
     ) -> Callable[[], None]: ...
 
 
-def _no_schema(tool: Any) -> dict[str, Any]:
-    return {}
+class _EmptySchema:
+    """An empty schema of its own for each reader; instances may set theirs."""
+
+    def __get__(self, tool: Any, owner: Any = None) -> dict[str, Any]:
+        return {}
 
 
 @runtime_checkable
@@ -62,7 +65,7 @@ class Tool(Protocol):
         """
         super().__init_subclass__(**kwargs)
         if not hasattr(cls, "input_schema"):
-            setattr(cls, "input_schema", property(_no_schema))  # noqa: B010 - no declared member
+            setattr(cls, "input_schema", _EmptySchema())  # noqa: B010 - no declared member
 
 
 @runtime_checkable

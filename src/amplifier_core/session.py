@@ -188,9 +188,11 @@ class AmplifierSession:
             )
 
     def _redacted(self) -> Any:
-        """The mount plan without secrets, those in variables that are known as such included."""
+        """The mount plan without secrets; None if it is no mapping that can be read through."""
         from amplifier_core.utils.truncate import redact_config
 
+        if not isinstance(self.config, Mapping):
+            return None
         names = self.coordinator.get_capability("secrets.variables") or ()
         return redact_config(self.config, [os.environ.get(name, "") for name in names])
 

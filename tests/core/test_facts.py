@@ -95,7 +95,12 @@ def test_a_tool_that_inherits_the_protocol_has_an_input_schema() -> None:
     class WithSchema(Inheriting):
         input_schema = {"type": "object"}  # noqa: RUF012
 
+    class SetsItsOwn(Inheriting):
+        def __init__(self) -> None:
+            self.input_schema = {"type": "object"}
+
     assert Inheriting().input_schema == {}  # type: ignore[attr-defined]
+    assert SetsItsOwn().input_schema == {"type": "object"}
     assert WithSchema().input_schema == {"type": "object"}
     assert isinstance(Inheriting(), interfaces.ToolWithSchema)
 

@@ -453,6 +453,22 @@ async def test_events_of_a_session_carry_its_plan_without_secrets(
     assert shown == {"my_token": "[REDACTED]", "header": "Bearer [REDACTED]"}
 
 
+async def test_a_plan_that_is_not_a_mapping_is_left_out_of_events() -> None:
+    class Plan:
+        """Answers like a mapping, and does not list what it has."""
+
+        def get(self, key: str, default: Any = None) -> Any:
+            return plan().get(key, default)
+
+        def __getitem__(self, key: str) -> Any:
+            return plan()[key]
+
+    target = session(Plan())  # type: ignore[arg-type]
+    seen = record(target, "session:start")
+    await target.execute("x")
+    assert seen[0][1]["config"] is None
+
+
 async def test_the_end_of_a_session_carries_what_was_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
