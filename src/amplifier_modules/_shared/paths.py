@@ -121,6 +121,11 @@ class _Root:
         self.explicit = explicit
 
 
+def _folded(denied: _Root) -> tuple[tuple[str, ...], ...]:
+    # In any case of letters, which some file systems take for the same name.
+    return tuple(tuple(part.casefold() for part in parts) for parts in (denied.given, denied.real))
+
+
 class PathGuard:
     """Turns the paths a model names into places inside granted folders.
 
@@ -131,6 +136,7 @@ class PathGuard:
         writing: Refuse protected names (`.git`, `.amplifier`, shell start-up files) unless a
             root names them.
         setting: Name of the setting that would grant more, for messages.
+        denied: Folders or files inside the granted ones that are refused when writing.
         by_descriptor: Walk by descriptor; by default where the system can.
     """
 
@@ -141,6 +147,7 @@ class PathGuard:
         base: str,
         writing: bool,
         setting: str,
+        denied: Sequence[str] = (),
         by_descriptor: bool = _BY_DESCRIPTOR,
     ) -> None:
         self.base = os.path.abspath(base)
@@ -151,6 +158,7 @@ class PathGuard:
             self._roots = [_Root(self.base, explicit=False)]
         else:
             self._roots = [_Root(os.path.join(self.base, r), explicit=True) for r in roots]
+        self._denied = [_folded(_Root(os.path.join(self.base, d), explicit=True)) for d in denied]
         self._entries = {root.real for root in self._roots}
 
     def locate(self, path: str, *, create_parents: bool = False) -> Location:
@@ -201,6 +209,9 @@ class PathGuard:
         """Raises `ProtectedPath` when `parts` may not be written without a grant of its own."""
         if not self._writing:
             return
+        folded = tuple(part.casefold() for part in parts)
+        if any(folded[: len(denied)] == denied for pair in self._denied for denied in pair):
+            raise ProtectedPath(f"{path!r} is denied by the tool's config")
         granted = max(
             (len(r.real) for r in self._roots if r.explicit and parts[: len(r.real)] == r.real),
             default=0,

@@ -16,12 +16,13 @@ Retries have this one owner. A stream is begun anew only while nothing of it has
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import AliasChoices, Field, SecretStr
 
@@ -36,6 +37,7 @@ from .images import RefusedImages
 from .loop.spans import event_ids
 from .plain import plain_usage
 from .prices import PricesConfig
+from .published import Published, ignored
 
 __all__ = [
     "EVENTS",
@@ -45,6 +47,8 @@ __all__ = [
     "combined",
     "from_environment",
 ]
+
+logger = logging.getLogger(__name__)
 
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
 """What providers of HTTP services emit, for the channel `observability.events`."""
@@ -91,7 +95,24 @@ class HTTPProviderConfig(ModuleConfig):
         max_retries: Further attempts after a failure that may pass; 0 for none.
         prices: What the service charges, instead of the vendor's list.
         list_prices: Whether the vendor's list prices count; by default only at its own address.
+        debug: Log every request and answer at DEBUG level, without their texts.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **dict.fromkeys(
+            ("raw", "raw_debug"),
+            ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
+        ),
+        "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
+        **dict.fromkeys(
+            (
+                *("min_retry_delay", "max_retry_delay", "retry_jitter"),
+                *("overloaded_delay_multiplier", "throttle_delay", "throttle_threshold"),
+                *("max_concurrent_requests", "rate_limit_state_path"),
+            ),
+            ignored("delays follow the service's answers; set 'max_retries'"),
+        ),
+    }
 
     api_key: SecretStr | None = None
     base_url: str | None = None
@@ -110,6 +131,7 @@ class HTTPProviderConfig(ModuleConfig):
     priority: int = Field(default=100, description="The lowest number is asked first.")
     prices: PricesConfig | None = None
     list_prices: bool | None = None
+    debug: bool = False
 
 
 class HTTPProvider(ABC):
@@ -129,6 +151,8 @@ class HTTPProvider(ABC):
         self._timeout = config.timeout
         self._coordinator = coordinator
         self._images = RefusedImages()
+        if config.debug:
+            logger.setLevel(logging.DEBUG)
 
     @property
     def name(self) -> str:
@@ -320,6 +344,7 @@ class HTTPProvider(ABC):
         hooks = getattr(self._coordinator, "hooks", None)
         if hooks is not None:
             about = {"provider": self._name, "model": request.model}
+            logger.debug("%s: %s %s", self._name, event, data)
             await hooks.emit(event, {**event_ids(), **about, **data})
 
 

@@ -1,8 +1,12 @@
 """Settings of context-persistent."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from amplifier_modules._shared.context.config import ContextConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 MODULE_ID = "context-persistent"
 
@@ -16,5 +20,11 @@ class PersistentContextConfig(ContextConfig):
             without that, every session with this path goes on with the same conversation, one
             session at a time.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **ContextConfig.published,
+        "transcript_path": another_name_of("path"),
+        "memory_files": ignored("use hooks-context-files, which reads AGENTS.md and other files"),
+    }
 
     path: str | None = Field(default=None, min_length=1)

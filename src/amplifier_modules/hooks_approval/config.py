@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored, refused
 
 MODULE_ID = "hooks-approval"
 
@@ -14,6 +16,24 @@ Action = Literal["allow", "ask", "deny"]
 
 READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo", "bash_output")
 """Tools of the bundled modules that change nothing outside the session."""
+
+
+_PUBLISHED_ACTIONS: dict[Any, str] = {"auto_approve": "allow", "auto_deny": "deny"}
+
+_PUBLISHED_RULE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "pattern": {"type": "string", "description": "Pattern of a command of `bash`."},
+        "action": {"enum": list(_PUBLISHED_ACTIONS), "description": "What to do with it."},
+        "description": {
+            "type": ["string", "null"],
+            "default": None,
+            "description": "Why, for the model and the user.",
+        },
+    },
+    "required": ["pattern", "action"],
+    "additionalProperties": False,
+}
 
 
 class Rule(ModuleConfig):
@@ -35,6 +55,28 @@ class Rule(ModuleConfig):
     command: str | list[str] | None = None
     reason: str | None = None
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        """A rule, or one of the published form."""
+        return {"anyOf": [handler(core), _PUBLISHED_RULE]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_published_form(cls, value: Any) -> Any:
+        """A published rule is a pattern of the whole command of `bash`, `*` its only wildcard."""
+        if not isinstance(value, dict) or "pattern" not in value:
+            return value
+        rest = dict(cast("dict[str, Any]", value))
+        pattern, action = rest.pop("pattern"), rest.pop("action", None)
+        reason = rest.pop("description", None)
+        if not isinstance(pattern, str) or set("?[") & set(pattern) or pattern.startswith("*"):
+            raise ValueError(
+                "'pattern' has no equivalent here; write {action: …, tool: bash, command: …}"
+            )
+        command = [pattern, f"{pattern} *"] if "*" in pattern else pattern
+        own = {"tool": "bash", "command": command, "reason": reason}
+        return {**own, "action": _PUBLISHED_ACTIONS.get(action, action), **rest}
+
     @field_validator("tool", "path", "command")
     @classmethod
     def _has_text(cls, value: str | list[str] | None) -> str | list[str] | None:
@@ -52,6 +94,11 @@ class Rule(ModuleConfig):
         return value
 
 
+def _enabled(value: Any) -> Any:
+    """A switch, also in the published form `{enabled: true}`."""
+    return value.get("enabled", True) if isinstance(value, dict) else value
+
+
 class ApprovalConfig(ModuleConfig):
     """Settings of hooks-approval.
 
@@ -66,12 +113,25 @@ class ApprovalConfig(ModuleConfig):
             decided on is what runs.
     """
 
+    published: ClassVar[Mapping[str, Published]] = {
+        "default_timeout": another_name_of("timeout"),
+        "default_action": ignored("a question that is not answered in time is a no"),
+        "policy_driven_only": ignored("'rules' and 'default' decide on every call"),
+        "auto_approve": ignored("set 'default: allow'"),
+        **dict.fromkeys(
+            ("patterns", "tools"),
+            refused("write them as rules, such as {action: ask, tool: …, command: …}", [], {}),
+        ),
+    }
+
     rules: list[Rule] = Field(default_factory=list[Rule])
     default: Action = "ask"
     read_only: list[str] = Field(default_factory=lambda: list(READ_ONLY))
     remember: bool = True
     timeout: float = Field(default=300, gt=0, allow_inf_nan=False)
-    audit: bool = True
+    audit: Annotated[
+        bool, BeforeValidator(_enabled, json_schema_input_type=bool | dict[str, Any])
+    ] = True
     priority: int = 90
 
 

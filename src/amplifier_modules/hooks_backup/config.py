@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, ignored
 
 MODULE_ID = "hooks-backup"
 
@@ -43,6 +47,13 @@ class BackupConfig(ModuleConfig):
         max_age_days: Turns older than this go when the session is used again.
         priority: Place among the hooks of a call, behind those that change or refuse it.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **dict.fromkeys(
+            ("backup_dir", "format", "include_metadata", "compress"),
+            ignored("it keeps files for '/undo'; transcripts are saved with every session"),
+        ),
+    }
 
     tools: dict[str, list[str]] = Field(default_factory=writing_tools)
     commands: dict[str, str] = Field(default_factory=lambda: {"bash": "command"})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
 
 from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules.hooks_logging.levels import Level
+from amplifier_modules._shared.published import Published, another_name_of, ignored
+from amplifier_modules.hooks_logging.levels import LEVELS, Level
 
 MODULE_ID = "hooks-logging"
 CAPABILITY = "hooks-logging.log"
@@ -21,6 +25,13 @@ class EventFilter(ModuleConfig):
 
     include: list[str] = Field(default_factory=lambda: ["*"])
     exclude: list[str] = Field(default_factory=list[str])
+
+
+_UPPER = tuple(level.upper() for level in LEVELS)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 class LoggingConfig(ModuleConfig):
@@ -42,8 +53,27 @@ class LoggingConfig(ModuleConfig):
             what others, such as a redacting hook, have made of it.
     """
 
+    published: ClassVar[Mapping[str, Published]] = {
+        "file": another_name_of("path"),
+        "exclude_events": another_name_of(
+            "events.exclude", schema={"type": ["array", "null"], "items": {"type": "string"}}
+        ),
+        **dict.fromkeys(
+            ("auto_discover", "additional_events"),
+            ignored("events of every module are written; 'events' selects among them"),
+        ),
+        **dict.fromkeys(
+            ("mode", "session_log_template"),
+            ignored("each session has a file of its own unless 'path' names one"),
+        ),
+        "output": ignored("events are written to a file; see 'path'"),
+        "strip_raw": ignored("requests are written without messages; see 'include_messages'"),
+    }
+
     path: str | None = None
-    level: Level = "info"
+    level: Annotated[
+        Level, BeforeValidator(_lower, json_schema_input_type=Literal[*LEVELS, *_UPPER])
+    ] = "info"
     events: EventFilter = Field(default_factory=lambda: EventFilter.model_construct())
     max_bytes: int | None = Field(default=None, ge=1024)
     backups: int = Field(default=3, ge=1, le=1000)

@@ -35,6 +35,8 @@ async def mount(
     from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig, is_disabled
 
     settings = parse_config(OtelConfig, config, MODULE_ID)
+    if not settings.enabled:
+        return None
     if is_disabled():
         logger.info("%s: OTEL_SDK_DISABLED is set; nothing is recorded", MODULE_ID)
         return None

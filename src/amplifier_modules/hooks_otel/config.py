@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored, refused
 
 MODULE_ID = "hooks-otel"
+
+
+def _own_exporter(value: Any) -> Any:
+    return "otlp" if value == "otlp-http" else value
 
 
 class OtelConfig(ModuleConfig):
     """Settings of hooks-otel.
 
     Attributes:
+        enabled: Whether to record anything.
         exporter: Where spans go: `otlp`, a collector, over HTTP; `file`, lines of JSON; `console`,
             the same on standard error.
         endpoint: The collector's address without `/v1/traces`; by default what the environment
@@ -38,7 +45,32 @@ class OtelConfig(ModuleConfig):
             what other hooks take is not counted.
     """
 
-    exporter: Literal["otlp", "file", "console"] = "otlp"
+    published: ClassVar[Mapping[str, Published]] = {
+        "file_path": another_name_of("path"),
+        "max_attribute_length": another_name_of("max_content_chars"),
+        **dict.fromkeys(
+            ("service_version", "user_id", "team_id"), ignored("set it under 'resource'")
+        ),
+        "capture": ignored("spans are always recorded; set 'metrics' for metrics"),
+        **dict.fromkeys(
+            ("sensitive_data", "filter_sensitive_data"),
+            ignored("content is left out unless 'capture_content' is true"),
+        ),
+        **dict.fromkeys(("payload_limits", "max_payload_size"), ignored("set 'max_content_chars'")),
+        **dict.fromkeys(
+            ("batch_delay_ms", "max_batch_size", "debug"), ignored("there is no setting for it")
+        ),
+        "sampling_rate": refused("every span is recorded; sample in the collector", 1),
+    }
+
+    enabled: bool = True
+    exporter: Annotated[
+        Literal["otlp", "file", "console"],
+        BeforeValidator(
+            _own_exporter,
+            json_schema_input_type=Literal["otlp", "otlp-http", "file", "console"],
+        ),
+    ] = "otlp"
     endpoint: str | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     path: str | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_validator
 
 from amplifier_modules._shared.config import ModuleConfig
 from amplifier_modules._shared.provider_base import HTTPProviderConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored, refused
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
@@ -76,6 +78,45 @@ class AnthropicConfig(HTTPProviderConfig):
         region: Cloud region, for `bedrock` and `vertex`.
         project_id: Google Cloud project, for `vertex`.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **HTTPProviderConfig.published,
+        "extended_thinking": another_name_of(
+            "thinking.enabled", schema={"type": ["boolean", "null"]}
+        ),
+        "thinking_type": another_name_of("thinking.type"),
+        "thinking_budget_tokens": another_name_of("thinking.budget_tokens"),
+        "thinking_display": another_name_of("thinking.display"),
+        "reasoning_effort": another_name_of("effort"),
+        "enable_prompt_caching": another_name_of("prompt_caching"),
+        "beta_headers": another_name_of("beta"),
+        "cache_stable_region_ttl_1h": ignored("set 'prompt_caching: 1h'"),
+        "cache_infer_stability_from_history": ignored("set 'prompt_caching'"),
+        "thinking_budget_buffer": ignored("set 'max_tokens'"),
+        "thinking_prefix_mismatch_behavior": ignored("set 'thinking: {drop_changed: …}'"),
+        "inference_geo": refused(
+            "requests cannot be bound to a region here; use 'transport: bedrock' or 'vertex' "
+            "with 'region'"
+        ),
+        "enable_1m_context": ignored("the context window is the model's own"),
+        "auth_file": ignored("set 'api_key' or 'auth_token'"),
+        **dict.fromkeys(
+            (
+                *("fallback_on_overload", "fallback_retry_count", "fallback_cooldown_seconds"),
+                *("fallback_models", "fallback_sonnet_model", "fallback_haiku_model"),
+                *("persist_fallback_state", "refusal_fallback_enabled"),
+                "refusal_fallback_model",
+            ),
+            ignored("list other providers under 'fallbacks' of the plan"),
+        ),
+        **dict.fromkeys(
+            (
+                *("speed", "task_budget_tokens", "computer_use_tool_type"),
+                *("computer_batch_actions", "extra_request_params", "close_timeout"),
+            ),
+            ignored("there is no setting for it"),
+        ),
+    }
 
     model: str = Field(
         default=DEFAULT_MODEL, min_length=1, validation_alias=AliasChoices("model", "default_model")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from amplifier_core import llm_errors
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 MODULE_ID = "provider-mock"
 
@@ -133,6 +135,14 @@ class MockConfig(_Settings):
         context_window: Tokens the model claims to read.
         max_output_tokens: Tokens the model claims to write.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "responses": another_name_of("replies"),
+        **dict.fromkeys(
+            ("debug", "raw", "raw_debug"),
+            ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
+        ),
+    }
 
     replies: list[Reply] = Field(default_factory=list[Reply])
     script: str | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from amplifier_modules._shared.provider_base import HTTPProviderConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 
 class OpenAIConfig(HTTPProviderConfig):
@@ -24,6 +26,27 @@ class OpenAIConfig(HTTPProviderConfig):
         organization: Organization the calls are counted to.
         project: Project the calls are counted to.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **HTTPProviderConfig.published,
+        "reasoning": another_name_of("reasoning_effort"),
+        "prompt_cache_key": another_name_of("extra_body.prompt_cache_key"),
+        "prompt_cache_retention": another_name_of("extra_body.prompt_cache_retention"),
+        "safety_identifier": another_name_of("extra_body.safety_identifier"),
+        "truncation": ignored("set 'extra_body: {truncation: …}' with 'api: responses'"),
+        **dict.fromkeys(
+            ("enable_response_chaining", "enable_state"),
+            ignored("nothing is kept with the service"),
+        ),
+        "enable_long_context": ignored("set 'context_window'"),
+        **dict.fromkeys(
+            ("extended_thinking", "thinking_budget_tokens", "thinking_budget_buffer"),
+            ignored("set 'reasoning_effort'"),
+        ),
+        **dict.fromkeys(
+            ("background", "poll_interval"), ignored("requests do not run in the background")
+        ),
+    }
 
     api: Literal["auto", "chat", "responses"] = "auto"
     reasoning_effort: str | None = None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, refused
 
 MODULE_ID = "tool-bash"
 
@@ -13,6 +17,11 @@ class BashConfig(ModuleConfig):
     """Settings of tool-bash.
 
     Attributes:
+        denied_commands: Commands that are refused, whatever case they are in: a text anywhere in
+            the command line, or with `*` a pattern of the whole. A guard rail only: a command
+            can be written in many ways.
+        require_approval: Whether hooks that go by the tool's own word ask before a command.
+            `hooks-approval` of this program goes by its rules.
         timeout: Seconds a command may take when the model asks for nothing else.
         max_timeout: Most seconds the model may ask for.
         max_output: Bytes of output shown to the model; what is over is cut in the middle.
@@ -27,6 +36,31 @@ class BashConfig(ModuleConfig):
             like secrets; `*` stands for any characters.
     """
 
+    published: ClassVar[Mapping[str, Published]] = {
+        "allowed_commands": refused(
+            "commands are allowed by rules of hooks-approval: {action: allow, tool: bash, "
+            "command: …} with 'default: deny'",
+            [],
+        ),
+        "safety_profile": refused(
+            "there are no profiles; set 'denied_commands', or use hooks-approval, which asks "
+            "before every command",
+            "unrestricted",
+        ),
+        "safety_overrides": refused("there are no profiles to override; set 'denied_commands'", {}),
+        "max_concurrent": refused(
+            "commands of one answer run at the same time; set 'parallel_tools: false' in the "
+            "config of the orchestrator"
+        ),
+        "working_dir": refused(
+            "commands start in the session's working directory, which hooks rely on; start "
+            "amplifier there",
+            ".",
+        ),
+    }
+
+    denied_commands: list[str] = Field(default_factory=list[str])
+    require_approval: bool = True
     timeout: float = Field(default=120, gt=0)
     max_timeout: float = Field(default=600, gt=0)
     max_output: int = Field(default=30_000, ge=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -19,6 +20,10 @@ MAX_WAIT_SECONDS = 60.0
 _ID = {"type": "string", "description": "As given when the command was started, such as b1"}
 
 
+class DeniedCommand(Exception):
+    """The config does not allow the command."""
+
+
 class BashTool:
     """Runs a shell command (Tool Contract): a failure is a result, never an exception.
 
@@ -34,6 +39,7 @@ class BashTool:
         self._shell = shell
         self._config = config
         self._background = background
+        self.require_approval = config.require_approval
         self.input_schema = _input_schema(background is not None)
 
     @property
@@ -74,16 +80,24 @@ class BashTool:
             line: str = values["command"]
             if not line.strip() or "\0" in line:
                 raise InvalidInput("the command is empty or has a NUL character")
+            self._check_denied(line)
             if self._background is not None and values.get("run_in_background"):
                 self._background.check_room()
                 job = self._shell.job(line, values.get("working_directory"), traced=False)
                 return await self._background.start(job)
             return await self._run(line, values.get("working_directory"), self._timeout(values))
-        except (InvalidInput, PathError, CommandError) as error:
+        except (InvalidInput, DeniedCommand, PathError, CommandError) as error:
             return failure(type(error).__name__, str(error))
         except OSError as error:
             where = f"{error.filename!r}: " if error.filename else ""
             return failure(type(error).__name__, f"{where}{error.strerror}")
+
+    def _check_denied(self, line: str) -> None:
+        for pattern in self._config.denied_commands:
+            wanted = re.escape(pattern).replace(r"\*", ".*")
+            found = re.fullmatch if "*" in pattern else re.search
+            if found(wanted, line, re.IGNORECASE | re.DOTALL):
+                raise DeniedCommand(f"the command is denied by {pattern!r} of 'denied_commands'")
 
     def _timeout(self, values: dict[str, Any]) -> float:
         asked: float = values.get("timeout", self._config.timeout)

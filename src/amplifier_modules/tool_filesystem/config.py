@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, refused
 
 MODULE_ID = "tool-filesystem"
 
@@ -17,12 +21,23 @@ class FilesystemConfig(ModuleConfig):
             directory; `~` is expanded. By default the working directory.
         allowed_write_paths: The same for writing. `.git`, `.amplifier` and shell start-up files
             inside them stay refused unless a path here names them, as in `[".", ".git"]`.
+        denied_write_paths: Folders or files that may not be written although
+            `allowed_write_paths` grants them.
         max_bytes: Most bytes of text one call gives the model.
         max_image_bytes: Most bytes of an image that is shown to the model. More than the default
             is over the 5 MB that some services take, counted as base64.
     """
 
+    published: ClassVar[Mapping[str, Published]] = {
+        "working_dir": refused(
+            "relative paths start at the session's working directory, which hooks rely on; start "
+            "amplifier there",
+            ".",
+        ),
+    }
+
     allowed_read_paths: list[str] | None = None
     allowed_write_paths: list[str] | None = None
+    denied_write_paths: list[str] = Field(default_factory=list[str])
     max_bytes: int = Field(default=100_000, ge=1000)
     max_image_bytes: int = Field(default=3_750_000, ge=1000)

@@ -51,7 +51,10 @@ class Workspace:
             granted = None if roots is None else [os.path.expanduser(root) for root in roots]
             if extra is not None:
                 granted = [*([base] if granted is None else granted), extra]
-            self._guards[key] = PathGuard(granted, base=base, writing=writing, setting=setting)
+            denied = [os.path.expanduser(path) for path in self.config.denied_write_paths]
+            self._guards[key] = PathGuard(
+                granted, base=base, writing=writing, setting=setting, denied=denied
+            )
         return self._guards[key]
 
     async def report_read(self, path: str, size: int) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 MODULE_ID = "tool-mcp"
 
@@ -96,6 +98,15 @@ class McpConfig(ModuleConfig):
         max_output: Bytes of a result shown to the model; what is over is cut in the middle and
             kept in a file.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "mcpServers": another_name_of("servers"),
+        "max_content_size": another_name_of("max_output"),
+        **dict.fromkeys(
+            ("server_log_dir", "verbose_servers"),
+            ignored("what servers log is shown when one fails"),
+        ),
+    }
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig])
     wait: float = Field(default=3, ge=0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored, refused
 
 MODULE_ID = "tool-search"
 
@@ -24,6 +26,21 @@ class SearchConfig(ModuleConfig):
         timeout: Seconds a search may take.
         engine: What searches: ripgrep, Python, or ripgrep where it is installed.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "allowed_paths": another_name_of("allowed_read_paths"),
+        "working_dir": refused(
+            "relative paths start at the session's working directory, which hooks rely on; start "
+            "amplifier there",
+            ".",
+        ),
+        **dict.fromkeys(
+            ("grep", "glob"),
+            refused("both tools share their settings; set them without this key", {}),
+        ),
+        "exclusions": refused("list what is left out in a '.gitignore' file", []),
+        "default_limits": ignored("set 'max_results'"),
+    }
 
     allowed_read_paths: list[str] | None = None
     gitignore: bool = True

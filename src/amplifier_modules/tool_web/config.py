@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 MODULE_ID = "tool-web"
 
@@ -58,6 +60,9 @@ class WebConfig(ModuleConfig):
             Link-local ones, where clouds give out credentials, still have to be named.
         use_proxy: Ask through the proxy that the environment names. It then resolves names anew,
             so that the address which was checked need not be the one it connects to.
+        allowed_domains: The only domains that pages are fetched from, with their subdomains; empty
+            for all.
+        blocked_domains: Texts that must not be in the host of a page, such as `ads.example`.
         timeout: Seconds a page may take, redirects included.
         max_redirects: Most redirects to follow.
         max_bytes: Bytes of a page to read, counted after decompression.
@@ -69,9 +74,19 @@ class WebConfig(ModuleConfig):
         max_results: Most results of a search.
     """
 
+    published: ClassVar[Mapping[str, Published]] = {
+        "max_size": another_name_of("max_bytes"),
+        "default_limit": another_name_of("max_chars"),
+        **dict.fromkeys(("search_engine", "api_key"), ignored("set 'search'")),
+        "extract_text": ignored("pages are always given as text"),
+        "working_dir": ignored("pages are not saved to files"),
+    }
+
     allow_hosts: list[str] = Field(default_factory=list[str])
     allow_private: bool = False
     use_proxy: bool = False
+    allowed_domains: list[str] = Field(default_factory=list[str])
+    blocked_domains: list[str] = Field(default_factory=list[str])
     timeout: float = Field(default=30, gt=0)
     max_redirects: int = Field(default=10, ge=0)
     max_bytes: int = Field(default=10_000_000, ge=1, le=100_000_000)

@@ -94,7 +94,8 @@ class Web:
     @property
     def identity(self) -> str:
         """What may be asked and read, as text: pages kept under other rules are not given out."""
-        return f"{self._policy.identity} {self._config.max_bytes}"
+        domains = (self._config.allowed_domains, self._config.blocked_domains)
+        return f"{self._policy.identity} {self._config.max_bytes} {domains}"
 
     async def fetch(self, address: str, headers: Mapping[str, str]) -> Answer:
         """Get a page, following redirects.
@@ -147,6 +148,7 @@ class Web:
 
     async def _followed(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
         for _ in range(self._config.max_redirects + 1):
+            self._check_domain(url)
             request = httpx.Request("GET", url, headers=self._headers(headers))
             answer = await self._exchanged(await self._way_to(url), request)
             location = answer.headers.get("location")
@@ -154,6 +156,18 @@ class Web:
                 return answer
             url = redirected(url, location)
         raise BadAnswer(f"{url} redirects more than {self._config.max_redirects} times")
+
+    def _check_domain(self, url: httpx.URL) -> None:
+        host = url.netloc.decode("ascii").lower()
+        for blocked in self._config.blocked_domains:
+            if blocked.lower() in host:
+                raise Refused(f"{url.host} is refused by {blocked!r} of 'blocked_domains'")
+        allowed = [domain.lower() for domain in self._config.allowed_domains]
+        names = (host, url.host.lower())
+        if allowed and not any(
+            name == domain or name.endswith(f".{domain}") for name in names for domain in allowed
+        ):
+            raise Refused(f"{url.host} is not one of 'allowed_domains': {', '.join(allowed)}")
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {

@@ -1,10 +1,12 @@
 """The settings every bundled context takes (Context Contract, Configuration)."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, ignored
 
 
 class ContextConfig(ModuleConfig):
@@ -29,6 +31,26 @@ class ContextConfig(ModuleConfig):
     """
 
     model_config = ConfigDict(frozen=True)
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "target_usage": ignored("a request is compacted as far as it has to be"),
+        "token_meter": ignored("tokens are counted by what providers report"),
+        **dict.fromkeys(
+            ("protected_recent", "protected_tool_results", "max_messages"),
+            ignored("set 'keep_recent_turns' or 'keep_recent'"),
+        ),
+        **dict.fromkeys(
+            ("truncate_chars", "truncate_boundary", "max_tool_result_bytes"),
+            ignored("tools limit their own output; see 'max_output' and 'max_bytes' of theirs"),
+        ),
+        **dict.fromkeys(
+            (
+                *("compaction_notice_enabled", "compaction_notice_min_level"),
+                "compaction_notice_verbosity",
+            ),
+            ignored("the model is given a note wherever messages were left out"),
+        ),
+    }
 
     max_tokens: int = Field(default=100_000, gt=0)
     compaction_threshold: float = Field(

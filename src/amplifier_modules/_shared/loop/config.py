@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field, field_validator
 
 from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.published import Published, another_name_of, ignored
 
 
 class LoopConfig(ModuleConfig):
@@ -21,6 +25,28 @@ class LoopConfig(ModuleConfig):
         default_model: Model to ask for instead of the provider's own default.
         debug: Log every step of the loop at DEBUG level.
     """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "use_streaming": another_name_of("streaming"),
+        **dict.fromkeys(
+            ("extended_thinking", "reasoning_effort"),
+            ignored("set how much a model thinks in the config of its provider"),
+        ),
+        "timeout": ignored("set 'session.budget.max_seconds' in the plan"),
+        "priority": ignored("a session has one orchestrator"),
+        **dict.fromkeys(
+            ("stream_delay", "min_delay_between_calls_ms"),
+            ignored("calls and their output are not slowed down"),
+        ),
+        **dict.fromkeys(
+            (
+                *("goal_stall_threshold", "goal_busy_stall_window", "goal_model_role"),
+                *("goal_busy_stall_min_overlap", "goal_summary_max_reasons"),
+                "goal_provider_preferences",
+            ),
+            ignored("the loop keeps no goals; 'max_repeats' ends turns without progress"),
+        ),
+    }
 
     max_iterations: int = Field(default=50, ge=-1)
     max_repeats: int = Field(default=3, ge=0)

@@ -1,0 +1,318 @@
+"""Config keys of the published modules that bundled ones share their names with."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import Any
+
+import jsonschema
+import pytest
+
+from amplifier_core.testing import MockCoordinator
+from amplifier_modules._shared.config import parse_config
+from tests.modules.test_config_schemas import BUNDLED, mount, schema_of
+
+LOOP = {
+    "max_iterations": -1,
+    "default_provider": "mock",
+    "extended_thinking": True,
+    "reasoning_effort": "high",
+    "priority": 100,
+    "timeout": 300,
+}
+CONTEXT = {
+    "max_tokens": 200_000,
+    "compact_threshold": 0.92,
+    "auto_compact": True,
+    "target_usage": 0.5,
+    "protected_recent": 0.1,
+    "protected_tool_results": 5,
+    "truncate_chars": 250,
+    "max_messages": 100,
+}
+PROVIDER = {
+    "api_key": "k",
+    "base_url": "http://127.0.0.1:9",
+    "default_model": "m",
+    "max_tokens": 4096,
+    "temperature": 0.7,
+    "timeout": 600.0,
+    "priority": 100,
+    "debug": True,
+    "raw_debug": True,
+    "raw": True,
+    "use_streaming": True,
+    "max_retries": 5,
+    "min_retry_delay": 1.0,
+    "max_retry_delay": 60.0,
+    "retry_jitter": True,
+    "max_concurrent_requests": 5,
+}
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "loop-basic": LOOP,
+    "loop-streaming": LOOP
+    | {
+        "use_streaming": False,
+        "stream_delay": 0.1,
+        "min_delay_between_calls_ms": 10,
+        "goal_stall_threshold": 3,
+        "goal_model_role": "fast",
+        "goal_provider_preferences": [{"provider": "anthropic"}],
+    },
+    "loop-events": LOOP,
+    "context-simple": CONTEXT
+    | {
+        "compaction_notice_enabled": True,
+        "compaction_notice_min_level": 1,
+        "compaction_notice_verbosity": "normal",
+        "token_meter": "actual",
+        "max_tool_result_bytes": 131_072,
+    },
+    "context-persistent": CONTEXT
+    | {"transcript_path": "t.jsonl", "memory_files": ["./AGENTS.md"], "truncate_boundary": 0.5},
+    "provider-anthropic": PROVIDER
+    | {
+        "extended_thinking": True,
+        "thinking_budget_tokens": 8000,
+        "thinking_budget_buffer": 4096,
+        "thinking_type": "enabled",
+        "thinking_display": "omitted",
+        "effort": "high",
+        "reasoning_effort": "high",
+        "enable_prompt_caching": True,
+        "cache_stable_region_ttl_1h": True,
+        "beta_headers": "context-1m-2025-08-07",
+        "enable_1m_context": True,
+        "overloaded_delay_multiplier": 10.0,
+        "fallback_on_overload": True,
+        "refusal_fallback_enabled": True,
+        "throttle_threshold": 0.02,
+        "extra_request_params": {"a": 1},
+    },
+    "provider-openai": PROVIDER
+    | {
+        "reasoning": "low",
+        "reasoning_effort": "low",
+        "reasoning_summary": "detailed",
+        "truncation": "auto",
+        "prompt_cache_key": "k",
+        "prompt_cache_retention": "24h",
+        "safety_identifier": "u",
+        "enable_response_chaining": "auto",
+        "enable_state": True,
+        "poll_interval": 5,
+    },
+    "provider-mock": {"responses": ["one"], "debug": True, "raw_debug": True},
+    "tool-bash": {
+        "timeout": 30,
+        "require_approval": True,
+        "denied_commands": ["sudo"],
+        "allowed_commands": [],
+        "safety_profile": "unrestricted",
+        "safety_overrides": {},
+        "working_dir": ".",
+        "max_concurrent": None,
+    },
+    "tool-filesystem": {
+        "allowed_read_paths": ["."],
+        "allowed_write_paths": ["."],
+        "denied_write_paths": ["secrets"],
+        "working_dir": ".",
+    },
+    "tool-search": {
+        "working_dir": ".",
+        "max_results": 500,
+        "allowed_paths": ["."],
+        "max_file_size": 1000,
+        "timeout": 60,
+        "exclusions": [],
+        "grep": {},
+        "glob": {},
+    },
+    "tool-web": {
+        "max_results": 5,
+        "timeout": 10,
+        "max_size": 1_000_000,
+        "default_limit": 2000,
+        "extract_text": True,
+        "allowed_domains": ["example.org"],
+        "blocked_domains": ["localhost"],
+        "search_engine": "mock",
+        "api_key": "k",
+    },
+    "tool-task": {
+        "max_recursion_depth": 1,
+        "exclude_tools": ["tool-task"],
+        "exclude_hooks": [],
+    },
+    "tool-mcp": {"mcpServers": {}, "max_content_size": 50_000, "verbose_servers": True},
+    "hooks-approval": {
+        "rules": [{"pattern": "ls*", "action": "auto_approve", "description": "safe"}],
+        "default_action": "deny",
+        "default_timeout": 30,
+        "policy_driven_only": True,
+        "audit": {"enabled": True},
+        "auto_approve": False,
+        "patterns": [],
+    },
+    "hooks-redaction": {
+        "rules": ["secrets", "pii-basic"],
+        "allowlist": ["usage"],
+        "skip_events": [],
+        "priority": 10,
+    },
+    "hooks-logging": {
+        "level": "DEBUG",
+        "mode": "session-only",
+        "session_log_template": "~/logs/{session_id}.jsonl",
+        "file": "amplifier.log",
+        "output": "file",
+        "auto_discover": True,
+        "additional_events": ["a:b"],
+        "exclude_events": ["llm:stream_*"],
+        "strip_raw": True,
+        "priority": 100,
+    },
+    "hooks-backup": {
+        "backup_dir": ".amplifier/transcripts",
+        "format": "jsonl",
+        "include_metadata": True,
+        "compress": True,
+    },
+    "hooks-otel": {
+        "enabled": False,
+        "exporter": "otlp-http",
+        "endpoint": "http://127.0.0.1:9",
+        "headers": {"a": "b"},
+        "file_path": "spans.jsonl",
+        "service_name": "a",
+        "service_version": "1",
+        "user_id": "u",
+        "sampling_rate": 1.0,
+        "capture": {"traces": True},
+        "sensitive_data": {"filter_sensitive_data": True},
+        "max_attribute_length": 1000,
+    },
+}
+REFUSED = [
+    ("tool-bash", "allowed_commands", ["git *"]),
+    ("tool-bash", "safety_profile", "strict"),
+    ("tool-bash", "safety_overrides", {"block": ["sudo"]}),
+    ("tool-bash", "max_concurrent", 1),
+    ("tool-bash", "working_dir", "/srv"),
+    ("tool-filesystem", "working_dir", "/srv"),
+    ("tool-search", "exclusions", ["secrets"]),
+    ("tool-search", "glob", {"allowed_paths": ["src"]}),
+    ("hooks-approval", "patterns", ["rm -rf"]),
+    ("hooks-approval", "tools", {"web_fetch": {"require_approval": True}}),
+    ("hooks-otel", "sampling_rate", 0.1),
+    ("provider-anthropic", "inference_geo", "us"),
+]
+
+
+def model_of(module_id: str) -> Any:
+    """The config model of a module, by what it validates with."""
+    package = import_module(f"{BUNDLED[module_id]}.config")
+    names = [name for name in vars(package) if name.endswith("Config")]
+    return next(
+        model
+        for name in names
+        if getattr(model := getattr(package, name), "__module__", "") == package.__name__
+        and (model.published or len(names) == 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("module_id", "key", "value"),
+    [
+        pytest.param(module_id, key, value, id=f"{module_id}-{key}")
+        for module_id, keys in ACCEPTED.items()
+        for key, value in keys.items()
+    ],
+)
+async def test_a_published_key_passes_the_check_and_mounts(
+    module_id: str, key: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {key: value}
+    if key == "thinking_budget_tokens":
+        config["thinking_type"] = "enabled"
+    jsonschema.validate(config, schema_of(module_id))
+    await mount(module_id, config)
+
+    rule = schema_of(module_id)["properties"][key]
+    ignored = rule["description"].startswith("Has no effect") and bool(value)
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert any(f"'{key}' has no effect: " in text for text in warned) is ignored
+
+
+@pytest.mark.parametrize(("module_id", "key", "value"), REFUSED)
+async def test_a_key_that_restricts_is_refused_with_the_reason(
+    module_id: str, key: str, value: Any
+) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({key: value}, schema_of(module_id))
+    with pytest.raises(ValueError, match=rf"{module_id}: .*'{key}' is not supported: \w+"):
+        await mount(module_id, {key: value})
+
+
+@pytest.mark.parametrize(
+    ("module_id", "published", "own"),
+    [
+        (
+            "provider-anthropic",
+            {"extended_thinking": True, "thinking_type": "enabled", "thinking_budget_tokens": 8000},
+            {"thinking": {"enabled": True, "type": "enabled", "budget_tokens": 8000}},
+        ),
+        ("provider-anthropic", {"enable_prompt_caching": False}, {"prompt_caching": False}),
+        ("provider-anthropic", {"reasoning_effort": "low"}, {"effort": "low"}),
+        ("provider-openai", {"prompt_cache_key": "k"}, {"extra_body": {"prompt_cache_key": "k"}}),
+        ("provider-mock", {"responses": ["a"]}, {"replies": ["a"]}),
+        ("context-persistent", {"transcript_path": "t"}, {"path": "t"}),
+        ("hooks-logging", {"exclude_events": ["a"]}, {"events": {"exclude": ["a"]}}),
+        ("hooks-logging", {"level": "WARNING"}, {"level": "warning"}),
+        ("hooks-otel", {"exporter": "otlp-http"}, {"exporter": "otlp"}),
+        ("hooks-approval", {"audit": {"enabled": False}}, {"audit": False}),
+        (
+            "hooks-approval",
+            {"rules": [{"pattern": "git *", "action": "auto_deny", "description": "no"}]},
+            {
+                "rules": [
+                    {
+                        "action": "deny",
+                        "tool": "bash",
+                        "command": ["git *", "git * *"],
+                        "reason": "no",
+                    }
+                ]
+            },
+        ),
+        ("tool-web", {"max_size": 5, "default_limit": 500}, {"max_bytes": 5, "max_chars": 500}),
+    ],
+    ids=str,
+)
+def test_a_published_key_means_the_setting(
+    module_id: str, published: dict[str, Any], own: dict[str, Any]
+) -> None:
+    model = model_of(module_id)
+    assert parse_config(model, published, module_id) == parse_config(model, own, module_id)
+
+
+async def test_a_setting_under_two_names_is_refused() -> None:
+    with pytest.raises(ValueError, match="'responses' and 'replies' set the same"):
+        await mount("provider-mock", {"responses": ["a"], "replies": ["b"]})
+
+
+async def test_a_key_that_no_module_has_is_still_unknown() -> None:
+    with pytest.raises(ValueError, match=r"unknown key 'extended_thinkin'"):
+        await mount("provider-anthropic", {"extended_thinkin": True})
+
+
+async def test_denied_commands_do_not_run() -> None:
+    coordinator = MockCoordinator()
+    module = import_module(BUNDLED["tool-bash"])
+    close = await module.mount(coordinator, {"denied_commands": ["sudo", "rm *"]})
+    bash = coordinator.get("tools", "bash")
+    for command, runs in [("echo a", True), ("true; SUDO x", False), ("rm x", False)]:
+        assert (await bash.execute({"command": command})).success is runs, command
+    await close()
