@@ -10,6 +10,7 @@ REFERENCE = r"\$\{"
 """What a text holds that is filled in from a variable, as a pattern of JSON Schema."""
 
 
+_TOLD = ("description", "default", "deprecated")
 _NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _DATA = ("default", "const", "enum", "examples", "required")
 
@@ -68,7 +69,7 @@ def _or_reference(schema: Any) -> Any:
     limited = rule.keys() & {"pattern", "minLength", "maxLength", "enum", "const", "format"}
     if "string" in types and not limited:
         return rule
-    told = {key: rule.pop(key) for key in ("description", "default") if key in rule}
+    told = {key: rule.pop(key) for key in _TOLD if key in rule}
     reference = {"type": "string", "pattern": REFERENCE}
     if types and "string" not in types and not limited:
         # One rule where it can be one: editors word their messages after it.

@@ -46,3 +46,29 @@ async def test_no_path_of_the_corpus_leads_a_tool_out(files: Any, tmp_path: Path
     assert len(corpus) + len(PROTECTED) >= 200
     assert outside(tmp_path) == before
     assert not any(path.name.startswith(".") for path in ws.folder.iterdir())
+
+
+async def test_denied_paths_are_not_written_whatever_leads_there(
+    files: Any, tmp_path: Path
+) -> None:
+    ws = await files({"denied_write_paths": ["secrets", "keep.txt", "~/x"]})
+    (ws.folder / "secrets").mkdir()
+    (ws.folder / "keep.txt").write_text("kept")
+    (ws.folder / "link").symlink_to("secrets")
+    (ws.folder / "alias.txt").symlink_to("keep.txt")
+    for path in (
+        *(
+            "secrets/a",
+            "secrets/new/a",
+            "./secrets/../secrets/a",
+            "SECRETS/a",
+            "link/a",
+            "link/n/a",
+        ),
+        *("keep.txt", "alias.txt", str(ws.folder / "keep.txt")),
+    ):
+        message = await ws.error("write_file", "ProtectedPath", file_path=path, content="x")
+        assert "denied" in message, path
+    assert list((ws.folder / "secrets").iterdir()) == []
+    assert await ws.ok("read_file", file_path="keep.txt") == "kept"
+    await ws.ok("write_file", file_path="secrets.txt", content="x")

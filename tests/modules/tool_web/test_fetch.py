@@ -375,6 +375,25 @@ async def test_redirects_are_followed_and_counted() -> None:
         assert "302 Found" in error_of(await web.fetch(at(server, "nowhere")))["message"]
 
 
+async def test_domains_of_the_config_hold_for_redirects_too() -> None:
+    async with raw_server(Pages(page=("there", {}))) as server:
+
+        async def away(request: Any, write: Any) -> None:
+            await write(answer(301, "", {"location": f"http://other.test:{server.port}/page"}))
+
+        async with raw_server(Pages(away=away, page=("here", {}))) as first:
+            for config in ({"allowed_domains": ["site.test"]}, {"blocked_domains": ["OTHER."]}):
+                async with tools(cache="off", **config) as web:
+                    assert "here" in text_of(await web.fetch(f"http://site.test:{first.port}/page"))
+                    error = error_of(await web.fetch(f"http://site.test:{first.port}/away"))
+                    assert error["type"] == "Refused", error
+            async with tools(allowed_domains=["test"], cache="off") as web:
+                assert "there" in text_of(await web.fetch(f"http://site.test:{first.port}/away"))
+            async with tools(allowed_domains=["ite.test"], cache="off") as web:
+                assert "not one of" in str(error_of(await web.fetch("http://site.test/page")))
+        assert len(server.requests) == 1
+
+
 async def test_cookies_and_credentials_go_nowhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
