@@ -18,7 +18,7 @@ from amplifier_app.hosting import give_keys, register_capabilities
 from amplifier_app.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.mount_problems import mount_problem, package_of, with_lines
 from amplifier_app.outcome import Ending
-from amplifier_app.plan.config_check import config_problems
+from amplifier_app.plan.config_check import config_problems, ignored_keys
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.plan.modules import (
@@ -124,7 +124,7 @@ async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Ch
         plan.name,
         (*checker.modules, *left_out),
         tuple(checker.findings()),
-        tuple(plan.warnings),
+        (*plan.warnings, *checker.warnings),
     )
 
 
@@ -136,6 +136,7 @@ class _Checker:
         self._found: list[Finding] = [Finding("plan", one) for one in _plan_problems(plan)]
         self._wrong_at = {finding.problem.at for finding in self._found}
         self.modules: list[CheckedModule] = []
+        self.warnings: list[str] = []
 
     def findings(self) -> Sequence[Finding]:
         kinds: Mapping[tuple[str, Location], Any] = {
@@ -250,6 +251,7 @@ class _Checker:
         if schema is None:
             return []
         partial = module.agent is not None
+        self.warnings += ignored_keys(module.entry, module.module, schema)
         problems = config_problems(module.entry, module.module, schema, partial=partial)
         return [Finding("config", problem) for problem in problems]
 

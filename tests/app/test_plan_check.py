@@ -284,3 +284,34 @@ def test_nothing_of_an_untrusted_project_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
     trusted = run_amplifier("plan", "check", "-P", "mock", "--trust", cwd=tmp_path)
     assert (tmp_path / "ran").exists(), trusted.stderr
+
+
+PUBLISHED = """\
+extends: default
+providers: [{module: provider-mock, config: {responses: [hello]}}]
+tools:
+  - module: tool-bash
+    config: {denied_commands: [sudo]}
+hooks:
+  - module: hooks-logging
+    config: {mode: session-only, level: INFO}
+"""
+
+
+def test_keys_of_published_modules_are_accepted_with_a_warning(tmp_path: Path) -> None:
+    finished = check(tmp_path, PUBLISHED)
+    assert finished.code == 0, finished.stderr
+    warned = [line for line in finished.stderr.splitlines() if "no effect" in line]
+    assert len(warned) == 1
+    assert "plan.yaml:8:14: 'mode' of hooks-logging has no effect: each session" in warned[0]
+
+    ran = run_amplifier("run", "-f", "plan.yaml", "hi", cwd=tmp_path)
+    assert (ran.code, ran.stdout) == (0, "hello\n")
+    assert "hooks-logging: 'mode' has no effect: each session" in ran.stderr
+
+
+def test_a_published_key_that_restricts_is_refused_at_its_line(tmp_path: Path) -> None:
+    finished = check(tmp_path, PUBLISHED.replace("denied_commands", "allowed_commands"))
+    assert finished.code == 78
+    assert "plan.yaml:5:14: 'allowed_commands' of tool-bash cannot be used" in finished.stderr
+    assert "rules of hooks-approval" in finished.stderr

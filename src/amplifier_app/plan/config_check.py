@@ -67,6 +67,23 @@ def config_problems(
     return list(dict.fromkeys(problems))
 
 
+def ignored_keys(entry: MapNode, module_id: str, schema: Schema) -> list[str]:
+    """What to warn of in the config of one module: keys that ask for something in vain.
+
+    A schema gives the reason as `x-ignored` of the key.
+    """
+    config = entry.items.get("config")
+    if not isinstance(config, MapNode):
+        return []
+    rules: Schema = schema.get("properties", {})
+    given = [(key, rules.get(key)) for key, value in plain_data(config).items() if value]
+    return [
+        f"{config.key_at(key)}: {key!r} of {module_id} has no effect: {rule['x-ignored']}"
+        for key, rule in given
+        if isinstance(rule, dict) and "x-ignored" in rule
+    ]
+
+
 def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) -> Iterator[Problem]:
     if _reads_as_wanted(error, validator):
         return

@@ -67,7 +67,9 @@ def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str
         return {"default": None, **known.schema, **told}
     if known.harmless is not None:
         return {"enum": list(known.harmless), "default": None, **told}
-    if known.setting is None or "." in known.setting:
+    if known.setting is None:
+        return {"default": None, **told, "x-ignored": known.note}
+    if "." in known.setting:
         return {"default": None, **told}
     return {**properties[known.setting], **told}
 

@@ -375,22 +375,26 @@ async def test_redirects_are_followed_and_counted() -> None:
         assert "302 Found" in error_of(await web.fetch(at(server, "nowhere")))["message"]
 
 
+HOSTS = ["site.test", "other.test"]
+
+
 async def test_domains_of_the_config_hold_for_redirects_too() -> None:
     async with raw_server(Pages(page=("there", {}))) as server:
 
         async def away(request: Any, write: Any) -> None:
-            await write(answer(301, "", {"location": f"http://other.test:{server.port}/page"}))
+            other = at(server).replace("site.test", "other.test")
+            await write(answer(301, "", {"location": other}))
 
         async with raw_server(Pages(away=away, page=("here", {}))) as first:
             for config in ({"allowed_domains": ["site.test"]}, {"blocked_domains": ["OTHER."]}):
-                async with tools(cache="off", **config) as web:
-                    assert "here" in text_of(await web.fetch(f"http://site.test:{first.port}/page"))
-                    error = error_of(await web.fetch(f"http://site.test:{first.port}/away"))
+                async with tools(cache="off", allow_hosts=HOSTS, **config) as web:
+                    assert "here" in text_of(await web.fetch(at(first)))
+                    error = error_of(await web.fetch(at(first, "away")))
                     assert error["type"] == "Refused", error
-            async with tools(allowed_domains=["test"], cache="off") as web:
-                assert "there" in text_of(await web.fetch(f"http://site.test:{first.port}/away"))
-            async with tools(allowed_domains=["ite.test"], cache="off") as web:
-                assert "not one of" in str(error_of(await web.fetch("http://site.test/page")))
+            async with tools(cache="off", allow_hosts=HOSTS, allowed_domains=["test"]) as web:
+                assert "there" in text_of(await web.fetch(at(first, "away")))
+            async with tools(cache="off", allow_hosts=HOSTS, allowed_domains=["e.test"]) as web:
+                assert "not one of" in error_of(await web.fetch(at(first)))["message"]
         assert len(server.requests) == 1
 
 
