@@ -20,7 +20,7 @@ from amplifier_app.outcome import Ending, Outcome
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.base import Renderer
 from amplifier_app.render.result import RunReport
-from amplifier_app.repl.commands import command_in
+from amplifier_app.repl.commands import command_in, is_command
 from amplifier_app.request import Chosen, Request, choose, sources_of, terminal_to_ask_on
 from amplifier_app.signals import Interrupts
 from amplifier_app.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
@@ -119,9 +119,21 @@ def _prompt(request: Request) -> str:
         raise UsageError("the prompt is empty", hint='Give one: amplifier run "…"')
     command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
     if command:
-        hint = "A leading space sends it to the model as it is."
-        raise UsageError(f"{command} is a command of the chat, not a prompt", hint=hint)
+        raise _not_a_prompt(command)
     return prompt
+
+
+def _not_a_prompt(command: str) -> UsageError:
+    as_it_is = "A leading space sends the text to the model as it is."
+    if is_command(command):
+        return UsageError(
+            f"{command} is a command of the chat, which a single prompt cannot run",
+            hint=f"Start the chat with: amplifier run. {as_it_is}",
+        )
+    return UsageError(
+        f"there is no command {command}",
+        hint=f"The chat has commands: amplifier run, then /help. {as_it_is}",
+    )
 
 
 # Running it

@@ -32,7 +32,9 @@ class LogNotices(logging.Handler):
             self._held.append(record)
             return
         try:
-            self._renderer.notice(self._text(record), _level(record), record.name)
+            text = self._text(record)
+            if self._verbose or self._renderer.retries.is_new_log(text):
+                self._renderer.notice(text, _level(record), record.name)
         # As logging itself does: a record that cannot be formatted must not end the program.
         except Exception:
             self.handleError(record)

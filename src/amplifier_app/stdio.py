@@ -102,6 +102,13 @@ def stdin_is_tty() -> bool:
         return False
 
 
+def stderr_is_tty() -> bool:
+    try:
+        return os.isatty(2)
+    except OSError:
+        return False
+
+
 def read_piped(*, wait: bool) -> str | None:
     """What is piped in: all of stdin as UTF-8, empty if stdin is a terminal or closed.
 

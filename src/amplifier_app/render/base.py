@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 from amplifier_app.render.visibility import Visibility
-from amplifier_app.turn import EventHandler, SubSession, TurnResult
+from amplifier_app.turn import EventHandler, SubSession, TurnResult, peek
 
 Level = Literal["info", "warning", "error"]
+
+NOTE_ON_TERMINAL = 200
+"""`Renderer.longest_note` where notices are lines of a terminal."""
+
+_RETRY = re.compile(r"\bretr(?:y|ies|ying)\b", re.IGNORECASE)
 
 FIRST = -1_000_000
 """Priority of handlers that see an event before anybody denies or changes it."""
@@ -84,6 +90,33 @@ class Typed(NamedTuple):
 NOTHING_TYPED = Typed()
 
 
+class RetryReports:
+    """Tells a retry that a provider both logs and emits as an event from two retries."""
+
+    def __init__(self) -> None:
+        self._logged = ""
+        self._emitted = ""
+
+    def is_new_log(self, message: str) -> bool:
+        """Whether what a module logged is to be shown."""
+        if not _RETRY.search(message):
+            return True
+        if self._emitted and self._emitted in message:
+            self._emitted = ""
+            return False
+        self._logged = message
+        return True
+
+    def is_new_event(self, data: dict[str, Any]) -> bool:
+        """Whether a `provider:retry` is to be shown."""
+        cause = str(peek(data, "error_message") or peek(data, "error_type") or "")
+        logged, self._logged = self._logged, ""
+        if cause and cause in logged:
+            return False
+        self._emitted = cause
+        return True
+
+
 class Renderer:
     """Base of all renderers; by itself it shows nothing.
 
@@ -91,12 +124,17 @@ class Renderer:
         on_failure: Called once the output cannot be written any more, to stop the turn.
         while_paused: Entered while somebody else has the terminal.
         visibility: Which blocks of an answer are shown.
+        retries: Which retries were shown already.
+        longest_note: Characters after which what a notice quotes is cut.
     """
+
+    longest_note = 10_000
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.visibility = Visibility()
+        self.retries = RetryReports()
 
     def handlers(self) -> dict[str, EventHandler]:
         """What to call on which event. Handlers are synchronous and must not raise."""

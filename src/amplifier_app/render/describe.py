@@ -75,12 +75,12 @@ def block_text(data: dict[str, Any]) -> str:
     return ""
 
 
-def error_text(data: dict[str, Any]) -> str:
-    """The message of an error event."""
+def error_text(data: dict[str, Any], limit: int = 200) -> str:
+    """The message of an error event, at most `limit` characters of it."""
     error = peek(data, "error")
     if isinstance(error, Mapping):
         error = cast("Mapping[str, Any]", error).get("message") or error
-    return one_line(str(error or "failed"))
+    return one_line(str(error or "failed"), limit)
 
 
 def duration(seconds: float) -> str:
@@ -105,26 +105,26 @@ def cost(dollars: Decimal) -> str:
     return f"${dollars:.4f}" if dollars < 1 else f"${dollars:.2f}"
 
 
-def retry_text(data: dict[str, Any]) -> str:
-    """One line about a provider's retry."""
+def retry_text(data: dict[str, Any], limit: int) -> str:
+    """One line about a provider's retry; at most `limit` characters of why."""
     provider = one_line(str(peek(data, "provider") or "the provider"), 60)
     attempt, most = peek(data, "attempt"), peek(data, "max_retries")
     delay = peek(data, "delay")
-    cause = one_line(str(peek(data, "error_message") or peek(data, "error_type") or "it failed"))
+    cause = str(peek(data, "error_message") or peek(data, "error_type") or "it failed")
     wait = f" in {delay:.1f} s" if isinstance(delay, (int, float)) else ""
     count = f" ({attempt}/{most})" if attempt is not None and most is not None else ""
-    return f"{provider}: {cause}; trying again{wait}{count}"
+    return f"{provider}: {one_line(cause, limit)}; trying again{wait}{count}"
 
 
-def fallback_text(data: dict[str, Any]) -> str:
-    """One line about another provider that is asked instead."""
+def fallback_text(data: dict[str, Any], limit: int) -> str:
+    """One line about another provider that is asked instead; at most `limit` characters of why."""
     name, instead = (
         one_line(str(peek(data, key) or "another provider"), 60) for key in ("provider", "fallback")
     )
-    return f"{name} is not available: {error_text(data)}; asking {instead} instead"
+    return f"{name} is not available: {error_text(data, limit)}; asking {instead} instead"
 
 
-def overflow_text(data: dict[str, Any]) -> str:
+def overflow_text(data: dict[str, Any], limit: int) -> str:
     """One line about a request that was too long."""
     before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
     model = one_line(str(peek(data, "model") or peek(data, "provider") or "the model"), 60)
@@ -139,7 +139,7 @@ def notification_text(data: dict[str, Any]) -> str:
     return str(peek(data, "message") or peek(data, "text") or "")
 
 
-def compaction_text(data: dict[str, Any]) -> str:
+def compaction_text(data: dict[str, Any], limit: int) -> str:
     """One line about a context that was compacted."""
     before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
     if isinstance(before, int) and isinstance(after, int):
@@ -147,9 +147,9 @@ def compaction_text(data: dict[str, Any]) -> str:
     return "context compacted"
 
 
-def step_text(data: dict[str, Any]) -> str:
+def step_text(data: dict[str, Any], limit: int) -> str:
     """Which step of several begins; empty if there is only one."""
     step, count = peek(data, "step"), peek(data, "count")
     if not isinstance(count, int) or count < 2:
         return ""
-    return f"step: {one_line(str(peek(step, 'name') or ''), 60)}"
+    return f"step: {one_line(str(peek(step, 'name') or ''), limit)}"

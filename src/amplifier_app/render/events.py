@@ -16,6 +16,9 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.stdio import Output
 from amplifier_app.turn import EventHandler, SubSession, peek, succeeded
 
+_LONGEST = 100_000
+"""Characters of an error in an event."""
+
 
 class EventStream(StderrNotices):
     """Writes every event at once. The `result` line is not its business: it must come whatever
@@ -25,6 +28,7 @@ class EventStream(StderrNotices):
         super().__init__(quiet=quiet)
         self._output = output
         self._report = report
+        self._is_event = False
         self._streamed: set[Any] = set()  # indices of the message's blocks that came in deltas
 
     def handlers(self) -> dict[str, EventHandler]:
@@ -58,7 +62,7 @@ class EventStream(StderrNotices):
 
     def notice(self, message: str, level: Level, source: str) -> None:
         super().notice(message, level, source)
-        if self._report.announced:
+        if self._report.announced and not self._is_event:
             self._event("notice", level=level, message=message, source=source)
 
     def sub_session_started(self, facts: SubSessionFacts) -> None:
@@ -101,7 +105,7 @@ class EventStream(StderrNotices):
         self._tool_end(data, succeeded(result), describe.result_text(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
-        self._tool_end(data, False, describe.error_text(data))
+        self._tool_end(data, False, describe.error_text(data, _LONGEST))
 
     def _tool_end(self, data: dict[str, Any], success: bool, output: str) -> None:
         self._event(
@@ -113,13 +117,21 @@ class EventStream(StderrNotices):
             duration_ms=peek(data, "duration_ms"),
         )
 
+    def _told_as_event(self, event: str, data: dict[str, Any]) -> None:
+        """Tell of it on stderr; on stdout it has an event of its own."""
+        self._is_event = True
+        try:
+            super().handlers()[event](event, data)
+        finally:
+            self._is_event = False
+
     def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
-        super().handlers()[event](event, data)
+        self._told_as_event(event, data)
         fields = ("provider", "model", "attempt", "max_retries", "delay", "error_type")
         self._event("retry", **{name: peek(data, name) for name in fields})
 
     def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
-        super().handlers()[event](event, data)
+        self._told_as_event(event, data)
         told = {name: peek(data, name) for name in ("provider", "fallback")}
         error = peek(data, "error")
         kind = error.get("type") if isinstance(error, dict) else None

@@ -9,7 +9,7 @@ from amplifier_app.render import describe
 from amplifier_app.render.base import Level, Renderer
 from amplifier_app.turn import EventHandler, peek
 
-_NOTICES: dict[str, tuple[Callable[[dict[str, Any]], str], Level, str]] = {
+_NOTICES: dict[str, tuple[Callable[[dict[str, Any], int], str], Level, str]] = {
     "provider:retry": (describe.retry_text, "warning", "provider"),
     "provider:fallback": (describe.fallback_text, "warning", "provider"),
     "context:overflow": (describe.overflow_text, "warning", "context"),
@@ -24,7 +24,9 @@ def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
 
     def tell(event: str, data: dict[str, Any]) -> None:
         describing, level, source = _NOTICES[event]
-        text = describing(data)
+        if event == "provider:retry" and not renderer.retries.is_new_event(data):
+            return
+        text = describing(data, renderer.longest_note)
         if text:
             renderer.notice(text, level, source)
 

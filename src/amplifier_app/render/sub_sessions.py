@@ -24,6 +24,7 @@ class SubSessionRenderer(Renderer):
     def __init__(self, above: Renderer, lineage: Lineage, session_id: str) -> None:
         super().__init__()
         self._above = above
+        self.retries, self.longest_note = above.retries, above.longest_note
         self._lineage = lineage
         self._id = session_id
 

@@ -22,6 +22,7 @@ from rich.text import Text
 from amplifier_app.render import describe
 from amplifier_app.render.activity import Activity
 from amplifier_app.render.base import (
+    NOTE_ON_TERMINAL,
     NOTHING_TYPED,
     Level,
     Renderer,
@@ -67,6 +68,8 @@ class TerminalRenderer(Renderer):
         quiet: Show the answer, warnings and errors only.
         where_rest_is: What to say about the folded part of a long result.
     """
+
+    longest_note = NOTE_ON_TERMINAL
 
     def __init__(self, output: Output, *, quiet: bool = False, where_rest_is: str = "") -> None:
         super().__init__()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from amplifier_app.render import describe
-from amplifier_app.render.base import Level, Renderer
+from amplifier_app.render.base import NOTE_ON_TERMINAL, Level, Renderer
 from amplifier_app.render.notices import notice_handlers
 from amplifier_app.render.sanitize import StreamSanitizer, for_pipe, for_terminal
-from amplifier_app.stdio import Output, to_stderr
+from amplifier_app.stdio import Output, stderr_is_tty, to_stderr
 from amplifier_app.turn import EventHandler, TurnResult, peek
 
 
@@ -18,6 +18,8 @@ class StderrNotices(Renderer):
     def __init__(self, *, quiet: bool) -> None:
         super().__init__()
         self._quiet = quiet
+        if stderr_is_tty():
+            self.longest_note = NOTE_ON_TERMINAL
 
     def handlers(self) -> dict[str, EventHandler]:
         return notice_handlers(self)
@@ -86,8 +88,10 @@ class TextRenderer(StderrNotices):
                 self._write(self._sanitizer.feed(delta))
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        failed = f": {describe.error_text(data)}" if event == "tool:error" else ""
-        self.notice(f"{describe.tool_name(data)} {describe.tool_input(data)}{failed}", "info", "")
+        limit = self.longest_note
+        failed = f": {describe.error_text(data, limit)}" if event == "tool:error" else ""
+        about = describe.tool_input(data, min(limit, 100) if stderr_is_tty() else limit)
+        self.notice(f"{describe.tool_name(data)} {about}{failed}", "info", "")
 
     def _on_plan(self, event: str, data: dict[str, Any]) -> None:
         steps = peek(data, "steps")

@@ -31,6 +31,11 @@ def command_in(text: str) -> str | None:
     return match[0] if match else None
 
 
+def is_command(name: str) -> bool:
+    """Whether the chat has this command."""
+    return name in _HANDLERS or name in _WITH_ARGUMENT
+
+
 async def run_command(text: str, session: OpenSession) -> str:
     """Carry out the slash command in `text`; returns what to show.
 
