@@ -140,3 +140,36 @@ def test_a_provider_that_fails_is_named_with_any_loop(tmp_path: Path, orchestrat
     )
     place = "amplifier_module_provider_theirs/__init__.py, line "
     fails(plan, 5, "provider 'theirs' raised RuntimeError: backend down", place)
+
+
+@pytest.mark.parametrize(
+    ("body", "given"), [("return None", "None"), ("return 'hi'", "a value of")]
+)
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
+def test_a_provider_whose_answer_is_no_response_is_named(
+    tmp_path: Path, loop: str, body: str, given: str
+) -> None:
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, body)
+    session = {"orchestrator": loop, "context": "context-simple"}
+    plan = mock_plan(tmp_path, [], session=session, providers=[provider])
+    place = "amplifier_module_provider_theirs/__init__.py, line "
+    fails(plan, 5, f"provider 'theirs': complete() returned {given}", place)
+
+
+def test_a_context_that_returns_no_view_is_named(tmp_path: Path) -> None:
+    code = CONTEXT.replace("return self.messages", "BODY", 1).replace(
+        "        BODY\n\n    async def set_", "        return self.messages\n\n    async def set_"
+    )
+    context = foreign(tmp_path, "context-theirs", code, "return None")
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
+    place = "amplifier_module_context_theirs/__init__.py, line "
+    said = "get_messages_for_request() returned None, expected a list of messages"
+    fails(plan, 3, said, place)
+
+
+def test_an_empty_answer_is_no_success(tmp_path: Path) -> None:
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, "return ChatResponse(content=[])")
+    plan = mock_plan(tmp_path, [], providers=[provider])
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
+    assert (done.code, json.loads(done.stdout)["outcome"]) == (5, "provider")
+    assert "the model's answer is empty: it has neither text nor tool calls" in done.stderr

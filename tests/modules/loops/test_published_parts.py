@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from amplifier_core.foreign import origin_of
-from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
@@ -279,11 +278,14 @@ async def test_an_answer_that_is_no_response_is_an_error_of_the_provider(
 ) -> None:
     rig.providers["acme"] = ListedCallsProvider(answer)
 
-    with pytest.raises(LLMError, match=f"provider 'acme' returned {said}, expected") as caught:
+    fault = f"provider 'acme': complete.. returned {said}, expected a ChatResponse"
+    with pytest.raises(TypeError, match=fault) as caught:
         await rig.run()
 
-    assert "ListedCallsProvider" in str(caught.value)
-    assert not caught.value.retryable
+    origin = origin_of(caught.value)
+    assert origin is not None
+    assert origin.text == str(caught.value)
+    assert origin.text.endswith(", in complete)")
     assert rig.context.roles() == ["user"]
 
 

@@ -244,7 +244,7 @@ class Exchanges:
         try:
             response = await self._ask(provider, request, self._channel, span)
             if not is_response(response):
-                raise LLMError(_no_response(name, provider, response), provider=name)
+                raise _no_response(name, provider, response)
             # It was paid for, whatever becomes of it.
             self._ticket.settle(usage_of(response))
             blocks = blocks_of(response)
@@ -276,6 +276,10 @@ class Exchanges:
         return Reply(changed, blocks, calls, usage_of(response), span)
 
 
-def _no_response(name: str, provider: Any, response: Any) -> str:
-    said = "None" if response is None else f"a value of type {type(response).__name__}"
-    return f"provider '{name}' returned {said}, expected a ChatResponse ({where_defined(provider)})"
+def _no_response(name: str, provider: Any, response: Any) -> TypeError:
+    given = "None" if response is None else f"a value of type {type(response).__name__}"
+    where = where_defined(getattr(provider, "complete", provider))
+    fault = f"complete() returned {given}, expected a ChatResponse ({where})"
+    error = TypeError(f"provider '{name}': {fault}")
+    blame(error, kind="provider", name=name, obj=provider, fault=fault)
+    return error
