@@ -7,7 +7,7 @@ hooks                                             the registry, always there
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from amplifier_core import hook_results
@@ -41,8 +41,20 @@ class _NoSession:
         self.config: dict[str, Any] = {}
 
 
-class _Done:
-    """Awaitable that is already done: an effect that happens at the call, not at the await."""
+class _Done(Coroutine[Any, Any, None]):
+    """Awaitable that is already done: an effect that happens at the call, not at the await.
+
+    A coroutine for `asyncio.run` and `create_task`, without the warning about one that nothing awaits.
+    """
+
+    def send(self, value: Any) -> Any:
+        raise StopIteration
+
+    def throw(self, *error: Any) -> Any:
+        raise error[0]
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def __await__(self) -> Any:
         return iter(())

@@ -86,6 +86,17 @@ class Footprint:
         """The kinds of which something was mounted."""
         return [kind for kind in _PROTOCOLS if self.added(kind)]
 
+    def kind(self, returned: Any) -> str | None:
+        """What a module is by what its mount function mounted, returned or registered."""
+        kinds = self.kinds()
+        if kinds:
+            return kinds[0]
+        # A tool has all that an orchestrator must have, hence the order.
+        for kind in ("provider", "context", "tool", "orchestrator"):
+            if _is_instance(kind, returned):
+                return kind
+        return "hook" if any("handler" in text for text in self.registered()) else None
+
     def registered(self) -> list[str]:
         """What was registered, for a sentence: ``a handler of tool:pre``, ``the capability x``."""
         now = _registered(self._coordinator)

@@ -55,15 +55,17 @@ class MockCoordinator(ModuleCoordinator):
         self.mount_history: list[dict[str, Any]] = []
         self.unmount_history: list[dict[str, Any]] = []
 
-    async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
-        """Mount as :meth:`ModuleCoordinator.mount` does, and record it."""
-        await super().mount(mount_point, module, name)
+    def mount(self, mount_point: str, module: Any, name: str | None = None) -> Any:
+        """Mount as :meth:`ModuleCoordinator.mount` does, at the call, and record it."""
+        done = super().mount(mount_point, module, name)
         self.mount_history.append({"mount_point": mount_point, "module": module, "name": name})
+        return done
 
-    async def unmount(self, mount_point: str, name: str | None = None) -> None:
-        """Unmount as :meth:`ModuleCoordinator.unmount` does, and record it."""
-        await super().unmount(mount_point, name)
+    def unmount(self, mount_point: str, name: str | None = None) -> Any:
+        """Unmount as :meth:`ModuleCoordinator.unmount` does, at the call, and record it."""
+        done = super().unmount(mount_point, name)
         self.unmount_history.append({"mount_point": mount_point, "name": name})
+        return done
 
 
 TestCoordinator = MockCoordinator

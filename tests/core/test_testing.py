@@ -242,3 +242,13 @@ async def test_waiting_gives_up_after_its_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     assert await wait_for(lambda: False, timeout=0.05) is False
     assert now == pytest.approx(0.05, abs=0.011)
+
+
+def test_mounting_takes_effect_without_await_as_in_a_session() -> None:
+    coordinator = MockCoordinator()
+    tool = MockTool("look")
+    coordinator.mount("tools", tool)
+    assert coordinator.get("tools") == {"look": tool}
+    assert coordinator.mount_history[0]["module"] is tool
+    asyncio.run(coordinator.unmount("tools", "look"))
+    assert coordinator.get("tools") == {}

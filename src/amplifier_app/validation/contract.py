@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import importlib
 import inspect
 import re
 import threading
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +19,11 @@ from amplifier_app.validation.advice import for_import, for_kernel_check
 from amplifier_app.validation.child import Findings
 from amplifier_app.validation.report import Check, some
 from amplifier_app.validation.schemas import check_config_schema, check_tool_schema
-from amplifier_core.loader import ModuleValidationError, kind_of
+from amplifier_core.discovery import declared_kind, kind_of
+from amplifier_core.events import ALL_EVENTS
+from amplifier_core.loader import ModuleValidationError
 from amplifier_core.package_import import import_from_path
+from amplifier_core.placing import Footprint
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.kinds import cleanup_of
 from amplifier_core.validation.validators import VALIDATORS
@@ -38,7 +44,7 @@ def check_contract(findings: Findings) -> None:
     package = _import(findings, place)
     if package is None:
         return
-    kind = _kind(findings, package)
+    kind = _kind(findings, package, attribute or "mount")
     if kind not in VALIDATORS:
         if not findings.failed:
             message = f"there is no contract of kind {kind!r} to check"
@@ -65,32 +71,65 @@ def imported(place: str | Path) -> ModuleType:
     return importlib.import_module(place) if isinstance(place, str) else import_from_path(place)
 
 
-def _kind(findings: Findings, package: ModuleType) -> str:
+def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
+    """What the module is checked as: what was asked for, what it declares, what it mounts, or
+    what its name suggests."""
     wanted = findings.request.kind
-    declared: Any = getattr(package, "__amplifier_module_type__", None)
     try:
-        found = kind_of(findings.request.name, package)
-    except (ModuleValidationError, TypeError) as error:
+        declared = declared_kind(findings.request.name, package)
+    except ModuleValidationError as error:
         advice = f'write __amplifier_module_type__ = "{wanted or "tool"}", or what else it is'
         findings.bad("module_type", str(error), advice)
         return ""
-    if declared is None and wanted:
-        findings.good("module_type", f"{wanted}, as asked for")
-    elif declared is None:
-        advice = f'add __amplifier_module_type__ = "{found}" to the package, or give --type'
-        findings.bad("module_type", f"{found}, guessed from its name", advice, "warning")
-    elif wanted and wanted != declared:
+    if declared is not None and wanted not in (None, declared):
         message = f"it says it is a {declared}, and is checked as a {wanted}"
         findings.bad("module_type", message, f"check it with --type {declared}")
-    else:
+        return wanted
+    if declared is not None:
         findings.good("module_type", f"{declared}, as it says itself")
-    return wanted or found
+        return declared
+    findings.say(stage="mount")
+    mount: Any = getattr(package, mount_name, None)
+    mounted = asyncio.run(_mounted_kind(mount, findings.request.config))
+    if wanted and mounted not in (None, wanted):
+        what = "registers handlers of events" if mounted == "hook" else f"mounts a {mounted}"
+        message = f"it is checked as a {wanted}, but its mount function {what}: it is a {mounted}"
+        findings.bad("module_type", message, f"check it with --type {mounted}")
+    elif wanted:
+        findings.good("module_type", f"{wanted}, as asked for")
+    elif mounted:
+        findings.good("module_type", f"{mounted}, by what its mount function does")
+    else:
+        mounted = kind_of(findings.request.name)
+        advice = f'add __amplifier_module_type__ = "{mounted}" to the package, or give --type'
+        findings.bad("module_type", f"{mounted}, guessed from its name", advice, "warning")
+    return wanted or mounted or ""
+
+
+async def _mounted_kind(mount: Any, config: dict[str, Any]) -> str | None:
+    """The kind of what is mounted; None where nothing is, or mounting fails."""
+    coordinator = MockCoordinator()
+    before = Footprint(coordinator)
+    returned: Any = None
+    try:
+        returned = await mount(coordinator, copy.deepcopy(config))
+        return before.kind(returned)
+    # What is wrong with it is reported by the checks that follow.
+    except _FOREIGN_ERRORS:
+        return None
+    finally:
+        with contextlib.suppress(*_FOREIGN_ERRORS):
+            cleanup = cleanup_of(returned)
+            pending = cleanup() if cleanup is not None else None
+            if inspect.isawaitable(pending):
+                await pending
+        await coordinator.cleanup()
 
 
 async def _check_mounting(
     findings: Findings, kind: str, package: ModuleType, attribute: str, wanting: list[str]
 ) -> None:
-    """The kernel's own validator, then mounting once more as a session does after the trial."""
+    """The kernel's own validator, then mounting once more as the session of a sub-agent does."""
     name = attribute or "mount"
     config = findings.request.config
     # By its dotted name: imported as it is, and not once more.
@@ -113,6 +152,7 @@ async def _check_mounting(
         return
     findings.good("second_mount", "it can be mounted more than once in a process")
     await _check_ready(findings, package, coordinator)
+    await _check_events(findings, coordinator)
     for tool_name, tool in coordinator.get("tools").items():
         check_tool_schema(findings, tool_name, tool)
         if not re.fullmatch(_TOOL_NAME, tool_name):
@@ -156,6 +196,22 @@ async def _check_cleanup(
         findings.bad("cleanup", f"the cleanup raised {findings.told(error)}", advice)
         return
     findings.good("cleanup", "it ran" if cleanup is not None else "mount() returned none")
+
+
+async def _check_events(findings: Findings, coordinator: MockCoordinator) -> None:
+    """Handlers of events that look like a contract's, and are not."""
+    contributed: set[str] = set()
+    for names in await coordinator.collect_contributions("observability.events"):
+        contributed.update(names if isinstance(names, (list, tuple, set)) else ())
+    registered = [event for event, names in coordinator.hooks.list_handlers().items() if names]
+    for event in registered:
+        near = get_close_matches(event, ALL_EVENTS, n=1, cutoff=0.8)
+        # An event of another module has a namespace of its own, and no such resemblance.
+        if event in {*ALL_EVENTS, *contributed} or (":" in event and not near):
+            continue
+        message = f"it registers a handler of {event!r}, which is no event of the contracts"
+        advice = f"did you mean {near[0]!r}?" if near else "see amplifier_core.events"
+        findings.bad("events", message, advice, "warning")
 
 
 async def _check_left(

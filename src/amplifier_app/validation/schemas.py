@@ -85,7 +85,11 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
         message = f"the {label} raised {findings.told(error)}"
         findings.bad("schema", message, "give it as a plain dict")
         return
-    if not isinstance(schema, dict) or not schema:
+    if schema is not None and not isinstance(schema, dict):
+        message = f"the {label} is of type {type(schema).__name__}, not dict"
+        findings.bad("schema", message, "give a JSON Schema as a plain dict")
+        return
+    if not schema:
         advice = "give the tool an 'input_schema', so that a model knows what to send"
         findings.bad("schema", f"there is no {label}", advice, "warning")
         return

@@ -36,9 +36,15 @@ def check_member(member: Member, instance: object, label: str) -> ValidationChec
     return ValidationCheck(
         member.check,
         False,
-        f"{label}: {member.name} {fault.found}; expected `{member.expected}`",
+        f"{label}: {_source(member, instance)} {fault.found}; expected `{member.expected}`",
         fault.severity or member.severity,
     )
+
+
+def _source(member: Member, instance: object) -> str:
+    """What gives a member: for a schema that may be a method."""
+    by_method = member.form == "schema" and not hasattr(type(instance), member.name)
+    return "get_schema()" if by_method and hasattr(type(instance), "get_schema") else member.name
 
 
 def _look(member: Member, instance: object) -> _Fault | None:

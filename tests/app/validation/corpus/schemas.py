@@ -10,9 +10,8 @@ SCHEMA = [
         "tool",
         (("input_schema = {\n", "input_schema = ['text']\n    other = {\n"),),
         "schema",
-        "there is no schema of 'shout'",
-        "give the tool an 'input_schema'",
-        severity="warning",
+        "the schema of 'shout' is of type list, not dict",
+        "give a JSON Schema as a plain dict",
     ),
     Case(
         "a schema that is no schema",
