@@ -162,7 +162,7 @@ async def test_long_output_is_cut_and_can_be_read_from_a_file(start: Any) -> Non
     head, _, path = spill.strip("[]").partition("all of it is in ")
     assert head == f"the output has {size} bytes; "
     read = session.coordinator.get("tools", "read_file")
-    page = await read.execute({"path": path, "offset": 54_321, "limit": 1})
+    page = await read.execute({"file_path": path, "offset": 54_321, "limit": 1})
     assert page.output.startswith("54321\n")
 
 
