@@ -274,6 +274,21 @@ def test_an_imported_bundle_is_a_plan_that_says_the_same(machine: Machine, kit: 
     assert "names no provider" in by_url.stdout
 
 
+def test_modules_of_a_bundle_are_vendored_and_the_imported_plan_runs_with_them_offline(
+    machine: Machine, kit: Repository, tmp_path: Path
+) -> None:
+    app(machine, f"{kit.url}@main")
+    copied = machine("module", "vendor", "vendor", "-f", "bundle.md")
+    assert copied.code == 0, copied.stderr
+    assert "1 included bundle(s) are fetched, not copied" in copied.stderr
+    assert machine("plan", "import", "bundle.md", "-o", "flat.yaml").code == 0
+    assert machine("module", "vendor", "vendor", "-f", "flat.yaml", "--apply").code == 0
+    kit.folder.rename(tmp_path / "gone")
+    (machine.home / "cache").rename(tmp_path / "no-cache")
+    done = machine("run", "-f", "flat.yaml", "--offline", "go")
+    assert done.code == 0, done.stderr
+
+
 def test_an_included_bundle_of_a_project_is_covered_by_trust(machine: Machine) -> None:
     write_files(
         machine.cwd,

@@ -225,7 +225,9 @@ class Includer:
             return None
         found = namespaces.find(document, target, _CONTEXT_FORMS, origin.name)
         if found.path is None:
-            if found.tried:
+            if any(path.is_dir() for path in found.tried):
+                message = f"'@{target}' is a folder, of which no file is included"
+            elif found.tried:
                 message = f"'@{target}' does not exist: {found.hint(self._shown)}"
             self._problems.note(f"{message}; the line stays as it is", at)
         return found.path

@@ -153,6 +153,17 @@ def test_files_that_a_sentence_mentions_follow_the_instruction(write: Write) -> 
     assert plan.warnings == []
 
 
+def test_a_folder_that_is_mentioned_is_reported(write: Write) -> None:
+    write("A.\n", "docs/a.md")
+    write(bundle("mine", SESSION, "@mine:docs/\n"), "bundle.md")
+    plan = load(plan="bundle.md", environ={})
+    assert plan.instruction == "@mine:docs/"
+    assert plan.warnings == [
+        "bundle.md:7:1: '@mine:docs/' is a folder, of which no file is included; the line stays as "
+        "it is"
+    ]
+
+
 def test_context_files_of_all_bundles_accumulate_and_come_once(write: Write) -> None:
     for name in ("a", "b"):
         write(f"{name.upper()}.\n", f"context/{name}.md")

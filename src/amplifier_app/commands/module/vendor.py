@@ -12,6 +12,7 @@ import typer
 from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.commands.scoping import ScopeOption, changing, tell
+from amplifier_app.plan.documents import Fetching
 from amplifier_app.render.sanitize import for_terminal, one_line
 from amplifier_app.stdio import to_stderr
 
@@ -46,7 +47,7 @@ def vendor(
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.vendor import vendor as copy
 
-    chosen = chosen_plan(plan, profile, keep_unset=True)
+    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=Fetching(keep=True))
     path = lock_path_for(chosen)
     lock = Lock.read(path) if path.exists() else None
     done = asyncio.run(copy(chosen, lock, folder.absolute(), paths.cache_dir(), force=force))
@@ -63,6 +64,12 @@ def vendor(
         to_stderr(one_line(f"amplifier: {one.module}: {_what(one)}", 1000))
     if not done:
         to_stderr("amplifier: nothing to copy: every module ships with the program")
+    if chosen.merged.fetched:
+        count = len(chosen.merged.fetched)
+        to_stderr(
+            f"amplifier: {count} included bundle(s) are fetched, not copied; to run without a "
+            "network, write the plan without them first: amplifier plan import BUNDLE -o FILE"
+        )
     if sources and not apply:
         print(one_line(f"# {where.file}", 1000))
         print("sources:")
