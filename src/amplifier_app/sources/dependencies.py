@@ -357,7 +357,7 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
 
 def _named(layout: Layout) -> str:
     if layout.added:
-        return f"{layout.module_id or layout.package.stem} with 'requires' of the plan"
+        return layout.module_id or layout.package.stem
     if layout.distribution:
         return " ".join(layout.distribution)
     return str(layout.project_file or layout.folder)
@@ -450,13 +450,14 @@ def _refuse_held(
             continue
         at = at or place
         if holders[name] == AMPLIFIER:
-            wrong.append(f"{text}, and Amplifier runs on {present[name]}")
+            wrong.append(f"{text}, but Amplifier runs on {name} {present[name]}")
         else:
             modules.add(holders[name])
-            wrong.append(f"{text}, and {holders[name]} of this plan runs on {present[name]}")
+            also = f"{holders[name]} from the environment, which the plan also uses,"
+            wrong.append(f"{text}, but {also} runs on {name} {present[name]}")
     if wrong:
         advice = (
-            f"leave out {' and '.join(sorted(modules))}, or run them in different plans"
+            f"leave out {' and '.join(sorted(modules))}, or use the modules in separate plans"
             if modules
             else "use a version of the module that agrees with the environment, or change the "
             "environment"

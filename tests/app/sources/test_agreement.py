@@ -227,7 +227,7 @@ async def test_what_amplifier_runs_on_is_told_with_both_versions(tmp_path: Path)
     a = module(tmp_path / "tool-a", "pydantic<2", "some-lib")
     with pytest.raises(SourceError) as raised:
         await resolver().prefetch(plan(a))
-    assert f"requires pydantic<2, and Amplifier runs on {version}" in str(raised.value)
+    assert f"requires pydantic<2, but Amplifier runs on pydantic {version}" in str(raised.value)
     assert str(raised.value).startswith("plan.yaml:3: tool-a: ")
 
 
