@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from amplifier_app.sources import installed
 from amplifier_app.sources.dependencies import (
-    PREFERRED,
     DependencyCache,
     distributions,
     required_by,
 )
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
+from amplifier_app.sources.preferred import PREFERRED
 from amplifier_app.sources.resolved import ResolvedSource
 
 

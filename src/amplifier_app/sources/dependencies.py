@@ -13,7 +13,6 @@ run on is refused with the reason. `amplifier-core` is always ours, whoever asks
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -33,10 +32,10 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.layout import Layout
 from amplifier_app.sources.locking import locked, make_private
+from amplifier_app.sources.preferred import preferred_in, separate
 from amplifier_app.sources.uv import OURS, Uv
 
 if TYPE_CHECKING:
-    from amplifier_app.errors import Location
     from amplifier_app.sources.requires import Addition
 
 _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
@@ -45,9 +44,6 @@ _UNPINNED: Mapping[str, str] = {}
 
 _OF_MODULES = ("archives", "git", "packages")
 """Beside the cache of dependencies: what may be on `sys.path` for the modules of a session."""
-
-PREFERRED = ".preferred"
-"""In a folder of requirements: what is there in other versions than in the environment."""
 
 
 class DependencyCache:
@@ -116,10 +112,12 @@ class DependencyCache:
         home = self.root / _key(required, settings, layout, pins)
         if _fits(home, present):
             return home
-        differing = _other_versions(layout, present)
+        from amplifier_app.sources.held import other_versions, refuse_held
+
+        differing = other_versions(layout, present)
         holders = self._holders(layout) if differing or _moved(pins, present) else None
         if holders is not None:
-            _refuse_held(layout, differing, holders, present)
+            refuse_held(layout, differing, holders, present)
         else:
             try:
                 self._make(home, layout, pins, present, present, stop)
@@ -242,9 +240,9 @@ class DependencyCache:
     ) -> None:
         with self._staging() as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"what {_named(layouts[0])} requires"
+            what = f"what {named(layouts[0])} requires"
             uv.install(stage / "target", _listed(stage, layouts), what)
-            _separate(stage / "target", present)
+            separate(stage / "target", present)
             if home.exists():
                 # Installed for another version of the environment.
                 shutil.move(home, stage / "old")
@@ -309,35 +307,6 @@ def _copied(added: Addition, target: Path) -> str:
     return (target / checkout.folder.relative_to(checkout.root)).as_uri()
 
 
-def _separate(target: Path, present: Mapping[str, str]) -> None:
-    """Move what the environment has in another version to where it precedes the environment."""
-    for name, version in distributions([str(target)]).items():
-        if present.get(name, version) != version:
-            move_distribution(target, name, target / PREFERRED)
-
-
-def move_distribution(folder: Path, name: str, target: Path) -> None:
-    """Move the files of one distribution to another folder, by its own list of them."""
-    for info in folder.glob("*.dist-info"):
-        if normalised(info.name.partition("-")[0]) != name:
-            continue
-        with (info / "RECORD").open(encoding="utf-8", newline="") as stream:
-            listed = [row[0] for row in csv.reader(stream) if row]
-        for one in listed:
-            file = Path(os.path.normpath(folder / one))
-            if file.is_relative_to(folder) and file.is_file():
-                place = target / file.relative_to(folder)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.rename(place)
-        shutil.rmtree(info, ignore_errors=True)
-
-
-def preferred_in(folder: Path) -> tuple[Path, ...]:
-    """The part of a folder of requirements that precedes the environment, if it has one."""
-    preferred = folder / PREFERRED
-    return (preferred,) if preferred.is_dir() else ()
-
-
 def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
     """In a file of requirements `-e ../x` or `-r FILE` would be obeyed, and so would a path."""
     from packaging.requirements import InvalidRequirement, Requirement
@@ -350,12 +319,13 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
             valid = False
         if not valid:
             raise SourceError(
-                f"what {_named(layout)} requires cannot be installed: {text!r} names no package",
+                f"what {named(layout)} requires cannot be installed: {text!r} names no package",
                 hint="write 'package', 'package>=1.2,<2' or 'package @ URL'",
             )
 
 
-def _named(layout: Layout) -> str:
+def named(layout: Layout) -> str:
+    """What messages call a module."""
     if layout.added:
         return layout.module_id or layout.package.stem
     if layout.distribution:
@@ -406,67 +376,6 @@ def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
         return False
     version = present.get(normalised(wanted.name))
     return version is not None and wanted.specifier.contains(version, prereleases=True)
-
-
-def _other_versions(
-    layout: Layout, present: Mapping[str, str]
-) -> list[tuple[str, Location | None]]:
-    """The requirements that the environment has in another version, with their place in a plan."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
-    found: list[tuple[str, Location | None]] = []
-    for text, at in [*listed, *((one.written, one.at) for one in layout.added)]:
-        try:
-            wanted = Requirement(text)
-        except InvalidRequirement:
-            # Told when it is to be installed.
-            continue
-        version = present.get(normalised(wanted.name))
-        applies = wanted.marker is None or wanted.marker.evaluate()
-        if version and applies and not wanted.specifier.contains(version, prereleases=True):
-            found.append((f"{wanted.name}{wanted.specifier}", at))
-    return found
-
-
-def _refuse_held(
-    layout: Layout,
-    differing: Iterable[tuple[str, Location | None]],
-    holders: Mapping[str, str],
-    present: Mapping[str, str],
-) -> None:
-    """
-    Raises:
-        SourceError: One of the requirements is for what this process imports itself.
-    """
-    from amplifier_app.sources.held import AMPLIFIER
-
-    wrong: list[str] = []
-    modules: set[str] = set()
-    at = None
-    for text, place in differing:
-        name = requirement_name(text)
-        if name not in holders:
-            continue
-        at = at or place
-        if holders[name] == AMPLIFIER:
-            wrong.append(f"{text}, but Amplifier runs on {name} {present[name]}")
-        else:
-            modules.add(holders[name])
-            also = f"{holders[name]} from the environment, which the plan also uses,"
-            wrong.append(f"{text}, but {also} runs on {name} {present[name]}")
-    if wrong:
-        advice = (
-            f"leave out {' and '.join(sorted(modules))}, or use the modules in separate plans"
-            if modules
-            else "use a version of the module that agrees with the environment, or change the "
-            "environment"
-        )
-        raise SourceError(
-            f"{_named(layout)} requires {'; '.join(wrong)}",
-            hint=f"one process holds one version of a package: {advice}",
-            location=at,
-        )
 
 
 def _moved(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:

@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.installed import DISTRIBUTION, normalised
+
+if TYPE_CHECKING:
+    from amplifier_app.errors import Location
+    from amplifier_app.sources.layout import Layout
 
 AMPLIFIER = "Amplifier"
 
@@ -84,3 +90,64 @@ def requirement_names(distribution: str) -> list[str]:
     from amplifier_app.sources.dependencies import requirement_name
 
     return [requirement_name(text) for text in requirements_of(distribution)]
+
+
+def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str, Location | None]]:
+    """The requirements that the environment has in another version, with their place in a plan."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from amplifier_app.sources.dependencies import required_by
+
+    listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
+    found: list[tuple[str, Location | None]] = []
+    for text, at in [*listed, *((one.written, one.at) for one in layout.added)]:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            # Told when it is to be installed.
+            continue
+        version = present.get(normalised(wanted.name))
+        applies = wanted.marker is None or wanted.marker.evaluate()
+        if version and applies and not wanted.specifier.contains(version, prereleases=True):
+            found.append((f"{wanted.name}{wanted.specifier}", at))
+    return found
+
+
+def refuse_held(
+    layout: Layout,
+    differing: Iterable[tuple[str, Location | None]],
+    holders: Mapping[str, str],
+    present: Mapping[str, str],
+) -> None:
+    """
+    Raises:
+        SourceError: One of the requirements is for what this process imports itself.
+    """
+    from amplifier_app.sources.dependencies import named, requirement_name
+
+    wrong: list[str] = []
+    modules: set[str] = set()
+    at = None
+    for text, place in differing:
+        name = requirement_name(text)
+        if name not in holders:
+            continue
+        at = at or place
+        if holders[name] == AMPLIFIER:
+            wrong.append(f"{text}, but Amplifier runs on {name} {present[name]}")
+        else:
+            modules.add(holders[name])
+            also = f"{holders[name]} from the environment, which the plan also uses,"
+            wrong.append(f"{text}, but {also} runs on {name} {present[name]}")
+    if wrong:
+        advice = (
+            f"leave out {' and '.join(sorted(modules))}, or use the modules in separate plans"
+            if modules
+            else "use a version of the module that agrees with the environment, or change the "
+            "environment"
+        )
+        raise SourceError(
+            f"{named(layout)} requires {'; '.join(wrong)}",
+            hint=f"one process holds one version of a package: {advice}",
+            location=at,
+        )

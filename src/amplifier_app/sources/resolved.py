@@ -130,7 +130,7 @@ class ResolvedSource(ModuleSource):
         """Folders that precede the environment, for versions that it has not."""
         if not self.import_paths:
             return ()
-        from amplifier_app.sources.dependencies import preferred_in
+        from amplifier_app.sources.preferred import preferred_in
 
         return tuple(found for path in self.import_paths for found in preferred_in(path))
 

@@ -10,11 +10,11 @@ from amplifier_app import paths
 from amplifier_app.sources.dependencies import (
     DependencyCache,
     distributions,
-    preferred_in,
     required_by,
 )
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
+from amplifier_app.sources.preferred import preferred_in
 from amplifier_app.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_app.validation.report import Check, Report
 from amplifier_app.validation.subject import Subject
