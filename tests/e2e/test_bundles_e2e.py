@@ -29,7 +29,10 @@ KIT = {
     ),
     "context/base.md": "Base rules.\n",
     "context/greeting.md": "Greet people.\n",
-    "agents/helper.md": "---\nmeta: {name: helper, description: Helps}\n---\nHelp.\n",
+    "agents/helper.md": (
+        "---\nmeta: {name: helper, description: Helps}\n"
+        "providers: [{module: provider-mock, config: {replies: [helped]}}]\n---\nHelp.\n"
+    ),
     **TOOL,
 }
 
@@ -212,6 +215,25 @@ def test_a_bundle_of_a_name_comes_from_the_settings(machine: Machine, kit: Repos
         "session: {orchestrator: loop-basic, context: context-simple}\n",
     )
     assert machine.greeting() == "Hello"
+
+
+def test_an_agent_of_a_bundle_is_given_a_task(machine: Machine, kit: Repository) -> None:
+    call = '{"tool_calls": [{"name": "task", "input": {"agent": "kit:helper", "instruction": "Help."}}]}'
+    write_files(
+        machine.cwd,
+        {
+            "bundle.yaml": (
+                f"bundle: {{name: app}}\nincludes: ['{kit.url}@main']\ntools: [tool-task]\n"
+                f"providers:\n  - module: provider-mock\n    config: {{replies: [{call}, done]}}\n"
+            ),
+        },
+    )
+    done = machine("run", "-f", "bundle.yaml", "go", "--output", "json")
+    assert done.code == 0, done.stderr
+    session = json.loads(done.stdout)["session_id"]
+    told = [file.read_text() for file in (machine.home / "sessions").glob("*/metadata.json")]
+    assert any('"kit:helper"' in text and session in text for text in told), told
+    assert "helped" in (machine.home / "sessions" / session / "transcript.jsonl").read_text()
 
 
 def test_every_command_reports_what_is_not_used(machine: Machine, kit: Repository) -> None:

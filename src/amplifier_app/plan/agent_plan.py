@@ -75,7 +75,7 @@ def agent_plan(
     tree = plan.tree
     agents = tree.items.get("agents")
     known = agents.items if isinstance(agents, MapNode) else {}
-    agent = known.get(name)
+    agent = known.get(_called(name, known))
     if isinstance(agent, MapNode):
         tree = overlay_agent(tree, agent)
         tree = overrides.without_default_of_others(tree, entries_of(tree, "providers"))
@@ -84,6 +84,13 @@ def agent_plan(
     for section, narrowing in (("tools", tools), ("hooks", hooks)):
         tree = _narrowed(tree, section, narrowing)
     return plan.with_tree(tree)
+
+
+def _called(name: str, known: Collection[str]) -> str:
+    """The agent a name means: with or without its namespace, where only one is called so."""
+    same = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
+    is_short = name not in known and name != SELF
+    return same[0] if is_short and len(same) == 1 else name
 
 
 def _unknown(name: str, known: list[str]) -> ConfigError:

@@ -41,7 +41,8 @@ class Fact(NamedTuple):
 
     Attributes:
         at: Where it is written; the file is named as it was given.
-        what: `"module"`, `"source"`, `"extends"`, `"command"`, `"address"` or `"variable"`.
+        what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"command"`, `"address"` or
+            `"variable"`.
         text: The value, as it is written.
     """
 
@@ -95,6 +96,8 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "source", text))
         elif keys == ("extends",):
             found.append(Fact(node.at, "extends", text))
+        elif keys[:1] == ("includes",):
+            found.append(Fact(node.at, "includes", text))
         elif keys[-1:] == ("command",):
             found.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):

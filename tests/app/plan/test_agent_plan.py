@@ -100,6 +100,21 @@ def test_hooks_session_and_exclusions_lie_on_top(write: Write) -> None:
     assert modules(plan, "tools") == ["tool-filesystem", "tool-task"]
 
 
+def test_an_agent_is_found_with_and_without_its_namespace(write: Write) -> None:
+    agents = (
+        "  'kit:one': {description: d, instruction: Kit one.}\n"
+        "  two: {description: d, instruction: Two.}\n"
+        "  'a:three': {description: d}\n  'b:three': {description: d}\n"
+        "  'kit:self': {description: d, instruction: Kit self.}\n"
+    )
+    assert planned(agents, write, "one").instruction == "Kit one."
+    assert planned(agents, write, "kit:one").instruction == "Kit one."
+    assert planned(agents, write, "kit:two").instruction == "Two."
+    assert planned(agents, write, "self").instruction == "You lead."
+    with pytest.raises(ConfigError, match="there is no agent 'three'"):
+        planned(agents, write, "three")
+
+
 def test_who_gives_the_task_may_take_modules_away_but_add_none(write: Write) -> None:
     tools = Narrowing.of({"exclude_tools": ["tool-task"]}, "tools")
     hooks = Narrowing.of({"inherit_hooks": ["hooks-approval", "hooks-of-nobody"]}, "hooks")
