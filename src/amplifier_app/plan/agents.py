@@ -75,6 +75,10 @@ class AgentList:
     def _add_item(self, item: Node) -> None:
         if isinstance(item, MapNode):
             name = text_of(item.items.get("name"))
+            if name is None and self._document.bundle and "module" in item.items:
+                message = "an agent is not a module, so this one is not used here"
+                self._problems.note(message, item.at)
+                return
             if name is None:
                 self._problems.add("the agent has no name", item.at, "add 'name: NAME'")
                 return
@@ -97,8 +101,12 @@ class AgentList:
                 self._add_file(found, node.key_at(name), name)
 
     def _add_published(self, node: MapNode) -> None:
-        for key in node.items:
-            if key not in _PUBLISHED:
+        own = {key: value for key, value in node.items.items() if key not in _PUBLISHED}
+        for key, value in own.items():
+            if self._published and isinstance(value, MapNode):
+                # An agent next to the lists.
+                self._add(key, self._inline(value), node.key_at(key))
+            else:
                 hint = suggest(key, _PUBLISHED)
                 self._problems.add(f"unknown key {key!r} in 'agents'", node.key_at(key), hint)
         folders = list(self._dirs(node.items.get("dirs")))

@@ -33,6 +33,7 @@ _FORMS = (
     *("{}", "{}.md", "{}.yaml", "{}.yml"),
     *(f"{{}}/{name}" for name in BUNDLE_FILES),
 )
+_INCLUDED = PLAN._replace(what="the bundle", bundle=True)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
@@ -148,7 +149,7 @@ class Bundles:
         if path not in self._opened:
             file = self._namespaces.shown(path, origin.file, origin.path)
             try:
-                self._opened[path] = self._reader.open(file, path, PLAN)
+                self._opened[path] = self._reader.open(file, path, _INCLUDED)
             except ConfigError as error:
                 self._problems.add(error.message, one.at, error.hint)
                 return None
@@ -157,7 +158,16 @@ class Bundles:
         return opened if isinstance(opened.root, MapNode) else None
 
     def _know(self, opened: Opened) -> None:
-        self._namespaces.add_bundle(opened.path, opened.origin.name, self._name_of)
+        name, path = opened.origin.name, opened.path
+        root = opened.lists.namespace_root if opened.lists is not None else None
+        if root is not None and name:
+            folder = Path(os.path.normpath(path.parent / os.path.expanduser(root.text)))
+            if self._namespaces.may_read(path, folder):
+                self._namespaces.add(name, folder)
+            else:
+                message = f"{root.text!r} is not part of what was fetched"
+                self._problems.add(message, root.at)
+        self._namespaces.add_bundle(path, name, self._name_of)
 
     def _name_of(self, path: Path) -> str | None:
         """The name of a bundle that is not included itself."""

@@ -136,10 +136,7 @@ class Namespaces:
 
     def roots(self, name: str, document: Path) -> list[Path]:
         """The folders a namespace stands for in a document, the one that counts first in front."""
-        own = self.checkout_of(document)
         roots = self._roots.get(name, [])
-        if own is not None:
-            roots = [root for root in roots if self.checkout_of(root) is not None]
         return sorted(roots, key=lambda root: not document.is_relative_to(root))
 
     def find(
@@ -159,13 +156,19 @@ class Namespaces:
             for form in forms:
                 path = Path(os.path.normpath(root / form.format(rest)))
                 if path.is_relative_to(root):
-                    if path.is_file() and self.may_read(document, path):
+                    if path.is_file() and self._is_below(path, root, document):
                         return Found(path)
                     tried[path] = None
         beside = in_collection(document, text, forms, own)
         if beside is not None and self.may_read(document, beside):
             return Found(beside)
         return Found(None, tuple(tried))
+
+    def _is_below(self, path: Path, root: Path, document: Path) -> bool:
+        """Whether no link leads what was fetched out of the folder of a bundle."""
+        if self.checkout_of(document) is None:
+            return True
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
     # -- showing -----------------------------------------------------------------------
 

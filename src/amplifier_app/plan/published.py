@@ -33,10 +33,12 @@ class Lists(NamedTuple):
     Attributes:
         includes: The bundles that it includes.
         context: The files that belong to its instruction.
+        namespace_root: The folder that its namespace starts from, if not its own.
     """
 
     includes: tuple[Listed, ...] = ()
     context: tuple[Listed, ...] = ()
+    namespace_root: Listed | None = None
 
 
 def without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> MapNode:
@@ -68,8 +70,13 @@ def lists_in(root: MapNode, problems: Problems, *, includes: bool) -> tuple[MapN
     items = dict(root.items)
     if includes and (node := items.pop("includes", None)) is not None:
         named = _texts(node, "includes", problems)
+    folder = items.get("namespace_root") if includes else None
+    start = None
+    if isinstance(folder, Scalar) and isinstance(folder.value, str):
+        start = Listed(folder.value, folder.at)
+        del items["namespace_root"]
     root, context = without_context(with_items(root, items), problems)
-    return root, Lists(tuple(named), context)
+    return root, Lists(tuple(named), context, start)
 
 
 def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[Listed, ...]]:

@@ -132,6 +132,9 @@ class Reader:
         if data is None:
             data = read_bytes(path, file, shape.what)
         root, form = _read_root(file, data, shape, self.problems)
+        if shape.bundle:
+            # What a bundle includes is one, whether or not it says so.
+            form = _Form(True, True)
         if not form.published:
             return Opened(Origin(file, path), root, shape)
         shape = shape._replace(lenient=True, bundle=form.bundle)

@@ -432,14 +432,23 @@ def check_complete(document: MapNode, problems: Problems, *, bundle: bool = Fals
         bundle: Whether it is a bundle, which may be a part for other bundles only.
     """
     session = document.items.get("session")
-    for part in PARTS:
-        node = session.items.get(part) if isinstance(session, MapNode) else None
-        if not isinstance(node, MapNode) or "module" not in node.items:
-            at = node.at if node is not None else document.at
-            hint = f"add 'session: {{{part}: MODULE}}', or 'extends: default'"
-            if bundle:
-                hint = (
-                    f"neither does a bundle that it includes; add 'session: {{{part}: MODULE}}', or "
-                    "list it under 'includes' of a bundle that has a session"
-                )
-            problems.add(f"the plan names no {part}", at, hint)
+    nodes = session.items if isinstance(session, MapNode) else {}
+    missing = [
+        part
+        for part in PARTS
+        if not isinstance(node := nodes.get(part), MapNode) or "module" not in node.items
+    ]
+    if bundle and missing:
+        hint = (
+            "neither do the bundles that it includes; add a 'session', or list it under 'includes' "
+            "of a bundle that has one"
+        )
+        problems.add(f"the bundle names no {' and no '.join(missing)}", document.at, hint)
+        return
+    for part in missing:
+        node = nodes.get(part)
+        problems.add(
+            f"the plan names no {part}",
+            node.at if node is not None else document.at,
+            f"add 'session: {{{part}: MODULE}}', or 'extends: default'",
+        )

@@ -309,8 +309,42 @@ def test_a_part_of_a_bundle_says_that_it_is_one(write: Write) -> None:
     write("bundle: {name: part}\ntools: [tool-bash]\n", "part.yaml")
     with pytest.raises(PlanError) as caught:
         load(plan="part.yaml", environ={})
-    assert caught.value.problems[0].message == "the plan names no orchestrator"
-    assert "under 'includes' of a bundle that has a session" in str(caught.value.problems[0].hint)
+    [problem] = caught.value.problems
+    assert problem.message == "the bundle names no orchestrator and no context"
+    assert "under 'includes' of a bundle that has one" in str(problem.hint)
+
+
+def test_what_a_bundle_includes_needs_no_table(write: Write) -> None:
+    write("tools: [tool-bash]\ncontext: {include: [mine:a.md]}\n", "behaviors/plain.yaml")
+    write("A.\n", "a.md")
+    write(bundle("mine", f"{SESSION}includes: [mine:behaviors/plain]\n"), "bundle.md")
+    plan = load(plan="bundle.md", environ={})
+    assert [tool["module"] for tool in plan.mount_plan()["tools"]] == ["tool-bash"]
+    assert plan.instruction == "# Context: mine:a.md\n\nA."
+
+
+def test_the_folder_of_a_namespace_can_be_named(write: Write) -> None:
+    write(
+        f"bundle: {{name: up, namespace_root: ..}}\n{SESSION}agents: {{include: [up:one]}}\n",
+        "lib/behaviors/up.yaml",
+    )
+    write("---\nmeta: {name: one, description: One}\n---\n", "lib/agents/one.md")
+    plan = load(plan="lib/behaviors/up.yaml", environ={})
+    assert plan.mount_plan()["agents"] == {"up:one": {"description": "One"}}
+    assert plan.warnings == []
+
+
+def test_agents_may_be_written_next_to_those_that_are_listed(write: Write) -> None:
+    write("---\nmeta: {description: One}\n---\n", "agents/one.md")
+    write(
+        bundle(
+            "mine",
+            f"{SESSION}agents:\n  include: [mine:one]\n  other: {{description: Other}}\n",
+        ),
+        "bundle.md",
+    )
+    plan = load(plan="bundle.md", environ={})
+    assert set(plan.mount_plan()["agents"]) == {"mine:one", "other"}
 
 
 def test_a_plan_that_is_no_bundle_stays_strict(write: Write) -> None:
