@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from amplifier_app.ending import Invocation
     from amplifier_app.outcome import Outcome
 
+_VERSION = (["--version"], ["version"])
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -30,7 +31,21 @@ def main(argv: list[str] | None = None) -> int:
     # What start-up makes stays; looking for garbage in it costs a short run a tenth of its time.
     # `launch` turns it on again once the session is open; other commands end soon.
     gc.disable()
+    if sys.argv[1:] not in _VERSION:
+        _keep_keys_private()
     leave(_main(sys.argv[1:]))
+
+
+def _keep_keys_private() -> None:
+    """Keep commands that are started from here from reading keys in this process."""
+    from amplifier_support.process_privacy import forbid_inspection
+
+    try:
+        forbid_inspection()
+    except OSError as error:
+        from amplifier_app.stdio import to_stderr
+
+        to_stderr(f"warning: commands can read the keys in this process: {error}")
 
 
 def leave(code: int) -> NoReturn:
@@ -47,7 +62,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _main(argv: list[str]) -> int:
-    if argv in (["--version"], ["version"]):
+    if argv in _VERSION:
         from amplifier_app.version import version_line
 
         print(version_line())

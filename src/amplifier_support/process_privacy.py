@@ -7,19 +7,20 @@ import sys
 _PR_SET_DUMPABLE = 4
 
 
-def forbid_inspection() -> bool:
+def forbid_inspection() -> None:
     """Make this process's environment and memory unreadable to other processes of the user.
 
     That includes every command started from here, which otherwise could read the keys this process
     was started with from `/proc`. The superuser still can. Debuggers of the user are kept out as
     well, and there are no core dumps. It holds until another program is executed in this process;
-    a fork inherits it.
+    a fork inherits it. Systems other than Linux have nothing like it; there this does nothing.
 
-    Returns:
-        Whether the system did it; only Linux can.
+    Raises:
+        OSError: The system refused.
     """
     if not sys.platform.startswith("linux"):
-        return False
+        return
     import ctypes
 
-    return ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+    if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError("the system does not support PR_SET_DUMPABLE")

@@ -113,7 +113,7 @@ def test_the_version(argument: str, tmp_path: Path) -> None:
 
 def test_the_help(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help")
-    assert loaded.packages <= {"amplifier_app", *TYPER}
+    assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
     assert loaded.parts_of("amplifier_app.commands") == {"group"}
 
 

@@ -32,6 +32,7 @@ from amplifier_app.validation.places import place_now
 from amplifier_app.validation.report import Check, Severity
 from amplifier_core.foreign import describe_exception
 from amplifier_core.package_import import before_installed
+from amplifier_support.process_privacy import forbid_inspection
 
 _LOOK_SECONDS = 0.2
 _LONGEST = 2_000
@@ -73,12 +74,14 @@ class Findings:
 
     Attributes:
         request: What was asked for.
+        secrets: Variables that the module gets, and other processes are not to see.
         failed: Whether a finding so far fails the module.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         asked = json.loads(connection.makefile("rb").readline())
         self.request = Request(**asked["request"])
+        self.secrets: dict[str, str] = asked["secrets"]
         self.failed = False
         self._word = asked["word"]
         self._connection = connection
@@ -115,6 +118,7 @@ class Findings:
 
 def main(descriptor: int) -> None:
     """Carry out the request, and end the process whatever the module left running in it."""
+    forbid_inspection()
     connection = socket.socket(fileno=descriptor)
     # What the module starts has no business with it.
     connection.set_inheritable(False)
@@ -122,6 +126,7 @@ def main(descriptor: int) -> None:
     if findings.request.preferred_paths:
         position = before_installed()
         sys.path[position:position] = findings.request.preferred_paths
+    os.environ.update(findings.secrets)
     sys.path.extend(findings.request.import_paths)
     carry_out = _what_to_do(findings.request.mode)
     # From here on the time counts.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.errors import AppError
 from amplifier_app.validation.report import Check, some
+from amplifier_support.environment import without_secrets
 
 MEMORY_BYTES = 4 * 1024**3
 """Resident memory that a module, with all it starts, may take while it is checked."""
@@ -52,6 +53,10 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
     # The module shares a process with its judge. That it prints something, or writes to what
     # it finds open, is not taken for a finding.
     word = secrets.token_hex(16)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # Any process of the user can read the variables a program is started with.
+    environment = without_secrets(own)
+    hidden = {name: value for name, value in own.items() if name not in environment}
     with tempfile.TemporaryDirectory(prefix="amplifier-validate-", ignore_cleanup_errors=True) as d:
         spec = {
             # -P: what lies in the current folder is not importable by accident.
@@ -59,9 +64,9 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
             "cwd": d,
             "seconds": seconds,
             "bytes": memory,
-            "request": {"word": word, "request": request},
+            "request": {"word": word, "request": request, "secrets": hidden},
         }
-        ended = _watched(spec)
+        ended = _watched(spec, environment)
     kind, checks, last = _read_answers(ended["answers"], word)
     if not last.stage and ended["how"] in ("ended", "time"):
         # The module was not even looked at.
@@ -74,9 +79,8 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
     return Tried(kind, checks, "\n".join(lines[-_OUTPUT_LINES:]))
 
 
-def _watched(spec: dict[str, Any]) -> dict[str, Any]:
+def _watched(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Run a warden to its end; it ends at once, with all it watches over, when this is left."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     pid = b""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", str(_WARDEN)],

@@ -44,6 +44,7 @@ LEAVING_SECONDS = 0.5
 KILL_SECONDS = 10.0
 """After this whatever does not die, such as a process of another user, is given up."""
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -266,8 +267,18 @@ def _system() -> tuple[bool, Callable[[], None]]:
     return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, prepare
 
 
+def _forbid_inspection() -> None:
+    """As `amplifier_support.process_privacy`, which cannot be imported here."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def main() -> None:
     """Serve one request."""
+    # The request has keys in it.
+    _forbid_inspection()
     warden = Warden(json.loads(sys.stdin.buffer.readline()))
     print(warden.pid, flush=True)
     ended = warden.watch()

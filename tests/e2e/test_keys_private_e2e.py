@@ -1,0 +1,163 @@
+"""What commands of the model can read of the process that runs them, as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.cli import child_environment
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a switch of Linux")
+
+CANARY = "sk-canary-5f1e"
+# Does not match the command line it is part of.
+PATTERN = "sk-canary[-]5f1e"
+USER = 65534
+PACKAGES = f"{Path(__file__).parents[2] / 'src'}:{sysconfig.get_path('purelib')}"
+
+# Looks into every process it may look into: other sessions' helpers are no ancestors.
+SPY = f"""
+for process in /proc/[0-9]*; do
+  for file in environ cmdline; do
+    if tr '\\0' '\\n' < $process/$file 2>/dev/null | grep -q {PATTERN}; then
+      echo "$process/$file" >> found
+    fi
+  done
+done
+parent=$PPID
+while [ "$parent" -gt 1 ]; do
+  # What watches over commands has been given no keys, and need not hide.
+  tr '\\0' '\\n' < /proc/$parent/cmdline | grep -q process_supervisor ||
+  if (exec < /proc/$parent/mem) 2>/dev/null; then echo "/proc/$parent/mem" >> opened; fi
+  parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$parent/status)
+done
+echo done >> found
+"""
+
+
+def ordinary(*command: str) -> list[str]:
+    """The command, run by an ordinary user also where the tests run as root."""
+    if os.geteuid() != 0:
+        return list(command)
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("needs setpriv")
+    drop = [setpriv, f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    # What setpriv executes is still opened with the rights of root, what that executes is not.
+    return [*drop, "/bin/sh", "-c", 'exec "$0" "$@"', *command]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder of that user; those of pytest are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="amplifier-test-") as folder:
+        path = Path(folder)
+        if os.geteuid() == 0:
+            os.chown(path, USER, USER)
+        yield path
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> list[str]:
+    """The command of the program, with an interpreter that this user may start."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for candidate in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        program = [candidate, "-P", "-m", "amplifier_app.cli"]
+        probe = ordinary(*program, "doctor")
+        environment = {"PYTHONPATH": PACKAGES, "HOME": "/nowhere"}
+        found = subprocess.run(probe, cwd="/", env=environment, capture_output=True, check=False)
+        if b"encoding" in found.stdout:
+            return program
+    pytest.skip("no interpreter that an ordinary user may start")
+
+
+def run(
+    command: list[str], place: Path, *arguments: str, **env: str
+) -> subprocess.CompletedProcess[str]:
+    environment = child_environment(place / "home", {"HOME": str(place), **env}, network=True)
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=place,
+        env={**environment, "TMPDIR": str(place), "PYTHONPATH": PACKAGES},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_command_reads_no_key_of_any_process(interpreter: list[str], place: Path) -> None:
+    call = {"name": "bash", "input": {"command": SPY}}
+    plan = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "providers": [
+            {"module": "provider-mock", "config": {"replies": [{"tool_calls": [call]}, "ok"]}}
+        ],
+        "tools": [{"module": "tool-bash"}, {"module": "tool-search"}],
+        "hooks": [{"module": "hooks-status"}],
+    }
+    (place / "plan.yaml").write_text(yaml.safe_dump(plan))
+    keys = {"ANTHROPIC_API_KEY": CANARY}
+    done = run(ordinary(*interpreter), place, "run", "-f", "plan.yaml", "hi", **keys)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert (place / "found").read_text() == "done\n"
+    assert not (place / "opened").exists()
+
+    # The trap works: it sees the key of a program that does not protect itself.
+    careless = subprocess.Popen(
+        ordinary("/bin/sh", "-c", "echo ready; sleep 600 & wait"),
+        env={"PATH": os.environ["PATH"], **keys},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert careless.stdout is not None
+        careless.stdout.readline()
+        run(ordinary(*interpreter), place, "run", "-f", "plan.yaml", "hi")
+    finally:
+        os.killpg(careless.pid, 9)
+        careless.communicate()
+    assert f"/proc/{careless.pid}/environ" in (place / "found").read_text()
+
+
+def test_a_module_under_validation_gets_keys_that_no_other_process_reads(
+    interpreter: list[str], place: Path
+) -> None:
+    module = place / "spy"
+    module.mkdir()
+    (module / "spy.sh").write_text(SPY)
+    (module / "__init__.py").write_text(
+        '"""A tool that looks around."""\n'
+        "import os, pathlib, subprocess\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "env = {'PATH': os.environ['PATH']}\n"
+        "subprocess.run(['/bin/sh', here / 'spy.sh'], cwd=here, env=env)\n"
+        "(here / 'key').write_text(os.environ.get('ANTHROPIC_API_KEY', 'none'))\n"
+        "async def mount(coordinator, config=None):\n    return None\n"
+    )
+    if os.geteuid() == 0:
+        os.chown(module, USER, USER)
+    arguments = ("module", "validate", str(module))
+    done = run(ordinary(*interpreter), place, *arguments, ANTHROPIC_API_KEY=CANARY)
+    assert (module / "key").exists(), done.stdout + done.stderr
+    assert (module / "key").read_text() == CANARY
+    assert set((module / "found").read_text().split()) == {"done"}
+    assert not (module / "opened").exists()
+
+
+def test_descriptors_of_the_process_itself_stay_usable(interpreter: list[str], place: Path) -> None:
+    """Undumpable, `/proc/self` belongs to root; opening a pipe through it still works."""
+    line = 'exec "$0" "$@" <(echo "{extends: default, providers: [{module: provider-mock}]}")'
+    done = run(ordinary("bash", "-c", line, *interpreter), place, "plan", "show", "-f")
+    assert done.returncode == 0, done.stderr
+    assert "provider-mock" in done.stdout
