@@ -35,6 +35,7 @@ from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
+from amplifier_core.utils.logs import warnings_logged
 
 CLEANUP_SECONDS = 10.0
 
@@ -62,9 +63,9 @@ class CheckedModule(NamedTuple):
         module: Its module id.
         agent: The agent it belongs to; it is looked at, but not mounted.
         at: Where the plan names it.
-        status: `"left out"` by a condition or for want of credentials; `"not checked"` because
+        status: `"ok"`, with what to know in `reason`; `"left out"` by a condition or for want of credentials; `"not checked"` because
             something in the plan has to be mended first.
-        reason: Why it is not ok.
+        reason: Why it is not ok, or what is not as it should be.
         found: Where it was found; None if it was not looked for or cannot be had.
     """
 
@@ -183,11 +184,15 @@ class _Checker:
         unset = list(dict.fromkeys(unset_variables(config))) if config is not None else []
         failure: BaseException | None = None
         nothing: str | None = None
+        remarks: list[str] = []
+        before: dict[str, Any] = {}
         if unset:
             failure = await self._import(module)
         else:
+            before = dict(self._session.coordinator.get("tools"))
             try:
-                await mount_module(_spec(module), self._session.coordinator)
+                with warnings_logged() as remarks:
+                    await mount_module(_spec(module), self._session.coordinator)
             except NothingMountedError as error:
                 nothing = str(error)
             # Foreign code may raise anything, and may want to end the process.
@@ -207,7 +212,18 @@ class _Checker:
             return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
         if nothing is not None:
             return self._checked(module, "left out", nothing, found)
-        return self._checked(module, "ok", "", found)
+        remarks += [*_named_otherwise(module, found), *self._tool_faults(before)]
+        return self._checked(module, "ok", "; ".join(remarks), found)
+
+    def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
+        """What a provider may refuse of the tools that were not there before."""
+        tools: dict[str, Any] = self._session.coordinator.get("tools")
+        added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
+        if not added:
+            return []
+        from amplifier_app.validation.schemas import tool_faults
+
+        return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
 
     async def _look_at(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
         """What can be told of an agent's module without handing work to the agent."""
@@ -294,6 +310,13 @@ def _source_problem(module: PlannedModule, error: Exception) -> Problem:
     if not isinstance(error, AppError):
         return Problem(f"{module.key}: {error}", at)
     return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
+
+
+def _named_otherwise(module: PlannedModule, found: ResolvedSource) -> list[str]:
+    declared = found.layout.module_id if found.layout is not None else None
+    if declared in (None, module.module):
+        return []
+    return [f"its project declares it as {declared!r}"]
 
 
 def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:

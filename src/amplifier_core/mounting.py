@@ -22,7 +22,7 @@ from amplifier_core.load_errors import (
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule
-from amplifier_core.placing import Footprint, check_declaration, place
+from amplifier_core.placing import Footprint, check_declaration, log_remarks, place
 from amplifier_core.utils.logs import warnings_logged
 
 __all__ = [
@@ -181,8 +181,7 @@ async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordin
         remarks = await place(spec, result, before, coordinator, loaded, said)
         if spec.kind == "provider":
             _name_provider(spec, before, coordinator, said)
-    for remark in remarks:
-        logger.warning("%s '%s': %s", spec.kind, spec.key, remark)
+    log_remarks(spec, remarks)
     ready = getattr(mount, "__on_session_ready__", None)
     if ready is not None:
         loader.enqueue_on_session_ready(*ready)

@@ -4,6 +4,7 @@ The section of the plan names the kind of a module; its id never does.
 """
 
 import inspect
+import logging
 from typing import Any, Protocol
 
 from amplifier_core import load_validation
@@ -16,6 +17,8 @@ from amplifier_core.load_errors import (
     validation_failure,
 )
 from amplifier_core.loader import LoadedModule
+
+logger = logging.getLogger(__name__)
 
 _PROTOCOLS: dict[str, Any] = {
     "orchestrator": Orchestrator,
@@ -173,6 +176,12 @@ async def place(
     else:
         remarks += _check_nothing(entry, result, before, loaded, said)
     return remarks
+
+
+def log_remarks(entry: PlanEntry, remarks: list[str]) -> None:
+    """Log what `place` remarked on a module that is mounted all the same."""
+    for remark in remarks:
+        logger.warning("%s '%s': %s", entry.kind, entry.module, remark)
 
 
 def _is_instance(kind: str, result: Any) -> bool:

@@ -230,11 +230,23 @@ def _from_files(root: Path, module_id: str | None) -> Layout:
             f"{root} holds several modules and no pyproject.toml that names one: {names}",
             hint=f'declare it under [project.entry-points."{ENTRY_POINT_GROUP}"]',
         )
+    inside = [file.parent.name for file in sorted(root.glob("*/pyproject.toml")) if _declares(file)]
+    if inside:
+        raise SourceError(
+            f"the top folder of the source holds no module; these folders in it do: "
+            f"{', '.join(inside)}",
+            hint=f"add '#subdirectory={inside[0]}' to a git source, or '/{inside[0]}' to a path",
+        )
     raise SourceError(
         f"{root} holds no module: no package or file there has a mount function",
         hint="write 'async def mount(coordinator, config)' in a package, and declare it in "
         f'pyproject.toml under [project.entry-points."{ENTRY_POINT_GROUP}"]',
     )
+
+
+def _declares(project_file: Path) -> bool:
+    text = project_file.read_text(encoding="utf-8", errors="replace")
+    return f'"{ENTRY_POINT_GROUP}"' in text
 
 
 def _mountables(folder: Path) -> Iterator[Path]:

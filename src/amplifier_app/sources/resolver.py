@@ -316,7 +316,8 @@ def _not_found(module_id: str) -> str:
     import difflib
 
     known = sorted({*installed.bundled(), *(one.module_id for one in installed.installed())})
-    near = difflib.get_close_matches(module_id, known, n=1)
+    # Ids share their first word, which alone is no resemblance.
+    near = difflib.get_close_matches(module_id, known, n=1, cutoff=0.8)
     advice = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
     return (
         f"there is no module {module_id!r}: it is neither bundled nor installed, "

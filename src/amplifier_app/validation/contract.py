@@ -18,7 +18,7 @@ from typing import Any
 from amplifier_app.validation.advice import for_import, for_kernel_check
 from amplifier_app.validation.child import Findings
 from amplifier_app.validation.report import Check, some
-from amplifier_app.validation.schemas import check_config_schema, check_tool_schema
+from amplifier_app.validation.schemas import TOOL_NAME, check_config_schema, check_tool_schema
 from amplifier_core.discovery import declared_kind, kind_of
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError
@@ -30,9 +30,6 @@ from amplifier_core.validation.validators import VALIDATORS
 
 # A module's own code may raise anything, and may call sys.exit().
 _FOREIGN_ERRORS = (Exception, SystemExit)
-
-# What the services of models take as the name of a tool.
-_TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 
 
 def check_contract(findings: Findings) -> None:
@@ -155,7 +152,7 @@ async def _check_mounting(
     await _check_events(findings, coordinator)
     for tool_name, tool in coordinator.get("tools").items():
         check_tool_schema(findings, tool_name, tool)
-        if not re.fullmatch(_TOOL_NAME, tool_name):
+        if not re.fullmatch(TOOL_NAME, tool_name):
             message = f"the tool is mounted as {tool_name!r}, which services of models refuse"
             advice = "use at most 64 letters, digits, '_' and '-'"
             findings.bad("tool_name_form", message, advice, "warning")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
+
+from amplifier_core.foreign import describe_exception
 
 if TYPE_CHECKING:
     from amplifier_app.validation.child import Findings
@@ -108,6 +111,29 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
         findings.bad("schema", message, "describe it under 'properties'", "warning")
     else:
         findings.good("schema", f"the {label} is a JSON Schema")
+
+
+TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
+"""What the services of models take as the name of a tool."""
+
+
+def tool_faults(name: str, tool: Any) -> list[str]:
+    """What the services of models may refuse of a mounted tool."""
+    faults: list[str] = []
+    if not re.fullmatch(TOOL_NAME, name):
+        faults.append(f"the name {name!r} is one that services of models refuse")
+    try:
+        schema: Any = getattr(tool, "input_schema", None)
+        if not schema and callable(getattr(tool, "get_schema", None)):
+            schema = tool.get_schema()
+    except _FOREIGN_ERRORS as error:
+        return [*faults, f"its schema raised {describe_exception(error, None)}"]
+    if schema is None:
+        return faults
+    if not isinstance(schema, dict):
+        return [*faults, f"its schema is of type {type(schema).__name__}, not dict"]
+    problem = schema_problem(cast("dict[str, Any]", schema))
+    return faults if problem is None else [*faults, f"its schema is no JSON Schema: {problem}"]
 
 
 def _undeclared(schema: dict[str, Any]) -> list[str]:

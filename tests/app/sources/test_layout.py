@@ -111,6 +111,10 @@ def test_dependencies_are_read_from_the_project(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({"README.md": "x"}, "holds no module: no package or file there has a mount function"),
+        (
+            {"my-tool/pyproject.toml": project('a = "a:mount"'), "my-tool/a.py": MOUNT},
+            r"these folders in it do: my-tool\n  add '#subdirectory=my-tool' to a git source",
+        ),
         ({"a.py": MOUNT, "b.py": MOUNT}, r"holds several modules .*: a\.py, b\.py"),
         ({"pyproject.toml": "x = ["}, r"pyproject\.toml is not valid TOML"),
         ({"pyproject.toml": "project = 3\n"}, "'project' in .* is not a table"),
