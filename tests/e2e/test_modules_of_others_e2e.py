@@ -134,3 +134,37 @@ def test_what_the_approval_provider_denies_ends_the_run_with_8(tmp_path: Path) -
     assert run.code == 8, run.stderr
     assert [denied["name"] for denied in json.loads(run.stdout)["denied"]] == ["bash"]
     assert not (project.folder / "made.txt").exists()
+
+
+@pytest.mark.parametrize("orchestrator", ORCHESTRATORS)
+def test_what_a_hook_masks_for_logs_reaches_the_model_whole(
+    orchestrator: str, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen.jsonl"
+    plan = tmp_path / "plan.yaml"
+    (tmp_path / "notes.txt").write_text("the key is hunter2\n")
+    call = ToolCall("read_file", {"file_path": "notes.txt"}, id="c1")
+    with ScriptedLLM.running([Reply(tool_calls=[call]), "It is hunter2."]) as llm:
+        config = {"secret": "hunter2", "file": str(seen)}
+        hook = {"source": str(MODULES / "masking_hook.py"), "config": config}
+        server = {"base_url": llm.openai_base_url, "api_key": "any"}
+        provider = {"module": "provider-openai", "config": server}
+        document = {
+            "session": {"orchestrator": orchestrator, "context": "context-simple"},
+            "providers": [provider],
+            "tools": ["tool-filesystem"],
+            "hooks": [{"module": "masking-hook", **hook}],
+        }
+        plan.write_text(yaml.safe_dump(document))
+        run = run_amplifier(
+            *("run", "--plan", plan, "Is hunter2 the key?"), home=tmp_path / "home", cwd=tmp_path
+        )
+        assert llm.rejections == []
+        bodies = [request.body for request in llm.completions]
+    assert (run.code, run.stdout.strip()) == (0, "It is hunter2."), run.stderr
+    assert bodies[0]["messages"][-1]["content"] == "Is hunter2 the key?"
+    assert "hunter2" in results_in(bodies[1])["c1"]
+    # Hooks that run later see the mask, and what else was changed in the same data counts.
+    assert "REDACTED" in seen.read_text()
+    assert "hunter2" not in seen.read_text()
+    assert [tool["function"]["name"] for tool in bodies[0]["tools"]] == ["read_file"]

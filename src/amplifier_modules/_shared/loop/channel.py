@@ -17,6 +17,8 @@ from amplifier_modules._shared.loop.conversation import add_message
 logger = logging.getLogger(__name__)
 
 NOBODY_TO_ASK = "approval is needed and there is nobody to ask"
+# How the replacements that redaction hooks put in place of secrets begin.
+_MASK = "[REDACTED"
 
 
 class TurnDenied(Exception):
@@ -83,14 +85,16 @@ class Channel:
         result = await self._emit(event, data)
         action = getattr(result, "action", "continue")
         final = getattr(result, "data", None)
-        if not isinstance(final, dict):
+        if isinstance(final, dict):
+            final = _without_masks(event, data, cast("dict[str, Any]", final))
+        else:
             final = data
         if action == "inject_context" and hold:
             self._held.append((result, event))
-            return Verdict(None, cast("dict[str, Any]", final))
+            return Verdict(None, final)
         if action in ("deny", "ask_user", "inject_context") or _has_message(result):
-            return Verdict(await self._carry_out(result, event), cast("dict[str, Any]", final))
-        return Verdict(None, cast("dict[str, Any]", final))
+            return Verdict(await self._carry_out(result, event), final)
+        return Verdict(None, final)
 
     async def step(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
         """Emit an event without whose consent the turn ends; returns the final data.
@@ -169,6 +173,25 @@ class Channel:
             for item in items
             if item.ephemeral
         ]
+
+
+def _without_masks(event: str, data: dict[str, Any], final: dict[str, Any]) -> dict[str, Any]:
+    """The final data, with the values of before where a hook masked them for logs.
+
+    Published redaction hooks answer most events with a masked copy, marked `redaction: {applied:
+    true}`, and expect that only later hooks read it. Masks in prompts and messages would have the
+    model work on, and save, something else than what is there. Changes of tool events are
+    carried out by every orchestrator, so those hooks skip them unless configured otherwise.
+    """
+    mark = final.get("redaction")
+    if event.startswith("tool:") or not isinstance(mark, dict):
+        return final
+    if not cast("dict[str, Any]", mark).get("applied"):
+        return final
+    return {
+        key: data[key] if key in data and value != data[key] and _MASK in str(value) else value
+        for key, value in final.items()
+    }
 
 
 def _has_message(result: Any) -> bool:
