@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from amplifier_app.ending import Invocation
-    from amplifier_app.outcome import Outcome
+    from amplifier_app.base.outcome import Outcome
+    from amplifier_app.commands.finish import Invocation
 
 _VERSION = (["--version"], ["version"])
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -43,7 +43,7 @@ def _keep_keys_private() -> None:
     try:
         forbid_inspection()
     except OSError as error:
-        from amplifier_app.stdio import to_stderr
+        from amplifier_app.base.stdio import to_stderr
 
         to_stderr(f"warning: commands can read the keys in this process: {error}")
 
@@ -63,7 +63,7 @@ def leave(code: int) -> NoReturn:
 
 def _main(argv: list[str]) -> int:
     if argv in _VERSION:
-        from amplifier_app.version import version_line
+        from amplifier_app.base.version import version_line
 
         print(version_line())
         return 0
@@ -71,8 +71,8 @@ def _main(argv: list[str]) -> int:
     if not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS):
         argv = ["run", *argv]
 
-    from amplifier_app.ending import finish, flush_stdout, guess_invocation
-    from amplifier_app.signals import raise_on_termination
+    from amplifier_app.base.signals import raise_on_termination
+    from amplifier_app.commands.finish import finish, flush_stdout, guess_invocation
 
     invocation = guess_invocation(argv)
     with invocation.resources:
@@ -90,8 +90,8 @@ def _main(argv: list[str]) -> int:
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
     if _needs_no_parser(argv):
-        from amplifier_app.launch import launch
-        from amplifier_app.request import Request
+        from amplifier_app.commands.run.launch import launch
+        from amplifier_app.commands.run.request import Request
 
         return launch(Request(prompt=argv[1] if len(argv) > 1 else None), invocation)
     import typer
@@ -121,7 +121,7 @@ def _as_usage_error(error: BaseException) -> BaseException:
     show = getattr(error, "format_message", None)
     if show is None or getattr(error, "exit_code", None) != 2:
         return error
-    from amplifier_app.errors import UsageError
+    from amplifier_app.base.errors import UsageError
 
     context = getattr(error, "ctx", None)
     hint = f"Try '{context.command_path} --help'." if context is not None else None

@@ -7,7 +7,7 @@ and never pulls in testing helpers or validators.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core import load_validation
+from amplifier_core import _load_validation as load_validation
 
 if TYPE_CHECKING:
     from amplifier_core import capabilities as capabilities
@@ -266,12 +266,12 @@ class _Validator:
     """The kernel's validators, imported when a module has to be looked at."""
 
     def mount_function(self, package: Any, name: str) -> Any:
-        from amplifier_core.validation.runner import check_mount_function
+        from amplifier_core.validation._runner import check_mount_function
 
         return _errors(check_mount_function(package, name))
 
     def instances(self, kind: str, instances: Any) -> Any:
-        from amplifier_core.validation.runner import check_instances
+        from amplifier_core.validation._runner import check_instances
 
         return _errors(check_instances(kind, instances))
 

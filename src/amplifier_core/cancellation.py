@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
-from amplifier_core.foreign import Owner, code_name, current_owner, log_failure
+from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from amplifier_core import __version__
 from amplifier_core.validation import ValidationCheck, ValidationResult
-from amplifier_core.validation.validators import VALIDATORS
+from amplifier_core.validation._validators import VALIDATORS
 
 __all__ = ["main"]
 

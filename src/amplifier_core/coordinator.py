@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from amplifier_core import hook_results
+from amplifier_core import _hook_results as hook_results
+from amplifier_core._contributions import ContributionChannels
+from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
 from amplifier_core.cancellation import CancellationToken
-from amplifier_core.contributions import ContributionChannels
-from amplifier_core.foreign import Owner, code_name, current_owner, log_failure
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
 

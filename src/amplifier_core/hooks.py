@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from amplifier_core import correlation, events
+from amplifier_core._foreign import code_name, current_owner
+from amplifier_core._hook_calls import Registration, call_handler, call_handlers, passed_on, plain
 from amplifier_core.cancellation import task_cancel_count
-from amplifier_core.foreign import code_name, current_owner
-from amplifier_core.hook_calls import Registration, call_handler, call_handlers, passed_on, plain
 from amplifier_core.models import HookResult
 
 __all__ = ["HookRegistry", "HookResult"]

@@ -15,7 +15,7 @@ RuntimeError
 import builtins
 from collections.abc import Sequence
 
-from amplifier_core.load_validation import CheckLike
+from amplifier_core._load_validation import CheckLike
 from amplifier_core.module_sources import ModuleLoadError
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 

@@ -20,7 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from amplifier_core import load_validation
+from amplifier_core import _load_validation as load_validation
+from amplifier_core._foreign import describe_exception, place_of
+from amplifier_core._resolving import Offer, resolve
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,
     TYPE_TO_MOUNT_POINT,
@@ -34,7 +36,6 @@ from amplifier_core.discovery import (
     modules_in,
     project_name,
 )
-from amplifier_core.foreign import describe_exception, place_of
 from amplifier_core.load_errors import (
     MODULE_FAILURE_REASONS,
     ModuleImportError,
@@ -50,7 +51,6 @@ from amplifier_core.package_import import (
     import_from_folder,
     import_from_path,
 )
-from amplifier_core.resolving import Offer, resolve
 
 __all__ = [
     "ENTRY_POINT_GROUP",

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from amplifier_core._tool_results import ToolResult
 from amplifier_core.message_models import Money
-from amplifier_core.tool_results import ToolResult
 
 __all__ = [
     "CompactionResult",

@@ -11,9 +11,10 @@ import logging
 from typing import Any, NamedTuple, cast
 
 from amplifier_core import events
+from amplifier_core._foreign import belonging_to, describe_exception, root_of
+from amplifier_core._placing import Footprint, check_declaration, log_remarks, place
 from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.foreign import belonging_to, describe_exception, root_of
 from amplifier_core.load_errors import (
     ModuleMountError,
     NothingMountedError,
@@ -22,8 +23,7 @@ from amplifier_core.load_errors import (
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule
-from amplifier_core.placing import Footprint, check_declaration, log_remarks, place
-from amplifier_core.utils.logs import warnings_logged
+from amplifier_core.utils._logs import warnings_logged
 
 __all__ = [
     "ModuleSpec",

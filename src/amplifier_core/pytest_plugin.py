@@ -18,7 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from amplifier_core.testing import EventRecorder, MockContextManager, MockCoordinator, MockTool
-    from amplifier_core.validation.locate import LocatedModule
+    from amplifier_core.validation._locate import LocatedModule
 
 try:
     # In strict mode pytest-asyncio drives only the async fixtures that are made with its decorator.
@@ -166,8 +166,8 @@ async def _mounted(
     """Mount the module for the time of a test; gives what its ``mount`` returned."""
     if module_path is None:
         pytest.skip("no module under test: give --module-path, or run inside a module's folder")
-    from amplifier_core.validation.fresh import fresh_module
-    from amplifier_core.validation.kinds import cleanup_of
+    from amplifier_core.validation._fresh import fresh_module
+    from amplifier_core.validation._kinds import cleanup_of
 
     config = request.config.getoption("--module-config") or {}
     with fresh_module(module_path) as module:
@@ -187,7 +187,7 @@ def _first(
     kind: str, module_path: Path | None, coordinator: "MockCoordinator", returned: object
 ) -> Any:
     """The first instance that a mount brought; without one the test fails."""
-    from amplifier_core.validation.kinds import KINDS
+    from amplifier_core.validation._kinds import KINDS
 
     instances = KINDS[kind].instances(coordinator, returned)
     if not instances:
@@ -201,7 +201,7 @@ def _first(
 
 def _locate(config: pytest.Config, test_file: Path) -> "LocatedModule | None":
     """The module under test, as the options say or as the folders around suggest."""
-    from amplifier_core.validation import locate
+    from amplifier_core.validation import _locate as locate
 
     start = config.invocation_params.dir
     given = config.getoption("--module-path")

@@ -30,11 +30,15 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
 
 
 class _Spawned(pexpect.spawn):
-    """A process on a terminal, cloned from a warm interpreter where that is possible."""
+    """A process on a terminal, cloned from a warm interpreter unless it is to be cold."""
+
+    def __init__(self, *args: Any, cold: bool, **options: Any) -> None:
+        self.cold = cold
+        super().__init__(*args, **options)
 
     def _spawnpty(self, args: list[str], **options: Any) -> Any:
         environment = options["env"]
-        interpreter = WarmInterpreter.suited_to(environment)
+        interpreter = None if self.cold else WarmInterpreter.suited_to(environment)
         if interpreter is None:
             return super()._spawnpty(args, **options)
         ours, theirs = os.openpty()
@@ -65,6 +69,7 @@ class Terminal:
         cwd: Path | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float = 30.0,
+        cold: bool = False,
     ) -> None:
         command = [*amplifier_command(), *map(str, arguments)]
         home = home or Path(os.environ["AMPLIFIER_HOME"])
@@ -80,6 +85,7 @@ class Terminal:
             encoding="utf-8",
             codec_errors="replace",
             timeout=timeout,
+            cold=cold,
         )
 
     def __enter__(self) -> Self:

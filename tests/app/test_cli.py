@@ -11,11 +11,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from amplifier_app import launch
+from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.cli import main
-from amplifier_app.ending import Invocation
-from amplifier_app.outcome import OK, Outcome
-from amplifier_app.request import Request
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run import launch
+from amplifier_app.commands.run.request import Request
 from tests.app.schemas import RESULT
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_app.keys import KeyStore
+from amplifier_app.base.keys import KeyStore
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import ScriptedLLM
 

@@ -10,8 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from amplifier_app.ending import Invocation, finish
-from amplifier_app.errors import (
+from amplifier_app.base.errors import (
     ConfigError,
     Location,
     ModuleError,
@@ -19,9 +18,10 @@ from amplifier_app.errors import (
     Terminated,
     UsageError,
 )
-from amplifier_app.outcome import OK, Ending
+from amplifier_app.base.outcome import OK, Ending
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.finish import Invocation, finish
 from amplifier_app.render.result import RunReport
-from amplifier_app.stdio import Output
 from amplifier_core import llm_errors
 from tests.app.schemas import RESULT
 

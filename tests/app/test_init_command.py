@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amplifier_app.keys import KeyStore
+from amplifier_app.base.keys import KeyStore
 from tests.support.cli import (
     Finished,
     run_amplifier,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.keys import KeyStore, environment, fill_environment
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore, environment, fill_environment
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -51,7 +51,7 @@ def entry(value: Any = KEY, where: str = "file") -> dict[str, Any]:
 
 def child(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs `code`, which has `store` of the home and `arguments`, in a process of its own."""
-    head = "import sys\nfrom amplifier_app.keys import *\nstore = KeyStore()\n"
+    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
     return subprocess.run(
         [sys.executable, "-c", head + code, *arguments],
         capture_output=True,
@@ -223,7 +223,7 @@ def test_a_file_of_another_user_is_not_used(tmp_path: Path) -> None:
 
 def test_two_processes_that_store_at_once_both_succeed(home: Path) -> None:
     code = "for n in range(20): store.store(f'{sys.argv[1]}_{n}_KEY', sys.argv[1])"
-    head = "import sys\nfrom amplifier_app.keys import *\nstore = KeyStore()\n"
+    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
     writers = [subprocess.Popen([sys.executable, "-c", head + code, name]) for name in "ABC"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     assert len(KeyStore().names()) == 60

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.missing_packages import requires_hint
+from amplifier_app.runtime.missing_packages import requires_hint
 from tests.app.plans import module_folder
 from tests.support.cli import run_amplifier
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.paths import project_dir
+from amplifier_app.base.paths import project_dir
 
 
 def make(path: Path) -> Path:

@@ -218,6 +218,8 @@ def test_explain_a_config_lists_what_could_be_set(folder: Path) -> None:
         "env_passthrough": False,
         "keep_folder": False,
         "max_background": False,
+        "denied_commands": False,
+        "require_approval": False,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.keys import KeyStore
+from amplifier_app.base.keys import KeyStore
 from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, Status, Usage, closed_port

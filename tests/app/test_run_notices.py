@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.render.base import RetryReports
+from amplifier_app.runtime.observer import RetryReports
 from tests.app.plans import mock_plan, module_folder
 from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier

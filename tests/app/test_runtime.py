@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ModuleError, SessionError
-from amplifier_app.plan import load
-from amplifier_app.render.base import Renderer, SessionFacts
-from amplifier_app.runtime import OpenSession, open_session
+from amplifier_app.base.errors import ModuleError, SessionError
+from amplifier_app.runtime.observer import Renderer, SessionFacts
+from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import RateLimitError
 from tests.app.plans import mock_plan, module_folder
 

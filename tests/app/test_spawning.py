@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.approvals import Approvals
-from amplifier_app.errors import ConfigError, SessionError
-from amplifier_app.lineage import MOST_DEPTH
-from amplifier_app.plan import load
-from amplifier_app.render.base import Renderer, SubSessionFacts
-from amplifier_app.runtime import OpenSession, open_session
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.lineage import MOST_DEPTH
+from amplifier_app.runtime.observer import Renderer, SubSessionFacts
+from amplifier_app.runtime.session import OpenSession, open_session
+from amplifier_app.runtime.sub_agents import SubAgentFailed, UnknownSubSession
+from amplifier_app.runtime.turn import SubSession
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.spawning import SubAgentFailed, UnknownSubSession
-from amplifier_app.turn import SubSession
+from amplifier_app.sources.loading import load
 from tests.app.plans import mock_plan, module_folder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.steering import Steering
+from amplifier_app.runtime.steering import Steering
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import loop_streaming
 

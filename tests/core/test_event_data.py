@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_core.event_data import EventData
+from amplifier_core._event_data import EventData
 from amplifier_core.message_models import TextBlock, Usage
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from amplifier_core.foreign import (
+from amplifier_core._foreign import (
     Owner,
     belonging_to,
     blame,
@@ -29,7 +29,7 @@ from amplifier_core.foreign import (
     root_of,
     where_defined,
 )
-from amplifier_core.validation.validators import VALIDATORS
+from amplifier_core.validation._validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
 
 FAILING = """

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from amplifier_core import events
-from amplifier_core.foreign import belonging_to
-from amplifier_core.hook_calls import INVALID_RESPONSE, passed_on
+from amplifier_core._foreign import belonging_to
+from amplifier_core._hook_calls import INVALID_RESPONSE, passed_on
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import load_validation
+from amplifier_core import _load_validation as load_validation
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import (
     MODULE_FAILURE_REASONS,

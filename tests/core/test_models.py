@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from amplifier_core import content_models, message_models, models
+from amplifier_core._tool_results import IMAGE_OMITTED
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
@@ -21,7 +22,6 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.models import HookResult, ModelInfo, Pricing, SessionStatus, ToolResult
-from amplifier_core.tool_results import IMAGE_OMITTED
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 

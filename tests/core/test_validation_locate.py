@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_core.validation.fresh import fresh_module
-from amplifier_core.validation.locate import kind_of, locate_around, locate_given, locate_in
+from amplifier_core.validation._fresh import fresh_module
+from amplifier_core.validation._locate import kind_of, locate_around, locate_given, locate_in
 from tests.core.module_folders import ModuleFolders
 
 

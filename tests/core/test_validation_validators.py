@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.validation import ValidationCheck, ValidationResult
-from amplifier_core.validation.validators import VALIDATORS
+from amplifier_core.validation._validators import VALIDATORS
 from tests.core.module_folders import CONTEXT, ORCHESTRATOR, PROVIDER, SAMPLES, TOOL, ModuleFolders
 
 

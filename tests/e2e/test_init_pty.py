@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amplifier_app.keys import KeyStore
+from amplifier_app.base.keys import KeyStore
 from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 from tests.support.llm_server import ScriptedLLM, closed_port
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amplifier_app.sources.installed import bundled
+from amplifier_app.base.installed import bundled
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 

@@ -114,7 +114,7 @@ def test_the_version(argument: str, tmp_path: Path) -> None:
 def test_the_help(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help")
     assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
-    assert loaded.parts_of("amplifier_app.commands") == {"group"}
+    assert loaded.parts_of("amplifier_app.commands") == {"finish", "group"}
 
 
 @pytest.mark.parametrize(("options", "parser"), [([], set[str]()), (["--output", "json"], TYPER)])
@@ -134,10 +134,10 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search"),
     }
-    assert loaded.parts_of("amplifier_app.commands") <= {"group", "run"}
+    assert loaded.parts_of("amplifier_app.commands") <= {"finish", "group", "run"}
     assert not loaded.modules & {
         "amplifier_app.render.terminal",
-        "amplifier_app.repl.chat",
+        "amplifier_app.chat.conversation",
         "amplifier_core.testing",
         "amplifier_modules.hooks_backup.hook",
         "amplifier_modules.provider_anthropic.cloud",

@@ -141,4 +141,4 @@ def test_importing_a_module_does_not_build_schemas() -> None:
         "print(json.dumps([n for n in sys.modules if 'json_schema' in n or 'config_schema' in n]))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "amplifier_modules._shared.config_schema" not in json.loads(out.stdout)
+    assert "amplifier_modules._shared.module.config_schema" not in json.loads(out.stdout)

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 from tests.modules.test_config_schemas import BUNDLED, mount, schema_of
 
 LOOP = {

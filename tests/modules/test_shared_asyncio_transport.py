@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from amplifier_modules._shared.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 from tests.modules.raw_http import (
     STREAM_END,
     STREAM_HEAD,

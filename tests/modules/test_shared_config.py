@@ -7,8 +7,8 @@ from typing import Self
 import pytest
 from pydantic import model_validator
 
-from amplifier_modules._shared.config import ModuleConfig, parse_config
 from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules.context_simple.config import SimpleContextConfig
 from amplifier_modules.hooks_logging.config import LoggingConfig
 from amplifier_modules.provider_anthropic.config import AnthropicConfig

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import Readings, reading, readings, to_chat_request
+from amplifier_modules._shared.history import Readings, to_chat_request
+from amplifier_modules._shared.history import parsed_cache as readings
+from amplifier_modules._shared.history import parsing as reading
 from tests.modules.history_rules import plain
 from tests.modules.test_shared_history import USER, answer, asks, block, histories, listed
 

@@ -24,8 +24,8 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_modules._shared import http
-from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.http import client as http
+from amplifier_modules._shared.http.client import Endpoint
 from tests.modules.raw_http import (
     STREAM_END,
     STREAM_HEAD,
@@ -482,7 +482,7 @@ def loaded(code: str) -> set[str]:
 
 def test_the_client_is_not_loaded_before_the_first_request():
     modules = loaded(
-        "from amplifier_modules._shared.http import Endpoint\n"
+        "from amplifier_modules._shared.http.client import Endpoint\n"
         "Endpoint('http://127.0.0.1', {}, provider='x')"
     )
     assert not modules & {"httpx", "httpcore", "anyio"}
@@ -490,7 +490,7 @@ def test_the_client_is_not_loaded_before_the_first_request():
 
 def test_httpx_is_loaded_without_its_command_line():
     modules = loaded(
-        "from amplifier_modules._shared.lean_httpx import httpx\n"
+        "from amplifier_modules._shared.http.lean_httpx import httpx\n"
         "import httpx as again\n"
         "assert again is httpx and callable(httpx.AsyncClient) and callable(httpx.main)"
     )
@@ -500,5 +500,5 @@ def test_httpx_is_loaded_without_its_command_line():
 
 def test_an_httpx_that_is_there_already_is_taken():
     loaded(
-        "import httpx\nfrom amplifier_modules._shared.lean_httpx import httpx as h\nassert h is httpx"
+        "import httpx\nfrom amplifier_modules._shared.http.lean_httpx import httpx as h\nassert h is httpx"
     )

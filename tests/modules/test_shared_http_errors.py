@@ -22,7 +22,7 @@ from amplifier_core.llm_errors import (
     QuotaExceededError,
     RateLimitError,
 )
-from amplifier_modules._shared.http_errors import error_for_body, error_for_response, retry_after
+from amplifier_modules._shared.http.errors import error_for_body, error_for_response, retry_after
 
 PROMPT_TOO_LONG = '{"error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 5"}}'
 NO_CREDIT = '{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}'

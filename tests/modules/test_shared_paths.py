@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_modules._shared.paths import (
+from amplifier_modules._shared.files.roots import (
     InvalidPath,
     OutsideRoots,
     PathError,

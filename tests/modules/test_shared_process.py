@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared import process_supervisor as supervisor
-from amplifier_modules._shared.process import (
+from amplifier_modules._shared.process import supervisor
+from amplifier_modules._shared.process.commands import (
     Command,
     CommandNotStarted,
     Ended,
@@ -261,7 +261,7 @@ async def test_processes_that_end_on_TERM_may_clean_up(shell: Shell) -> None:
 async def test_nothing_outlives_the_process_of_the_runner(shell: Shell, how: int) -> None:
     program = """
         import asyncio, os, sys
-        from amplifier_modules._shared.process import Command, ProcessRunner
+        from amplifier_modules._shared.process.commands import Command, ProcessRunner
 
         async def main():
             runner = ProcessRunner()
@@ -469,7 +469,7 @@ async def test_without_adoption_the_group_is_ended(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What systems without subreapers get: everything in the group, and what it is parent of."""
-    from amplifier_modules._shared import process
+    from amplifier_modules._shared.process import commands as process
 
     text = Path(supervisor.__file__).read_text()
     without = tmp_path / "without.py"

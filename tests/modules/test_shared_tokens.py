@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import Message, TextBlock, ToolCallBlock, Usage
-from amplifier_modules._shared.tokens import (
+from amplifier_modules._shared.providers.tokens import (
     PER_IMAGE,
     PER_MESSAGE,
     Calibration,

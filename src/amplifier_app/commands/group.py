@@ -23,18 +23,18 @@ COMMANDS = {
     "version": "Show the version.",
 }
 """Command name → help line. Each is `app`, a Typer with `add_completion=False`, in
-`amplifier_app.commands.<name>`."""
+`amplifier_app.commands.<name>.command`."""
 
 
 class LazyGroup(TyperGroup):
-    """Loads `app` of `<package>.<name>` when the command `<name>` is asked for.
+    """Loads the `app` of a command when that command is asked for.
 
     Attributes:
-        package: Where the commands' modules are.
+        where: The module of each command, with `{}` for its name.
         table: Command name → help line, in the order that help shows.
     """
 
-    package: ClassVar[str] = "amplifier_app.commands"
+    where: ClassVar[str] = "amplifier_app.commands.{}.command"
     table: ClassVar[dict[str, str]] = COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -44,7 +44,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.commands:
             if cmd_name not in self.table:
                 return None
-            app = import_module(f"{self.package}.{cmd_name}").app
+            app = import_module(self.where.format(cmd_name)).app
             # Usage lines name a command by this; without it a single-command app is its function.
             self.commands[cmd_name] = command = get_command(app)
             command.name = cmd_name
@@ -63,7 +63,7 @@ class LazyGroup(TyperGroup):
     def _unknown(self, name: str) -> Exception:
         from difflib import get_close_matches
 
-        from amplifier_app.errors import UsageError
+        from amplifier_app.base.errors import UsageError
 
         near = get_close_matches(name, self.table, n=1)
         hint = f"Did you mean '{near[0]}'?" if near else self.advice(name)
@@ -93,7 +93,7 @@ def amplifier_command() -> Any:
         """Run agents described by YAML mount plans. Without a command: `run`."""
         # `--version` alone is answered before Typer is imported; here it has company.
         if version:
-            from amplifier_app.version import version_line
+            from amplifier_app.base.version import version_line
 
             print(version_line())
             raise typer.Exit

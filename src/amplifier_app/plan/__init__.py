@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from amplifier_app.plan.model import (
         ResolvedPlan,
         apply_overrides,
-        load,
-        load_plan,
-        load_profile,
     )
     from amplifier_app.plan.problems import PlanError, Problem
     from amplifier_app.plan.scopes import Override
@@ -25,9 +22,6 @@ __all__ = [
     "Problem",
     "ResolvedPlan",
     "apply_overrides",
-    "load",
-    "load_plan",
-    "load_profile",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, cast
 
-from amplifier_app.errors import ConfigError
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import overrides
 from amplifier_app.plan.merge import overlay_agent
 from amplifier_app.plan.model import ResolvedPlan

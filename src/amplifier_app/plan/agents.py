@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.document import DocumentReader, Origin
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.places import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.problems import suggest
-from amplifier_app.plan.reading import Origin, Reader
+from amplifier_app.plan.profile_paths import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.shapes import AGENT_FILE
 
 _LISTS = ("dirs", "include", "active")
@@ -45,7 +45,7 @@ class AgentList:
         read: Every file that was read, as origins call it.
     """
 
-    def __init__(self, reader: Reader, document: Origin) -> None:
+    def __init__(self, reader: DocumentReader, document: Origin) -> None:
         self.read: dict[str, Path] = {}
         self._reader = reader
         self._problems = reader.problems

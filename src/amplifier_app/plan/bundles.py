@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from amplifier_app.errors import ConfigError, Location, ModuleError
+from amplifier_app.base.errors import ConfigError, Location, ModuleError
+from amplifier_app.plan.document import SUFFIXES, DocumentReader, Opened, Origin, read_root
 from amplifier_app.plan.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.published import Listed
-from amplifier_app.plan.reading import SUFFIXES, Opened, Origin, Reader, read_root
 from amplifier_app.plan.shapes import PLAN
-from amplifier_app.sources.spec import FolderSource, SourceSyntaxError, is_path, parse_source
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import is_path, parse_source
 
 MAX_DEPTH = 20
 MAX_BUNDLES = 500
@@ -50,7 +51,14 @@ class Fetched(NamedTuple):
 
 
 class BundleFetcher(Protocol):
-    """Where bundles come from that are not on this machine."""
+    """Where bundles come from that are not on this machine.
+
+    Attributes:
+        found: The sources of the bundles that were fetched, with what each is exactly.
+    """
+
+    @property
+    def found(self) -> Mapping[str, Any]: ...
 
     def fetch(self, source: str, plan: Path) -> Fetched:
         """A bundle.
@@ -66,6 +74,10 @@ class BundleFetcher(Protocol):
         ...
 
 
+OpenFetcher: TypeAlias = Callable[[Path | None], BundleFetcher]
+"""Makes what fetches the bundles of one plan, for the folder of its project."""
+
+
 class Bundles:
     """The bundles of one plan.
 
@@ -76,7 +88,7 @@ class Bundles:
     """
 
     def __init__(
-        self, reader: Reader, sources: Mapping[str, Scalar], fetcher: BundleFetcher | None
+        self, reader: DocumentReader, sources: Mapping[str, Scalar], fetcher: BundleFetcher | None
     ) -> None:
         self._reader = reader
         self._problems = reader.problems

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.module_schemas import Schema, current_keys
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.problems import Problem, suggest

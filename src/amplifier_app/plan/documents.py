@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.document import Document, Opened
 from amplifier_app.plan.merge import (
     excluded_in,
     merge_documents,
@@ -17,39 +18,25 @@ from amplifier_app.plan.merge import (
     without_replaced_agents,
 )
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
-from amplifier_app.plan.places import SUFFIXES, find_profile, profile_in_collection, profile_names
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.reading import Document, Opened, Reader
+from amplifier_app.plan.profile_paths import (
+    SUFFIXES,
+    find_profile,
+    profile_in_collection,
+    profile_names,
+)
+from amplifier_app.plan.reading import Reader
 from amplifier_app.plan.scopes import Settings
 from amplifier_app.plan.shapes import PLAN
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.structure import check_complete
-from amplifier_app.sources.spec import FolderSource, SourceSyntaxError, parse_source
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.bundles import Bundles
+    from amplifier_app.plan.bundles import Bundles, OpenFetcher
     from amplifier_app.plan.namespaces import Checkout
-    from amplifier_app.sources.lockfile import LockEntry
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-
-
-class Fetching(NamedTuple):
-    """How the bundles that a plan includes are fetched.
-
-    Attributes:
-        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
-        locked: Whether each has to be what the lock says.
-        keep: Whether a lock, if there is one, counts for the bundles that it knows.
-        lock: The file of the lock; None is the plan's own.
-    """
-
-    offline: bool | None = None
-    locked: bool = False
-    keep: bool = False
-    lock: Path | None = None
-
-
-AS_ENVIRONMENT_SAYS = Fetching()
 
 
 class Stage(NamedTuple):
@@ -72,6 +59,7 @@ class MergedPlan(NamedTuple):
         document: The merged tree in normalised form.
         folders: For every file as origins call it, the absolute folder it lies in.
         chain: The files in the order they were extended, the plan itself first.
+        fetch: What fetches the bundles.
         overlays: The settings files that lie on top, the widest scope first.
         sources: Where settings say modules come from, by module id, as it is written.
         display: What settings say about what is shown, and how.
@@ -89,6 +77,7 @@ class MergedPlan(NamedTuple):
     document: MapNode
     folders: dict[str, Path]
     chain: tuple[str, ...]
+    fetch: OpenFetcher
     overlays: tuple[str, ...] = ()
     sources: Mapping[str, Scalar] = MappingProxyType({})
     display: Mapping[str, str] = MappingProxyType({})
@@ -99,7 +88,7 @@ class MergedPlan(NamedTuple):
     stages: tuple[Stage, ...] = ()
     bundle: bool = False
     checkouts: tuple[Checkout, ...] = ()
-    fetched: Mapping[str, LockEntry] = MappingProxyType({})
+    fetched: Mapping[str, Any] = MappingProxyType({})
 
     def source(self, text: str, file: str) -> str:
         """A source with its path starting from the file that names it.
@@ -128,7 +117,7 @@ def read_profile(
     settings: Settings,
     at: Location | None = None,
     *,
-    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+    fetch: OpenFetcher,
 ) -> MergedPlan:
     """A profile with everything it extends and the settings on top.
 
@@ -136,7 +125,7 @@ def read_profile(
         name: The profile's name.
         settings: What lies on top; profiles of its project are found as well.
         at: Where the name is written, if it is in a file.
-        fetching: How bundles are fetched.
+        fetch: What fetches the bundles.
 
     Raises:
         ConfigError: There is no such profile.
@@ -144,7 +133,7 @@ def read_profile(
     """
     path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
     if path is not None:
-        chain = _Chain(settings, fetching)
+        chain = _Chain(settings, fetch)
         chain.read(str(path), path.absolute())
         return chain.merged(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
@@ -157,15 +146,13 @@ def read_profile(
     raise ConfigError(message, hint=hint)
 
 
-def read_plan(
-    path: Path | str, settings: Settings, *, fetching: Fetching = AS_ENVIRONMENT_SAYS
-) -> MergedPlan:
+def read_plan(path: Path | str, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
     """A plan file with everything it extends and includes; of the settings only `sources` count.
 
     Args:
         path: The file, or a folder that holds a bundle.
         settings: Where sources are.
-        fetching: How bundles are fetched.
+        fetch: What fetches the bundles.
 
     Raises:
         ConfigError: There is no such file.
@@ -177,21 +164,19 @@ def read_plan(
 
         files = (given / name for name in BUNDLE_FILES)
         given = next((file for file in files if file.is_file()), given)
-    chain = _Chain(settings, fetching)
+    chain = _Chain(settings, fetch)
     chain.read(str(given), given.absolute())
     return chain.merged(given.stem)
 
 
-def read_source(
-    source: str, at: Location, settings: Settings, *, fetching: Fetching = AS_ENVIRONMENT_SAYS
-) -> MergedPlan:
+def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
     """`read_plan` for what `includes` may name: a path, a source, or the name of a bundle.
 
     Raises:
         ConfigError: A file cannot be read.
         PlanError: There is no such bundle, or something about it is wrong.
     """
-    chain = _Chain(settings, fetching)
+    chain = _Chain(settings, fetch)
     chain.read_source(source, at)
     return chain.merged(source)
 
@@ -199,10 +184,10 @@ def read_source(
 class _Chain:
     """A document, what it extends and what it includes."""
 
-    def __init__(self, settings: Settings, fetching: Fetching) -> None:
+    def __init__(self, settings: Settings, fetch: OpenFetcher) -> None:
         self._settings = settings
-        self._fetching = fetching
-        self._fetched: Mapping[str, LockEntry] = MappingProxyType({})
+        self._fetch = fetch
+        self._fetched: Mapping[str, Any] = MappingProxyType({})
         self._problems = Problems()
         self._reader = Reader(self._problems, settings.project)
         self._documents: list[Document] = []
@@ -237,9 +222,8 @@ class _Chain:
     def _bundles(self) -> Bundles:
         # Only published documents include any.
         from amplifier_app.plan.bundles import Bundles
-        from amplifier_app.sources.bundles import Fetcher
 
-        fetcher = Fetcher(**self._fetching._asdict(), project=self._settings.project)
+        fetcher = self._fetch(self._settings.project)
         self._fetched = fetcher.found
         return Bundles(self._reader, self._settings.sources, fetcher)
 
@@ -288,6 +272,7 @@ class _Chain:
             bundle=itself.bundle,
             checkouts=self._reader.checkouts,
             fetched=self._fetched,
+            fetch=self._fetch,
         )
 
     def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:

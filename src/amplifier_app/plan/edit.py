@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import edit_text
 from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
-from amplifier_app.whole_files import write_whole
 
 _MARK = "\ufeff"
 

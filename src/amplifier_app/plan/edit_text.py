@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.spans import Span, read_spans
 
 _LINE_BREAKS = "\n\r\x85\u2028\u2029"

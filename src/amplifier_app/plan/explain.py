@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from amplifier_app.errors import ConfigError, ModuleError
+from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.plan.history import Value, dotted, values_at
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import Schema, keys_at, rule_at, schema_of_installed

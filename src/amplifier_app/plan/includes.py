@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.document import ContextFile
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of, with_items
 from amplifier_app.plan.yaml_reader import decode, read_bytes
 
 if TYPE_CHECKING:
+    from amplifier_app.plan.document import DocumentReader, Origin
     from amplifier_app.plan.published import Listed
-    from amplifier_app.plan.reading import Origin, Reader
 
 MAX_DEPTH = 10
 MAX_BYTES = 1024 * 1024
@@ -33,22 +34,6 @@ _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]+:[^/\\].*")
 _MENTION = re.compile(r"(?<![\w@./-])@([A-Za-z][\w.-]*:[\w-][\w./-]*[\w-])")
 _CODE = re.compile(r"(`+).*?\1")
 _CONTEXT_FORMS = ("{}", "{}.md", "context/{}", "context/{}.md")
-
-
-class ContextFile(NamedTuple):
-    """A file that belongs to an instruction.
-
-    Attributes:
-        name: What the document calls it.
-        path: The file, absolute.
-        text: What it holds, with what it includes in place.
-        at: Where it is named.
-    """
-
-    name: str
-    path: Path
-    text: str
-    at: Location
 
 
 class _Open(NamedTuple):
@@ -70,7 +55,7 @@ class Includer:
         read: Every file that was read, as problems call it.
     """
 
-    def __init__(self, document: Origin, reader: Reader) -> None:
+    def __init__(self, document: Origin, reader: DocumentReader) -> None:
         self.read: dict[str, Path] = {}
         self._origin = document
         self._document = _Open(document.file, Path(os.path.normpath(document.path)))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from amplifier_app.errors import Location
-from amplifier_app.keys import Environment
+from amplifier_app.base.errors import Location
+from amplifier_app.base.keys import Environment
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import plain_scalar

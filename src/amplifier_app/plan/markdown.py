@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import MapNode, Scalar, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import decode, read_yaml

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app import keys
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base import keys
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
@@ -24,7 +24,8 @@ from amplifier_app.plan.structure import entry_key
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requires import PlanRequirement
+    from amplifier_app.plan.bundles import OpenFetcher
+    from amplifier_app.plan.requirements import PlanRequirement
 
 DEFAULT_PROFILE = "default"
 
@@ -216,7 +217,7 @@ def load_plan(
     *,
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
-    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
+    fetch: OpenFetcher,
 ) -> ResolvedPlan:
     """A plan file with everything it extends and includes. It stands alone: of the settings, only
     their `sources` count, and their providers where it names none.
@@ -225,13 +226,13 @@ def load_plan(
         path: The file.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project, whose profiles it can extend.
-        fetching: How bundles are fetched.
+        fetch: What fetches the bundles.
 
     Raises:
         ConfigError: The file cannot be read.
         PlanError: Its structure is wrong; all problems at once.
     """
-    merged = documents.read_plan(path, read_settings(project), fetching=fetching)
+    merged = documents.read_plan(path, read_settings(project), fetch=fetch)
     return ResolvedPlan(merged, environ=environ)
 
 
@@ -240,7 +241,7 @@ def load_profile(
     *,
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
-    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
+    fetch: OpenFetcher,
 ) -> ResolvedPlan:
     """A profile by name with the settings on top: the project's, else the user's own, else the
     packaged one.
@@ -249,7 +250,7 @@ def load_profile(
         name: The profile; by default the one that the nearest settings name.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project. Without it nothing of any project counts.
-        fetching: How bundles are fetched.
+        fetch: What fetches the bundles.
 
     Raises:
         ConfigError: There is none.
@@ -261,7 +262,7 @@ def load_profile(
         named = settings.profile
         name = text_of(named) or DEFAULT_PROFILE
         at = named.at if named is not None else None
-    merged = documents.read_profile(name, settings, at, fetching=fetching)
+    merged = documents.read_profile(name, settings, at, fetch=fetch)
     return ResolvedPlan(merged, environ=environ)
 
 
@@ -277,7 +278,7 @@ def load(
     keep_unset: bool = False,
     lenient: bool = False,
     traffic: Traffic = NO_TRAFFIC,
-    fetching: documents.Fetching = documents.AS_ENVIRONMENT_SAYS,
+    fetch: OpenFetcher,
 ) -> ResolvedPlan:
     """The plan a command asks for, completely resolved; the default profile if it names none.
 
@@ -292,7 +293,7 @@ def load(
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
         traffic: What is recorded or replayed.
-        fetching: How bundles are fetched.
+        fetch: What fetches the bundles.
 
     Raises:
         ConfigError: Plan and profile are both named, or one cannot be found.
@@ -301,9 +302,9 @@ def load(
     if plan is not None and profile is not None:
         raise ConfigError("a plan and a profile are both named", hint="give one of them")
     if plan is not None:
-        loaded = load_plan(plan, environ=environ, project=project, fetching=fetching)
+        loaded = load_plan(plan, environ=environ, project=project, fetch=fetch)
     else:
-        loaded = load_profile(profile, environ=environ, project=project, fetching=fetching)
+        loaded = load_profile(profile, environ=environ, project=project, fetch=fetch)
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
     changed.keep_unset, changed.lenient = keep_unset, lenient
     changed.chosen = changed.chosen._replace(traffic=traffic)

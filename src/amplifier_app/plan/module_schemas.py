@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_app.errors import ModuleError
+from amplifier_app.base.errors import ModuleError
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.installed import Installed
+    from amplifier_app.base.installed import Installed
 
 Schema = dict[str, Any]
 
@@ -69,7 +69,7 @@ def bundled_schemas() -> list[ModuleSchema]:
     Raises:
         ModuleError: One of them cannot be imported or its schema is not valid.
     """
-    from amplifier_app.sources.installed import bundled
+    from amplifier_app.base.installed import bundled
     from amplifier_core.discovery import kind_of
 
     found: list[ModuleSchema] = []
@@ -98,7 +98,7 @@ def schema_of_installed(module_id: str) -> Schema | None:
     Raises:
         ModuleError: It cannot be imported, or its schema cannot be used.
     """
-    from amplifier_app.sources import installed
+    from amplifier_app.base import installed
 
     own = installed.bundled().get(module_id)
     points = [own] if own is not None else installed.installed(module_id)

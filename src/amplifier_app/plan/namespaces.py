@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app.plan.places import in_collection
+from amplifier_app.plan.profile_paths import in_collection
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
 _LEVELS = 4

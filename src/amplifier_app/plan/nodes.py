@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 
 ScalarValue: TypeAlias = str | int | float | bool | None
 

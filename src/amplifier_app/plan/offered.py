@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import apply_conditions
 from amplifier_app.plan.documents import MergedPlan, read_profile
@@ -19,8 +19,8 @@ from amplifier_app.plan.merge import overlay_settings
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import PlanError, Problem, suggest
 from amplifier_app.plan.scopes import read_settings
+from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.structure import entry_key
-from amplifier_app.sources.spec import SourceSyntaxError
 
 NO_PROVIDER = "the plan names none; choose one with '-p NAME', or set one up: amplifier init"
 """What to do about a plan that nothing here adds a provider to."""
@@ -83,7 +83,7 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
             continue
         entry = next(entry for entry in entries if entry_key(entry) == key)
         return entry, f"--provider {name}, as it is configured in {_place(entry)}"
-    from amplifier_app.sources import installed
+    from amplifier_app.base import installed
 
     known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
     for module in (name, f"{_PREFIX}{name}"):
@@ -130,7 +130,7 @@ def _offered(merged: MergedPlan) -> _Offered:
     own = _providers(tree)
     name = text_of(settings.profile) or _DEFAULT_PROFILE
     try:
-        profile = read_profile(name, settings)
+        profile = read_profile(name, settings, fetch=merged.fetch)
     except ConfigError:
         # What is wrong with that profile is no concern of this plan.
         return _Offered(own, ())

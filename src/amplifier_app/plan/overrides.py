@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.nodes import (
     ListNode,
     MapNode,

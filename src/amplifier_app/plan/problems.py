@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
 
 _SECRET_VALUE = (
     r"(?i)(api[-_]?key|secret|password|token|credentials?|private_?key|authorization)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, with_items
 from amplifier_app.plan.problems import Problems
 

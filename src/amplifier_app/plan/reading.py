@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from amplifier_app.errors import ConfigError
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan.document import ContextFile, Document, Form, Opened, Origin, read_form
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.shapes import PLAN, Shape
 from amplifier_app.plan.structure import normalise
-from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
+from amplifier_app.plan.yaml_reader import read_bytes
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.includes import ContextFile
     from amplifier_app.plan.namespaces import Checkout, Namespaces
     from amplifier_app.plan.published import Lists
-
-MARKDOWN = ".md"
-SUFFIXES = (".yaml", ".yml", MARKDOWN)
-
-
-class Document(NamedTuple):
-    """A document that was read.
-
-    Attributes:
-        file: The file as origins call it.
-        path: The file, absolute.
-        tree: What it holds, in normalised form; agents by name, includes in place.
-        others: The files it took in, agents and includes, as origins call them.
-        bundle: Whether it is a bundle.
-        context: The files that belong to the instruction of whatever includes it.
-    """
-
-    file: str
-    path: Path
-    tree: MapNode
-    others: dict[str, Path]
-    bundle: bool = False
-    context: tuple[ContextFile, ...] = ()
-
-
-class Origin(NamedTuple):
-    """The document that names something.
-
-    Attributes:
-        file: The file as origins call it.
-        path: The file, absolute.
-        published: Whether it is of the form in which profiles, bundles and agents are published:
-            `namespace:path` names a file, and agents lie in `agents/` beside it or its folder.
-        name: Its own name.
-        bundle: Whether it is a bundle: what it names and is not there is reported, not refused.
-    """
-
-    file: str
-    path: Path
-    published: bool = False
-    name: str | None = None
-    bundle: bool = False
-
-
-class Opened(NamedTuple):
-    """A document by itself: nothing that it names has been read.
-
-    Attributes:
-        origin: Which it is.
-        root: What it says, without what it lists.
-        shape: What it may hold.
-        lists: What it lists.
-    """
-
-    origin: Origin
-    root: Node | None
-    shape: Shape
-    lists: Lists | None = None
-
-    @property
-    def file(self) -> str:
-        return self.origin.file
-
-    @property
-    def path(self) -> Path:
-        return self.origin.path
 
 
 class Reader:
@@ -96,19 +29,22 @@ class Reader:
     def __init__(self, problems: Problems, project: Path | None = None) -> None:
         self.problems = problems
         self.project = project
+        self._namespaces: Namespaces | None = None
 
-    @cached_property
+    @property
     def namespaces(self) -> Namespaces:
         """The namespaces of these documents."""
         # Only published documents name anything by them.
         from amplifier_app.plan.namespaces import Namespaces
 
-        return Namespaces()
+        if self._namespaces is None:
+            self._namespaces = Namespaces()
+        return self._namespaces
 
     @property
     def checkouts(self) -> tuple[Checkout, ...]:
         """The folders that were fetched for these documents."""
-        return self.namespaces.checkouts if "namespaces" in self.__dict__ else ()
+        return self._namespaces.checkouts if self._namespaces is not None else ()
 
     def read(self, file: str, path: Path, shape: Shape) -> Document:
         """
@@ -131,10 +67,10 @@ class Reader:
         """
         if data is None:
             data = read_bytes(path, file, shape.what)
-        root, form = _read_root(file, data, shape, self.problems)
+        root, form = read_form(file, data, shape, self.problems)
         if shape.bundle:
             # What a bundle includes is one, whether or not it says so.
-            form = _Form(True, True)
+            form = Form(True, True)
         if not form.published:
             return Opened(Origin(file, path), root, shape)
         shape = shape._replace(lenient=True, bundle=form.bundle)
@@ -202,45 +138,6 @@ class Reader:
         context = tuple(includer.context(listed))
         others |= includer.read
         return (changed if isinstance(changed, MapNode) else root), context
-
-
-class _Form(NamedTuple):
-    """What form a document is of."""
-
-    published: bool
-    bundle: bool = False
-
-
-def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
-    """What a document says by itself: nothing that it names is read.
-
-    Args:
-        file: The document as problems call it; its ending tells its form.
-        data: What it holds.
-        shape: What kind of document it is.
-        problems: Gets what is wrong.
-    """
-    return _read_root(file, data, shape, problems)[0]
-
-
-def _read_root(
-    file: str, data: bytes, shape: Shape, problems: Problems
-) -> tuple[Node | None, _Form]:
-    markdown = file.endswith(MARKDOWN)
-    if markdown:
-        from amplifier_app.plan.markdown import read_markdown
-
-        root = read_markdown(data, file, problems)
-    else:
-        root = read_yaml(data, file, problems)
-    if not isinstance(root, MapNode):
-        return root, _Form(markdown)
-    tables = [name for name in shape.tables if isinstance(root.items.get(name), MapNode)]
-    if not markdown and not tables:
-        return root, _Form(False)
-    from amplifier_app.plan.published import BUNDLE, without_tables
-
-    return without_tables(root, shape.tables, problems), _Form(True, BUNDLE in tables)
 
 
 def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:

@@ -3,11 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Scalar, text_of
 from amplifier_app.plan.problems import Problems
-from amplifier_app.sources.requires import PlanRequirement, check_requirement
-from amplifier_app.sources.spec import SourceSyntaxError, without_password
+from amplifier_app.plan.source_spec import GitSource, SourceSyntaxError, without_password
+from amplifier_app.plan.source_syntax import parse_source
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement as Parsed
+
+
+class PlanRequirement(NamedTuple):
+    """One entry of `requires`.
+
+    Attributes:
+        text: The requirement, complete.
+        written: The same without passwords, as a lock has it.
+        at: Where it is written.
+    """
+
+    text: str
+    written: str
+    at: Location
+
+
+def check_requirement(text: str) -> GitSource | None:
+    """The repository that a requirement names; None if it names versions.
+
+    Raises:
+        SourceSyntaxError: It is not valid or not allowed.
+    """
+    from pathlib import Path
+
+    parsed = parsed_requirement(text)
+    if parsed.url is None:
+        return None
+    if not parsed.url.startswith("git+"):
+        raise SourceSyntaxError(
+            f"a requirement cannot come from {without_password(parsed.url)!r}",
+            f"write versions as in '{parsed.name}>=1.0', or '{parsed.name} @ git+https://…'",
+        )
+    source = parse_source(parsed.url, Path("/"))
+    assert isinstance(source, GitSource)
+    return source
+
+
+def parsed_requirement(text: str) -> Parsed:
+    """A requirement, taken apart.
+
+    Raises:
+        SourceSyntaxError: It is not valid, or names what is always the running version.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from amplifier_app.base.installed import OURS, normalised
+
+    try:
+        parsed = Requirement(text)
+        valid = text.isprintable()
+    except InvalidRequirement:
+        parsed, valid = None, False
+    if parsed is None or not valid:
+        raise SourceSyntaxError(
+            f"{without_password(text)!r} is not a valid requirement",
+            "write 'package', 'package>=1.2,<2' or 'package @ git+https://…'",
+        )
+    if normalised(parsed.name) in OURS:
+        raise SourceSyntaxError(
+            f"{parsed.name!r} is always the running version and cannot be required", "remove it"
+        )
+    return parsed
 
 
 def requirements_of(

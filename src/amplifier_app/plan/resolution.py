@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
 from amplifier_app.plan.documents import MergedPlan
@@ -16,11 +16,11 @@ from amplifier_app.plan.paths import find, with_value
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.structure import check_complete, normalise
-from amplifier_app.sources.spec import SourceSyntaxError
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requires import PlanRequirement
+    from amplifier_app.plan.requirements import PlanRequirement
 
 
 class Unset(NamedTuple):

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app import paths
-from amplifier_app.errors import Location
+from amplifier_app.base import paths
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.document import Document
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.reading import Document, Reader
+from amplifier_app.plan.reading import Reader
 from amplifier_app.plan.shapes import SETTINGS
 
 USER, PROJECT, LOCAL = "user", "project", "local"

@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_app import keys
-from amplifier_app.errors import Location
+from amplifier_app.base import keys
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
-from amplifier_app.sources.spec import (
+from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
     SourceSyntaxError,
-    parse_source,
     without_password,
 )
+from amplifier_app.plan.source_syntax import parse_source
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requires import PlanRequirement
+    from amplifier_app.plan.requirements import PlanRequirement
 
 
 class SourcedModule(NamedTuple):

@@ -6,7 +6,7 @@ import bisect
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 
 Kind = Literal["scalar", "mapping", "list", "alias"]
 

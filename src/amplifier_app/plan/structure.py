@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems, did_you_mean
 from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
 
 MODULE = "provider-replay"

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
 from amplifier_app.plan.problems import Problems
 

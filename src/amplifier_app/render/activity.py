@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from amplifier_app.render import describe
-from amplifier_app.render.base import SubSessionFacts
-from amplifier_app.render.sanitize import one_line
-from amplifier_app.turn import peek
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observer import SubSessionFacts
+from amplifier_app.runtime.turn import peek
 
 _SHOWN_AFTER = 1.0
 """Seconds from which on it is told how long something takes."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from amplifier_app.check import CheckedModule, CheckReport
-from amplifier_app.commands.listing import table
-from amplifier_app.render.sanitize import for_terminal
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.render.table import table
+from amplifier_app.runtime.plan_check import CheckedModule, CheckReport
 
 _HEAD = ("MODULE", "TYPE", "FROM", "VERSION", "STATUS")
 

@@ -6,7 +6,7 @@ import os
 
 from rich.console import Console, ConsoleDimensions
 
-from amplifier_app.stdio import Output
+from amplifier_app.base.stdio import Output
 
 
 class _TerminalFile:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_app.render import describe
-from amplifier_app.render.base import Level, SessionFacts, SubSessionFacts
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.result import (
     SCHEMA_VERSION,
     RunReport,
@@ -13,8 +12,9 @@ from amplifier_app.render.result import (
     sub_session_object,
 )
 from amplifier_app.render.text import StderrNotices
-from amplifier_app.stdio import Output
-from amplifier_app.turn import EventHandler, SubSession, peek, succeeded
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
+from amplifier_app.runtime.turn import EventHandler, SubSession, peek, succeeded
 
 _LONGEST = 100_000
 """Characters of an error in an event."""

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Callable, Generator
 from typing import Any
 
-from amplifier_app.render import describe
-from amplifier_app.render.base import Level, Typed
-from amplifier_app.render.sanitize import StreamSanitizer, for_terminal, in_line
+from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, in_line
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.text import StderrNotices
-from amplifier_app.stdio import Output
-from amplifier_app.turn import EventHandler, TurnResult, peek
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observer import Level, Typed
+from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
 
 
 class PlainRenderer(StderrNotices):

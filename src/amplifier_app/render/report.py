@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import for_terminal, one_line
 
 if TYPE_CHECKING:
-    from amplifier_app.validation.report import Check, Report
+    from amplifier_app.base.checks import Check, Report
 
 Style = Literal["good", "bad", "warn", "dim", "bold", ""]
 

@@ -7,8 +7,8 @@ import time
 from decimal import Decimal
 from typing import Any
 
-from amplifier_app.outcome import Ending, Outcome
-from amplifier_app.turn import NO_TURN, SubSession, ToolUse, TurnResult
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.runtime.turn import NO_TURN, SubSession, ToolUse, TurnResult
 
 SCHEMA_VERSION = 1
 

@@ -19,9 +19,15 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
-from amplifier_app.render import describe
+from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.activity import Activity
-from amplifier_app.render.base import (
+from amplifier_app.render.console import TerminalConsole
+from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
+from amplifier_app.render.typed import typed_lines
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.notices import notice_handlers
+from amplifier_app.runtime.observer import (
     NOTE_ON_TERMINAL,
     NOTHING_TYPED,
     Level,
@@ -30,13 +36,7 @@ from amplifier_app.render.base import (
     SubSessionFacts,
     Typed,
 )
-from amplifier_app.render.console import TerminalConsole
-from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
-from amplifier_app.render.notices import notice_handlers
-from amplifier_app.render.sanitize import StreamSanitizer, for_terminal
-from amplifier_app.render.typed import typed_lines
-from amplifier_app.stdio import Output
-from amplifier_app.turn import EventHandler, SubSession, TurnResult, peek, succeeded
+from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, peek, succeeded
 
 REFRESH_SECONDS = 0.08
 RESULT_LINES = 4

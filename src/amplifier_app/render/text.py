@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from amplifier_app.render import describe
-from amplifier_app.render.base import NOTE_ON_TERMINAL, Level, Renderer
-from amplifier_app.render.notices import notice_handlers
-from amplifier_app.render.sanitize import StreamSanitizer, for_pipe, for_terminal
-from amplifier_app.stdio import Output, stderr_is_tty, to_stderr
-from amplifier_app.turn import EventHandler, TurnResult, peek
+from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal
+from amplifier_app.base.stdio import Output, stderr_is_tty, to_stderr
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.notices import notice_handlers
+from amplifier_app.runtime.observer import NOTE_ON_TERMINAL, Level, Renderer
+from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
 
 
 class StderrNotices(Renderer):

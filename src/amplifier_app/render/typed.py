@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from amplifier_app.render.base import Typed
-from amplifier_app.render.sanitize import in_line, one_line
+from amplifier_app.base.sanitize import in_line, one_line
+from amplifier_app.runtime.observer import Typed
 
 MOST_WAITING = 3
 

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from amplifier_app.errors import SessionError
-from amplifier_app.sessions.files import open_private
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import open_private
 
 _ASK, _ASK_SECONDS = 20, 0.01
 """How often, and how many seconds apart, the lock file is read for its holder's pid."""

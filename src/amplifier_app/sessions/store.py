@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app import paths
-from amplifier_app.errors import SessionError
-from amplifier_app.sessions.files import (
+from amplifier_app.base import paths
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import (
     DIRECTORY_MODE,
     make_private_directory,
     remove_unfinished,

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app.errors import Location, SessionError
-from amplifier_app.sessions.files import open_private, sync_directory
+from amplifier_app.base.errors import Location, SessionError
+from amplifier_app.base.private_files import open_private, sync_directory
 
 CLEAR = {"control": "clear"}
 

@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_app.base.locks import locked, make_private
+from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.sources import unpack
 from amplifier_app.sources.download import Answer, Validators, download
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.locking import locked, make_private
-from amplifier_app.sources.spec import ArchiveSource, without_password
 from amplifier_support.programs import Stopped
 
 _CHUNK = 1024 * 1024

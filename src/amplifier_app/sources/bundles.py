@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from amplifier_app import paths
-from amplifier_app.offline import is_offline
+from amplifier_app.base import paths
+from amplifier_app.base.offline import is_offline
 from amplifier_app.plan.bundles import Fetched
 from amplifier_app.plan.namespaces import Checkout
+from amplifier_app.plan.source_spec import (
+    ArchiveSource,
+    GitSource,
+    SourceSyntaxError,
+    without_password,
+)
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources import drift
 from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.git import GitCache
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
-from amplifier_app.sources.spec import (
-    ArchiveSource,
-    GitSource,
-    SourceSyntaxError,
-    parse_source,
-    without_password,
-)
 
 
 class Fetcher:

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import re
 import shutil
 import sys
 import tempfile
@@ -27,18 +25,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.installed import normalised
+from amplifier_app.base.locks import locked, make_private
 from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.installed import normalised
 from amplifier_app.sources.layout import Layout
-from amplifier_app.sources.locking import locked, make_private
 from amplifier_app.sources.preferred import preferred_in, separate
-from amplifier_app.sources.uv import OURS, Uv
+from amplifier_app.sources.requirement_names import (
+    distributions,
+    named,
+    required_by,
+)
+from amplifier_app.sources.uv import Uv
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requires import Addition
 
-_METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
 _UNPINNED: Mapping[str, str] = {}
 
@@ -255,27 +257,6 @@ class DependencyCache:
             yield Path(stage)
 
 
-def required_by(layout: Layout) -> list[str]:
-    """The requirements of a module that are not ours to give."""
-    return [text for text in layout.dependencies if requirement_name(text) not in OURS]
-
-
-def distributions(folders: Iterable[str]) -> dict[str, str]:
-    """Name → version of what is installed in these folders, by the names of its metadata."""
-    found: dict[str, str] = {}
-    for folder in folders:
-        try:
-            entries = os.listdir(folder or ".")
-        except OSError:
-            # Not a folder, or not there: nothing is installed in it.
-            continue
-        for entry in entries:
-            match = re.fullmatch(_METADATA, entry)
-            if match and normalised(match[1]) not in OURS:
-                found.setdefault(normalised(match[1]), match[2].partition("+")[0])
-    return found
-
-
 def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
     """The files that say what modules require, for uv."""
     files: list[Path] = []
@@ -324,15 +305,6 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
             )
 
 
-def named(layout: Layout) -> str:
-    """What messages call a module."""
-    if layout.added:
-        return layout.module_id or layout.package.stem
-    if layout.distribution:
-        return " ".join(layout.distribution)
-    return str(layout.project_file or layout.folder)
-
-
 def _key(
     required: Iterable[str], settings: dict[str, Any], layout: Layout, pins: Mapping[str, str]
 ) -> str:
@@ -353,12 +325,6 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
     with project_file.open("rb") as stream:
         settings = tomllib.load(stream).get("tool", {}).get("uv", {})
     return settings if isinstance(settings, dict) else {}
-
-
-def requirement_name(requirement: str) -> str:
-    """The name of the distribution that a requirement asks for, in the form that compares."""
-    match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
-    return normalised(match[1]) if match else ""
 
 
 def _is_there(requirement: str, present: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_app.base.installed import ENTRY_POINT_GROUP
 from amplifier_app.sources.errors import SourceError
 
 
@@ -41,8 +42,6 @@ def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | 
     if len(found) != 1 or not (found[0] / "METADATA").is_file():
         return None
     from importlib.metadata import Distribution as Metadata
-
-    from amplifier_app.sources.layout import ENTRY_POINT_GROUP
 
     metadata = Metadata.at(found[0])
     facts = {name: metadata.metadata[name] for name in metadata.metadata}

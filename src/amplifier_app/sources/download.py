@@ -11,9 +11,9 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from amplifier_app.plan.source_spec import ArchiveSource, without_password
+from amplifier_app.plan.source_syntax import LOOPBACK
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.parsing import LOOPBACK
-from amplifier_app.sources.spec import ArchiveSource, without_password
 from amplifier_support.programs import Stopped
 
 _MAX_REDIRECTS = 5

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from amplifier_app.plan.source_spec import GitSource, Source
 from amplifier_app.plan.traffic import MODULE as TRAFFIC_MODULE
-from amplifier_app.sources.dependencies import distributions
 from amplifier_app.sources.errors import DriftError
+from amplifier_app.sources.requirement_names import distributions
 from amplifier_app.sources.resolved import ResolvedSource
-from amplifier_app.sources.spec import GitSource, Source
 
 if TYPE_CHECKING:
     from amplifier_app.sources.lockfile import LockEntry

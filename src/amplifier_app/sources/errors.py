@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amplifier_app.errors import ModuleError
+from amplifier_app.base.errors import ModuleError
 from amplifier_core.module_sources import ModuleLoadError
 
 

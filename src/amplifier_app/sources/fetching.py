@@ -8,26 +8,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app import paths
-from amplifier_app.sources import drift, installed
-from amplifier_app.sources.dependencies import DependencyCache, requirement_name
-from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.layout import Layout, find_layout
-from amplifier_app.sources.resolved import Kind, ResolvedSource
-from amplifier_app.sources.spec import (
+from amplifier_app.base import installed, paths
+from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
     GitSource,
     PackageSource,
     Source,
     SourceSyntaxError,
-    parse_source,
 )
+from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.sources import drift
+from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.layout import Layout, find_layout
+from amplifier_app.sources.requirement_names import requirement_name
+from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
+    from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
-    from amplifier_app.sources.requires import Addition, PlanRequirement
+    from amplifier_app.sources.requires import Addition
 
 _KINDS: dict[type[Any], Kind] = {
     FolderSource: "folder",

@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from amplifier_app.base.locks import locked, make_private
+from amplifier_app.plan.source_spec import GitSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git_command import Git, GitFailed
 from amplifier_app.sources.links import links_out
-from amplifier_app.sources.locking import locked, make_private
-from amplifier_app.sources.spec import GitSource, without_password
 
 _LOOKUP_SECONDS = 60.0
 _FETCH_SECONDS = 600.0

@@ -16,8 +16,8 @@ import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from amplifier_app.plan.source_spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_support.git import git_environment
 from amplifier_support.programs import Finished, TimedOut, find_program, run
 

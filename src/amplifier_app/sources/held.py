@@ -12,11 +12,11 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.installed import DISTRIBUTION, normalised
 
 if TYPE_CHECKING:
-    from amplifier_app.errors import Location
+    from amplifier_app.base.errors import Location
     from amplifier_app.sources.layout import Layout
 
 AMPLIFIER = "Amplifier"
@@ -87,7 +87,7 @@ def requirements_of(distribution: str) -> list[str]:
 
 def requirement_names(distribution: str) -> list[str]:
     """The names of the distributions that an installed one requires here."""
-    from amplifier_app.sources.dependencies import requirement_name
+    from amplifier_app.sources.requirement_names import requirement_name
 
     return [requirement_name(text) for text in requirements_of(distribution)]
 
@@ -96,7 +96,7 @@ def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str
     """The requirements that the environment has in another version, with their place in a plan."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    from amplifier_app.sources.dependencies import required_by
+    from amplifier_app.sources.requirement_names import required_by
 
     listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
     found: list[tuple[str, Location | None]] = []
@@ -123,7 +123,7 @@ def refuse_held(
     Raises:
         SourceError: One of the requirements is for what this process imports itself.
     """
-    from amplifier_app.sources.dependencies import named, requirement_name
+    from amplifier_app.sources.requirement_names import named, requirement_name
 
     wrong: list[str] = []
     modules: set[str] = set()

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from amplifier_app.base.installed import ENTRY_POINT_GROUP
 from amplifier_app.sources.errors import SourceError
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requires import Addition
 
-ENTRY_POINT_GROUP = "amplifier.modules"
 
 _TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
 _NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}

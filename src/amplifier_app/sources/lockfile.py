@@ -18,10 +18,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from amplifier_app import paths
-from amplifier_app.errors import ConfigError, Location
+from amplifier_app.base import paths
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.whole_files import write_whole
 
 VERSION = 1
 SUFFIX = ".lock.json"

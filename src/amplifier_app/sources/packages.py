@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app.sources.dependencies import distributions
+from amplifier_app.base.installed import normalised
+from amplifier_app.base.locks import locked, make_private
+from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.installed import normalised
-from amplifier_app.sources.locking import locked, make_private
-from amplifier_app.sources.spec import PackageSource
+from amplifier_app.sources.requirement_names import distributions
 from amplifier_app.sources.uv import Uv
 
 

@@ -11,9 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.offline import is_offline
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.offline import is_offline
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.requirements import PlanRequirement
+from amplifier_app.plan.source_spec import FolderSource, Source
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.sourced import (
     SourcedModule,
     requires_of,
@@ -23,12 +26,10 @@ from amplifier_app.plan.sourced import (
 )
 from amplifier_app.sources.drift import needs_no_lock
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.lockfile import Lock, LockEntry
-from amplifier_app.sources.requires import PlanRequirement
+from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_app.sources.spec import FolderSource, Source, parse_source
 from amplifier_core.module_sources import ModuleNotFoundError
 
 
@@ -38,7 +39,7 @@ class Wanted(NamedTuple):
     Attributes:
         module: Its id.
         hint: What the plan says of its source, for the resolver.
-        place: Where it comes from (`amplifier_app.sources.places`).
+        place: Where it comes from (`amplifier_app.sources.search_order`).
         source: The source text from there, with paths absolute; None for what is importable as
             it is.
         written: The same as the lock has it.

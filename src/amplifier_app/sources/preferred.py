@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from amplifier_app.sources.installed import normalised
+from amplifier_app.base.installed import normalised
 
 PREFERRED = ".preferred"
 """In a folder of requirements: what is there in other versions than in the environment."""
@@ -16,7 +16,7 @@ PREFERRED = ".preferred"
 
 def separate(target: Path, present: Mapping[str, str]) -> None:
     """Move what the environment has in another version to where it precedes the environment."""
-    from amplifier_app.sources.dependencies import distributions
+    from amplifier_app.sources.requirement_names import distributions
 
     for name, version in distributions([str(target)]).items():
         if present.get(name, version) != version:

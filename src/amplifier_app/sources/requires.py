@@ -9,78 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from amplifier_app.errors import Location
-from amplifier_app.sources.spec import (
-    GitSource,
-    SourceSyntaxError,
-    parse_source,
-    without_password,
-)
+from amplifier_app.plan.requirements import PlanRequirement, check_requirement, parsed_requirement
+from amplifier_app.plan.source_spec import GitSource
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement as Parsed
-
     from amplifier_app.sources.git import Checkout
-
-
-class PlanRequirement(NamedTuple):
-    """One entry of `requires`.
-
-    Attributes:
-        text: The requirement, complete.
-        written: The same without passwords, as a lock has it.
-        at: Where it is written.
-    """
-
-    text: str
-    written: str
-    at: Location
-
-
-def check_requirement(text: str) -> GitSource | None:
-    """The repository that a requirement names; None if it names versions.
-
-    Raises:
-        SourceSyntaxError: It is not valid or not allowed.
-    """
-    from pathlib import Path
-
-    parsed = _parsed(text)
-    if parsed.url is None:
-        return None
-    if not parsed.url.startswith("git+"):
-        raise SourceSyntaxError(
-            f"a requirement cannot come from {without_password(parsed.url)!r}",
-            f"write versions as in '{parsed.name}>=1.0', or '{parsed.name} @ git+https://…'",
-        )
-    source = parse_source(parsed.url, Path("/"))
-    assert isinstance(source, GitSource)
-    return source
-
-
-def _parsed(text: str) -> Parsed:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    from amplifier_app.sources.installed import normalised
-    from amplifier_app.sources.uv import OURS
-
-    try:
-        parsed = Requirement(text)
-        valid = text.isprintable()
-    except InvalidRequirement:
-        parsed, valid = None, False
-    if parsed is None or not valid:
-        raise SourceSyntaxError(
-            f"{without_password(text)!r} is not a valid requirement",
-            "write 'package', 'package>=1.2,<2' or 'package @ git+https://…'",
-        )
-    if normalised(parsed.name) in OURS:
-        raise SourceSyntaxError(
-            f"{parsed.name!r} is always the running version and cannot be required", "remove it"
-        )
-    return parsed
 
 
 class Addition:
@@ -122,7 +57,7 @@ class Addition:
         Args:
             folder: The URL of a copy of the repository's folder.
         """
-        parsed = _parsed(self._text)
+        parsed = parsed_requirement(self._text)
         if parsed.url is None:
             return self._text
         parsed.url = folder

@@ -17,7 +17,7 @@ Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
 Place = Literal[
     "environment", "workspace", "settings", "plan", "bundled", "installed", "convention"
 ]
-"""Where a module is looked for, in this order; see `amplifier_app.sources.places`."""
+"""Where a module is looked for, in this order; see `amplifier_app.sources.search_order`."""
 
 
 class Considered(NamedTuple):
@@ -121,7 +121,7 @@ class ResolvedSource(ModuleSource):
     @property
     def requirements(self) -> Mapping[str, str]:
         """Name → version of every distribution that was installed for it."""
-        from amplifier_app.sources.dependencies import distributions
+        from amplifier_app.sources.requirement_names import distributions
 
         return distributions(map(str, (*self.preferred_paths, *self.import_paths)))
 

@@ -14,17 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from amplifier_app.errors import Location
-from amplifier_app.sources import installed
+from amplifier_app.base import installed
+from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError, SourceErrors
-from amplifier_app.sources.places import Candidate, Override, Places, variable_of
 from amplifier_app.sources.resolved import Considered, ResolvedSource
+from amplifier_app.sources.search_order import Candidate, Override, Places, variable_of
 from amplifier_core.module_sources import ModuleNotFoundError
 
 if TYPE_CHECKING:
+    from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.drift import ModuleLock
     from amplifier_app.sources.fetching import Fetcher
-    from amplifier_app.sources.requires import PlanRequirement
 
 T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
@@ -165,7 +165,7 @@ class AppModuleSourceResolver:
     ) -> None:
         """Give modules that require one package in two versions the same one, if that can be."""
         if any(source.import_paths for source in found.values()):
-            from amplifier_app.sources.agreement import agree
+            from amplifier_app.sources.shared_versions import agree
 
             named = {self._named(*key): source for key, source in found.items()}
             locked = self._lock is not None and not self._partial

@@ -8,19 +8,20 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from amplifier_app.errors import ConfigError, UsageError
-from amplifier_app.offline import VARIABLE, is_offline
+from amplifier_app.base import installed
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.offline import VARIABLE, is_offline
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.problems import suggest
-from amplifier_app.sources import installed
+from amplifier_app.plan.source_spec import GitSource, PackageSource
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError, SourceErrors
-from amplifier_app.sources.for_plan import resolver_for
 from amplifier_app.sources.git import GitCache
 from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.packages import PackageCache
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
-from amplifier_app.sources.spec import GitSource, PackageSource, parse_source
+from amplifier_app.sources.plan_resolver import resolver_for
 
 State = Literal["newer", "current", "pinned"]
 

@@ -10,13 +10,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from amplifier_app.base.installed import OURS, normalised
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.installed import DISTRIBUTION, normalised
 from amplifier_support.environment import without_model_keys
 from amplifier_support.programs import TimedOut, run, search_path
-
-OURS = ("amplifier-core", DISTRIBUTION)
-"""Distributions that are always the running ones, whoever asks for which version."""
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12

@@ -51,7 +51,7 @@ def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bo
         required: What the module requires.
         wanted: Name → version of what may only be had in that version.
     """
-    from amplifier_app.sources.dependencies import distributions
+    from amplifier_app.sources.requirement_names import distributions
 
     note = _read(folder)
     if {name: note.get(name) for name in this_machine()} != this_machine():

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from amplifier_app import paths
-from amplifier_app.errors import ConfigError, Location
-from amplifier_app.render.sanitize import for_terminal, visible
-from amplifier_app.stdio import to_stderr
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.sanitize import for_terminal, visible
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.trust.content import Content, read_content
 from amplifier_app.trust.store import Record, TrustStore
 

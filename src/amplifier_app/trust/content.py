@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.render.sanitize import visible
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.sanitize import visible
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from amplifier_app.render.sanitize import visible
+from amplifier_app.base.sanitize import visible
 from amplifier_app.trust.content import Content, Entry
 
 _CONTEXT = 3

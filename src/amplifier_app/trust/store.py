@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from amplifier_app import paths
-from amplifier_app.errors import ConfigError, Location, SessionError
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
 
 _VERSION = 1
@@ -129,8 +129,8 @@ class TrustStore:
     def _write(self, record: Record) -> None:
         import json
 
-        from amplifier_app.sessions import files
-        from amplifier_app.sources.locking import locked
+        from amplifier_app.base import private_files as files
+        from amplifier_app.base.locks import locked
 
         data = {
             "version": _VERSION,

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
+from amplifier_core.validation._validators import VALIDATORS
 from amplifier_core.validation.base import check_on_session_ready
-from amplifier_core.validation.validators import VALIDATORS
 
 __all__ = [
     "ContextStructuralTests",

@@ -13,7 +13,7 @@ __amplifier_module_type__ = "context"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.context_persistent.config import PersistentContextConfig
 
     return config_schema_of(PersistentContextConfig)
@@ -35,8 +35,8 @@ async def mount(
         ValueError: A setting is unknown or out of range.
         JournalError: The file cannot be used.
     """
-    from amplifier_modules._shared.config import parse_config
     from amplifier_modules._shared.context.mounting import mount_context
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
     from amplifier_modules.context_persistent.journal import Journal
     from amplifier_modules.context_persistent.manager import PersistentContextManager

@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from amplifier_modules._shared.context.config import ContextConfig
-from amplifier_modules._shared.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.published import Published, another_name_of, ignored
 
 MODULE_ID = "context-persistent"
 

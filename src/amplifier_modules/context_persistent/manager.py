@@ -10,9 +10,8 @@ from typing import Any
 from amplifier_core.interfaces import Hooks
 from amplifier_modules._shared.context.ledger import check
 from amplifier_modules._shared.context.manager import CompactingContext
-
-from .config import PersistentContextConfig
-from .journal import CLEAR, Journal, replacement
+from amplifier_modules.context_persistent.config import PersistentContextConfig
+from amplifier_modules.context_persistent.journal import CLEAR, Journal, replacement
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .config import MODULE_ID, PersistentContextConfig
+from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_modules._shared.context.mounting import mount_context
-
-from .config import MODULE_ID
-from .manager import SimpleContextManager
+from amplifier_modules.context_simple.config import MODULE_ID
+from amplifier_modules.context_simple.manager import SimpleContextManager
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
@@ -18,7 +17,7 @@ __amplifier_module_type__ = "context"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.context_simple.config import SimpleContextConfig
 
     return config_schema_of(SimpleContextConfig)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from amplifier_core.interfaces import Hooks
-from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.context.manager import CompactingContext
-
-from .config import MODULE_ID, SimpleContextConfig
+from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules.context_simple.config import MODULE_ID, SimpleContextConfig
 
 
 class SimpleContextManager(CompactingContext):

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "hook"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_approval.config import ApprovalConfig
 
     return config_schema_of(ApprovalConfig)
@@ -26,7 +26,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import TOOL_PRE
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
     from amplifier_modules.hooks_approval.hook import ApprovalHook
 

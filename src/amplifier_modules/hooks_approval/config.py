@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules._shared.published import Published, another_name_of, ignored, refused
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
 
 MODULE_ID = "hooks-approval"
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from amplifier_core.models import HookResult
-from amplifier_modules._shared import records
+from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
 from amplifier_modules.hooks_approval.memory import Memory
 from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances, judge

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared import records
+from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID
 from amplifier_modules.hooks_approval.rules import Call
 

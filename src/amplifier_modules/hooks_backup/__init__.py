@@ -10,7 +10,7 @@ __amplifier_module_type__ = "hook"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_backup.config import BackupConfig
 
     return config_schema_of(BackupConfig)
@@ -27,7 +27,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
     from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
     from amplifier_modules.hooks_backup.gate import Gate

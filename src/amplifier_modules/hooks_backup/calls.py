@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from amplifier_modules._shared.files import FileProblem
-from amplifier_modules._shared.paths import Location, OutsideRoots, PathError, PathGuard
+from amplifier_modules._shared.files.roots import Location, OutsideRoots, PathError, PathGuard
+from amplifier_modules._shared.files.whole import FileProblem
 from amplifier_modules.hooks_backup.states import MISSING, Seen, State, look
 
 

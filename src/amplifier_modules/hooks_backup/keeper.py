@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amplifier_modules._shared.files import FileProblem
-from amplifier_modules._shared.paths import OutsideRoots, PathError, PathGuard
+from amplifier_modules._shared.files.roots import OutsideRoots, PathError, PathGuard
+from amplifier_modules._shared.files.whole import FileProblem
 from amplifier_modules.hooks_backup.calls import (
     Before,
     Call,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared import records
+from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_backup.config import INDEX
 from amplifier_modules.hooks_backup.states import digest_of
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from amplifier_modules._shared.paths import PathError, PathGuard, is_regular
+from amplifier_modules._shared.files.roots import PathError, PathGuard, is_regular
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 
 MOST_FILES = 100

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_logging.config import LoggingConfig
 
     return config_schema_of(LoggingConfig)
@@ -32,7 +32,7 @@ async def mount(
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_logging.config import CAPABILITY, MODULE_ID, LoggingConfig
     from amplifier_modules.hooks_logging.log import EventLog, log_path
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules._shared.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published, another_name_of, ignored
 from amplifier_modules.hooks_logging.levels import LEVELS, Level
 
 MODULE_ID = "hooks-logging"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from amplifier_modules._shared.event_json import raw_data, to_json
-from amplifier_modules._shared.redaction import Redactor, secrets_in
+from amplifier_modules._shared.privacy.event_json import raw_data, to_json
+from amplifier_modules._shared.privacy.redaction import Redactor, secrets_in
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.file import LogFile
 from amplifier_modules.hooks_logging.levels import level_of, reaches

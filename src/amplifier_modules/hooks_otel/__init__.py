@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_otel.config import OtelConfig
 
     return config_schema_of(OtelConfig)
@@ -31,7 +31,7 @@ async def mount(
         ValueError: The config is not valid.
         RuntimeError: The OpenTelemetry SDK is not installed.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig, is_disabled
 
     settings = parse_config(OtelConfig, config, MODULE_ID)

@@ -8,9 +8,9 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
-from amplifier_modules._shared.event_json import Cutter, raw_data, to_plain
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.privacy.event_json import Cutter, raw_data, to_plain
+from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules.hooks_otel import attributes as words
 from amplifier_modules.hooks_otel.attributes import Attributes
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "hook"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_redaction.config import RedactionConfig
 
     return config_schema_of(RedactionConfig)
@@ -26,7 +26,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_redaction.config import CAPABILITY, MODULE_ID, RedactionConfig
     from amplifier_modules.hooks_redaction.hook import RedactionHook
 

@@ -6,8 +6,8 @@ import re
 
 from pydantic import Field, field_validator
 
-from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules._shared.redaction import GROUPS
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.privacy.redaction import GROUPS
 
 MODULE_ID = "hooks-redaction"
 CAPABILITY = "redaction.event"

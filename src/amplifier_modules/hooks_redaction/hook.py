@@ -13,7 +13,7 @@ from amplifier_core.events import (
     PROVIDER_ERROR,
 )
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.redaction import (
+from amplifier_modules._shared.privacy.redaction import (
     GROUPS,
     Redactor,
     Shape,

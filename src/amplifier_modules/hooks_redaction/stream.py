@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from amplifier_modules._shared.redaction import Redactor
+from amplifier_modules._shared.privacy.redaction import Redactor
 
 LONGEST_HELD = 20_000
 """Characters held back at most; a secret is not longer."""

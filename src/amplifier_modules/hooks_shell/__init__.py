@@ -10,7 +10,7 @@ __amplifier_module_type__ = "hook"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_shell.config import ShellConfig
 
     return config_schema_of(ShellConfig)
@@ -28,7 +28,7 @@ async def mount(
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_shell.config import CAPABILITY, EVENTS, MODULE_ID, ShellConfig
     from amplifier_modules.hooks_shell.hook import ShellHooks
 

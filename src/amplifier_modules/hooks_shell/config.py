@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig
 
 MODULE_ID = "hooks-shell"
 CAPABILITY = "hooks-shell.hooks"

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.command_environment import command_environment
-from amplifier_modules._shared.event_json import raw_data, to_plain
-from amplifier_modules._shared.process import ProcessRunner
+from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
+from amplifier_modules._shared.process.commands import ProcessRunner
+from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
 from amplifier_modules.hooks_shell.config import (
     COMPLETED,

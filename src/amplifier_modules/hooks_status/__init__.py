@@ -10,7 +10,7 @@ __amplifier_module_type__ = "hook"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.hooks_status.config import StatusConfig
 
     return config_schema_of(StatusConfig)
@@ -26,7 +26,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import PROVIDER_REQUEST
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
     from amplifier_modules.hooks_status.status import StatusHook
 

@@ -10,8 +10,8 @@ __amplifier_module_type__ = "orchestrator"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
     from amplifier_modules._shared.loop.config import LoopConfig
+    from amplifier_modules._shared.module.config_schema import config_schema_of
 
     return config_schema_of(LoopConfig)
 
@@ -22,8 +22,8 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
     from amplifier_modules._shared.loop.config import LoopConfig
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 
     settings = parse_config(LoopConfig, config, BasicOrchestrator.name)

@@ -13,7 +13,7 @@ from amplifier_modules._shared.loop.exchange import Exchanges, Reply
 from amplifier_modules._shared.loop.requests import model_of
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.module.spans import Span
 from amplifier_modules.loop_events.config import Step
 
 PROVIDER_RESOLVE = "provider:resolve"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from amplifier_modules._shared.config import ModuleConfig
 from amplifier_modules._shared.loop.config import LoopConfig
+from amplifier_modules._shared.module.config import ModuleConfig
 
 MODULE_ID = "loop-events"
 

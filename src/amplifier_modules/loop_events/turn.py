@@ -14,10 +14,16 @@ from typing import Any, cast
 from amplifier_modules._shared.loop.budget import BudgetReached
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import TurnDenied
-from amplifier_modules._shared.loop.ending import CUT_SHORT, EMPTY, OUT_OF_BUDGET, Ending, described
 from amplifier_modules._shared.loop.interrupt import Interrupted, uninterrupted
 from amplifier_modules._shared.loop.replies import text_of
 from amplifier_modules._shared.loop.turn import Turn
+from amplifier_modules._shared.loop.turn_end import (
+    CUT_SHORT,
+    EMPTY,
+    OUT_OF_BUDGET,
+    Ending,
+    described,
+)
 from amplifier_modules.loop_events.choices import ChoosingRunner, ChosenExchanges
 from amplifier_modules.loop_events.config import CONTINUE, END, EventsConfig, Step
 from amplifier_modules.loop_events.workflow import (

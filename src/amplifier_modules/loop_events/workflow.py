@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.loop_events.config import CONTINUE, END, EventsConfig, Step
 
 STEP_START = "step:start"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.completion import complete
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
-from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules._shared.loop.streaming import STREAM_EVENTS, stream
-from amplifier_modules._shared.loop.whole import complete
+from amplifier_modules._shared.module.spans import Span
 
 
 class StreamingOrchestrator(LoopOrchestrator):

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.provider_anthropic.config import AnthropicConfig
 
     return config_schema_of(AnthropicConfig)
@@ -28,8 +28,8 @@ async def mount(
         ValueError: The config is not valid.
         ConfigurationError: The address or the key cannot be used, or a package is missing.
     """
-    from amplifier_modules._shared.config import parse_config
-    from amplifier_modules._shared.provider_base import EVENTS
+    from amplifier_modules._shared.module.config import parse_config
+    from amplifier_modules._shared.providers.base import EVENTS
     from amplifier_modules.provider_anthropic.config import AnthropicConfig
     from amplifier_modules.provider_anthropic.provider import AnthropicProvider
     from amplifier_modules.provider_anthropic.transport import open_transport

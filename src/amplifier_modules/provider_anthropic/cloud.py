@@ -18,11 +18,10 @@ from amplifier_core.llm_errors import (
     NetworkError,
     StreamError,
 )
-from amplifier_modules._shared.http_errors import error_for_body, error_for_response
-
-from .config import AnthropicConfig
-from .request import SAMPLING_VERSION, Prepared
-from .stream import StreamAssembly
+from amplifier_modules._shared.http.errors import error_for_body, error_for_response
+from amplifier_modules.provider_anthropic.config import AnthropicConfig
+from amplifier_modules.provider_anthropic.request import SAMPLING_VERSION, Prepared
+from amplifier_modules.provider_anthropic.stream import StreamAssembly
 
 if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock

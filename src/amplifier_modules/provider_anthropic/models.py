@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared.catalogue import Catalogue, Model
+from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 
 UNKNOWN_CONTEXT_WINDOW = 200_000
 UNKNOWN_MAX_OUTPUT = 8_192

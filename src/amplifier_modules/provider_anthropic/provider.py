@@ -19,21 +19,20 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_modules._shared.catalogue import Tokens
 from amplifier_modules._shared.history import normalise
-from amplifier_modules._shared.prices import PriceSource
-from amplifier_modules._shared.provider_base import Chunk, HTTPProvider, combined
-
-from .config import AnthropicConfig
-from .models import (
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
+from amplifier_modules._shared.providers.catalogue import Tokens
+from amplifier_modules._shared.providers.prices import PriceSource
+from amplifier_modules.provider_anthropic.config import AnthropicConfig
+from amplifier_modules.provider_anthropic.models import (
     UNKNOWN_CONTEXT_WINDOW,
     UNKNOWN_MAX_OUTPUT,
     find_model,
     known_models,
 )
-from .request import Prepared, default_max_tokens, prepare
-from .stream import StreamAssembly
-from .transport import (
+from amplifier_modules.provider_anthropic.request import Prepared, default_max_tokens, prepare
+from amplifier_modules.provider_anthropic.stream import StreamAssembly
+from amplifier_modules.provider_anthropic.transport import (
     API_KEY,
     AUTH_TOKEN,
     BASE_URL,

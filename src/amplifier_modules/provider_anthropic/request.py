@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, ToolSpec
-
-from .config import AnthropicConfig, ThinkingConfig
-from .messages import Block, conversation, mark_for_caching, split_system
-from .models import (
+from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
+from amplifier_modules.provider_anthropic.messages import (
+    Block,
+    conversation,
+    mark_for_caching,
+    split_system,
+)
+from amplifier_modules.provider_anthropic.models import (
     UNKNOWN_MAX_OUTPUT,
     USUAL_MAX_OUTPUT,
     Features,

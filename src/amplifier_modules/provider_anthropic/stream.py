@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from amplifier_core.llm_errors import LLMError, StreamError
-from amplifier_modules._shared.http_errors import error_for_body
+from amplifier_modules._shared.http.errors import error_for_body
 
 Event = dict[str, Any]
 

@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from amplifier_modules._shared.http import Endpoint
-from amplifier_modules._shared.provider_base import from_environment
-
-from .config import AnthropicConfig
-from .request import NEWEST_VERSION, Prepared
-from .stream import StreamAssembly
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.providers.base import from_environment
+from amplifier_modules.provider_anthropic.config import AnthropicConfig
+from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, Prepared
+from amplifier_modules.provider_anthropic.stream import StreamAssembly
 
 Chunks = list[dict[str, Any]]
 
@@ -32,7 +31,7 @@ def open_transport(config: AnthropicConfig) -> Transport | None:
         ConfigurationError: The address or the key cannot be used, or a package is missing.
     """
     if config.transport != "http":
-        from .cloud import CloudTransport
+        from amplifier_modules.provider_anthropic.cloud import CloudTransport
 
         return CloudTransport(config, PROVIDER)
     key, token = from_environment(config.api_key), from_environment(config.auth_token)

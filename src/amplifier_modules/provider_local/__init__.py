@@ -10,7 +10,7 @@ __amplifier_module_type__ = "provider"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.provider_local.config import LocalConfig
 
     return config_schema_of(LocalConfig)
@@ -27,7 +27,7 @@ def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
         ValueError: The config is not valid.
         ConfigurationError: There is no model of the config's name.
     """
-    from .provider import missing_weights
+    from amplifier_modules.provider_local.provider import missing_weights
 
     return missing_weights(config, cache)
 
@@ -46,6 +46,6 @@ async def mount(
         ValueError: The config is not valid.
         ConfigurationError: There is no model of the config's name.
     """
-    from .provider import mount_provider
+    from amplifier_modules.provider_local.provider import mount_provider
 
     return await mount_provider(coordinator, config)

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
-from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules._shared.http import IDLE_TIMEOUT
-from amplifier_modules._shared.provider_base import HTTPProviderConfig
+from amplifier_modules._shared.http.client import IDLE_TIMEOUT
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.providers.base import HTTPProviderConfig
 
 
 class LocalConfig(ModuleConfig):

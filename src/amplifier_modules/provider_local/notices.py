@@ -6,8 +6,7 @@ import sys
 from typing import Any
 
 from amplifier_core.events import PROVIDER_RESOLVE
-
-from .store import Progress
+from amplifier_modules.provider_local.store import Progress
 
 _SOURCE = "provider-local"
 _STEP_PERCENT = 25

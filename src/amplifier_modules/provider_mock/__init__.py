@@ -20,7 +20,7 @@ __amplifier_module_type__ = "provider"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.provider_mock.config import MockConfig
 
     return config_schema_of(MockConfig)
@@ -32,7 +32,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     Raises:
         ValueError: The config or the script file is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.provider_mock.config import MODULE_ID, MockConfig
     from amplifier_modules.provider_mock.provider import create
     from amplifier_modules.provider_mock.script import read_replies

@@ -13,7 +13,7 @@ from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, ToolCall, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
 from amplifier_modules._shared.history import normalise
-from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules.provider_mock.config import MockConfig, Reply
 
 CHARACTERS_PER_TOKEN = 4

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.provider_mock.config import MODULE_ID, MockConfig, Reply
 
 __all__ = ["read_replies"]

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "provider"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.provider_openai.config import OpenAIConfig
 
     return config_schema_of(OpenAIConfig)
@@ -29,6 +29,6 @@ async def mount(
         ValueError: The config is not valid.
         ConfigurationError: The address or a key cannot be used.
     """
-    from .provider import mount_provider
+    from amplifier_modules.provider_openai.provider import mount_provider
 
     return await mount_provider(coordinator, config)

@@ -16,17 +16,16 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_modules._shared.catalogue import Catalogue, Model, Tokens
-from amplifier_modules._shared.chat_completions import ChatCompletionsProvider, Taste
-from amplifier_modules._shared.config import parse_config
-from amplifier_modules._shared.http import Endpoint
-from amplifier_modules._shared.prices import PriceSource
-from amplifier_modules._shared.provider_base import Chunk, from_environment
-
-from .config import OpenAIConfig
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules._shared.providers.base import Chunk, from_environment
+from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
+from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules._shared.providers.prices import PriceSource
+from amplifier_modules.provider_openai.config import OpenAIConfig
 
 if TYPE_CHECKING:
-    from .responses import ResponsesClient
+    from amplifier_modules.provider_openai.responses import ResponsesClient
 
 MODULE_ID = "provider-openai"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -164,7 +163,7 @@ class OpenAIProvider(ChatCompletionsProvider):
 
     async def _ask_responses(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
         if self._responses is None:
-            from .responses import ResponsesClient
+            from amplifier_modules.provider_openai.responses import ResponsesClient
 
             self._responses = ResponsesClient(self.name, self._endpoint, self._config, self._cost)
         model = await self._model_of(request)

@@ -9,14 +9,18 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
-from amplifier_modules._shared.chat_messages import wire_name
-from amplifier_modules._shared.chat_stream import tool_calls_of
-from amplifier_modules._shared.http import Endpoint, SSEStream
-from amplifier_modules._shared.provider_base import Chunk, combined
-
-from .config import OpenAIConfig
-from .responses_request import ENCRYPTED_REASONING, departures, wire_input, wire_options
-from .responses_stream import ResponsesStream, read_usage
+from amplifier_modules._shared.http.client import Endpoint, SSEStream
+from amplifier_modules._shared.providers.base import Chunk, combined
+from amplifier_modules._shared.providers.chat_messages import wire_name
+from amplifier_modules._shared.providers.chat_stream import tool_calls_of
+from amplifier_modules.provider_openai.config import OpenAIConfig
+from amplifier_modules.provider_openai.responses_request import (
+    ENCRYPTED_REASONING,
+    departures,
+    wire_input,
+    wire_options,
+)
+from amplifier_modules.provider_openai.responses_stream import ResponsesStream, read_usage
 
 _PATH = "/responses"
 _LEAST_OUTPUT_TOKENS = 16

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock
-from amplifier_modules._shared.chat_messages import (
+from amplifier_modules._shared.providers.chat_messages import (
     wire_call_id,
     wire_name,
     wire_response_format,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import Usage
-from amplifier_modules._shared.chat_stream import parse_arguments
-from amplifier_modules._shared.http_errors import error_for_body
+from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.providers.chat_stream import parse_arguments
 
 Piece = dict[str, Any]
 Item = dict[str, Any]

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "provider"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.provider_replay.config import ReplayConfig
 
     return config_schema_of(ReplayConfig)
@@ -27,7 +27,7 @@ async def mount(
     Raises:
         ValueError: The config is not valid, or the recording cannot be written or read.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
     from amplifier_modules.provider_replay.mounting import mount_provider
 

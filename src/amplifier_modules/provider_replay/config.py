@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig
 
 MODULE_ID = "provider-replay"
 

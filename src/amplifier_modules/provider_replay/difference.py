@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .requests import Plain
+from amplifier_modules.provider_replay.requests import Plain
 
 _WIDTH = 160
 _DIFF_LINES = 12

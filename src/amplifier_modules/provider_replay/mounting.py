@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
-
-from .config import MODULE_ID, ReplayConfig
-from .player import Player, StreamingPlayer, model_names
-from .recorder import Recorder, recorder_for
-from .recording import Recording, current_call, is_of_a_call
-from .requests import Plain
-from .tape import Tape
+from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
+from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
+from amplifier_modules.provider_replay.recorder import Recorder, recorder_for
+from amplifier_modules.provider_replay.recording import Recording, current_call, is_of_a_call
+from amplifier_modules.provider_replay.requests import Plain
+from amplifier_modules.provider_replay.tape import Tape
 
 CAPABILITY = "replay.take_over"
 """Puts what this module mounts in the place of what others have mounted since."""

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from .plain import plain
-from .recording import Call, Recording
-from .requests import Plain, plain_request
+from amplifier_modules.provider_replay.plain import plain
+from amplifier_modules.provider_replay.recording import Call, Recording
+from amplifier_modules.provider_replay.requests import Plain, plain_request
 
 
 class Recorder:

@@ -25,11 +25,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from amplifier_modules._shared.redaction import Redactor
-
-from .plain import plain, plain_error
-from .requests import Comparing, Plain, fingerprint
-from .rewriting import change_deltas
+from amplifier_modules._shared.privacy.redaction import Redactor
+from amplifier_modules.provider_replay.plain import plain, plain_error
+from amplifier_modules.provider_replay.requests import Comparing, Plain, fingerprint
+from amplifier_modules.provider_replay.rewriting import change_deltas
 
 SCHEMA = 1
 _COMPARED_CALLS = 8

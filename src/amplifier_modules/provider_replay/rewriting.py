@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from .requests import Plain
+from amplifier_modules.provider_replay.requests import Plain
 
 Change = Callable[[str], str]
 

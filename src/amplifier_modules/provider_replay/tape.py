@@ -10,11 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple, cast
 
-from .difference import difference
-from .recording import SCHEMA
-from .requests import Comparing, Plain, folder_pattern, ids_in, same
-from .rewriting import change_deltas
-from .rewriting import changed as rewritten
+from amplifier_modules.provider_replay.difference import difference
+from amplifier_modules.provider_replay.recording import SCHEMA
+from amplifier_modules.provider_replay.requests import (
+    Comparing,
+    Plain,
+    folder_pattern,
+    ids_in,
+    same,
+)
+from amplifier_modules.provider_replay.rewriting import change_deltas
+from amplifier_modules.provider_replay.rewriting import changed as rewritten
 
 _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)

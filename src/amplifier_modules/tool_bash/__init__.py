@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_bash.config import BashConfig
 
     return config_schema_of(BashConfig)
@@ -32,7 +32,7 @@ async def mount(
         ValueError: The config is not valid.
         RuntimeError: The system is not a POSIX one, or has no shell.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
     from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
     from amplifier_modules.tool_bash.shell import Shell

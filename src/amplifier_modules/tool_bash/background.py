@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.checked_tool import failure
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.output import OutputCapture
-from amplifier_modules._shared.process import CommandError
-from amplifier_modules._shared.tool_input import InvalidInput
+from amplifier_modules._shared.module.checked_tool import failure
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.module.tool_input import InvalidInput
+from amplifier_modules._shared.process.commands import CommandError
+from amplifier_modules._shared.process.output import OutputCapture
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, result_of, with_notes
 from amplifier_modules.tool_bash.shell import Finished, Job, Shell

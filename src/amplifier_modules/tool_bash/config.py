@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.config import ModuleConfig
-from amplifier_modules._shared.published import Published, refused
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published, refused
 
 MODULE_ID = "tool-bash"
 

@@ -10,8 +10,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared.output_dir import output_dir
-from amplifier_modules._shared.paths import Location, PathError, PathGuard
+from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
+from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
 
 _LONGEST_NOTE = 4096

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_modules._shared.command_environment import command_environment
-from amplifier_modules._shared.output import Captured, OutputCapture
-from amplifier_modules._shared.output_dir import output_dir
-from amplifier_modules._shared.process import Command, Ended, ProcessRunner
+from amplifier_modules._shared.process.commands import Command, Ended, ProcessRunner
+from amplifier_modules._shared.process.environment import command_environment
+from amplifier_modules._shared.process.output import Captured, OutputCapture
+from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
 from amplifier_modules.tool_bash.telling import OutputTeller

@@ -7,7 +7,7 @@ import codecs
 import re
 from typing import Any
 
-from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.module.spans import event_ids
 
 TOOL_OUTPUT = "tool:output"
 

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_filesystem.config import FilesystemConfig
 
     return config_schema_of(FilesystemConfig)
@@ -25,7 +25,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_filesystem.config import MODULE_ID, FilesystemConfig
     from amplifier_modules.tool_filesystem.tools import filesystem_tools
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from amplifier_modules._shared.paths import Location
+from amplifier_modules._shared.files.roots import Location
 from amplifier_modules.tool_filesystem.errors import NotAFolder
 
 MAX_ENTRIES = 1000

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.off_loop import off_loop
+from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules.tool_filesystem.listing import list_folder
 from amplifier_modules.tool_filesystem.reading import ImageFile, Limits, Page, read_file
 from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from amplifier_modules._shared.checked_tool import CheckedTool
-from amplifier_modules._shared.paths import PathError
+from amplifier_modules._shared.files.roots import PathError
+from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules.tool_filesystem.errors import FileProblem, os_problem
 from amplifier_modules.tool_filesystem.workspace import Workspace
 

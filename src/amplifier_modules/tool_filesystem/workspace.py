@@ -7,9 +7,9 @@ import os
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.output_dir import known_output_dir
-from amplifier_modules._shared.paths import PathGuard
+from amplifier_modules._shared.files.roots import PathGuard
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.process.output_dir import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
 
 

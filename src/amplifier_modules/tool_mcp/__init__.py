@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_mcp.config import McpConfig
 
     return config_schema_of(McpConfig)
@@ -28,7 +28,7 @@ async def mount(
         ValueError: The config is not valid.
         RuntimeError: The SDK is not installed, or a required server is not ready in time.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig
     from amplifier_modules.tool_mcp.hub import MCP_EVENTS, Hub
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from amplifier_modules._shared.redaction import Redactor
+from amplifier_modules._shared.privacy.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 

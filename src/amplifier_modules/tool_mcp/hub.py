@@ -11,9 +11,9 @@ from typing import Any
 
 from amplifier_core.events import SESSION_RESUME, SESSION_START
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.output_dir import output_dir
-from amplifier_modules._shared.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_mcp import tools
 from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Offers, Way, shortened

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.output import OutputCapture
+from amplifier_modules._shared.process.output import OutputCapture
 
 _SPILL_LIMIT = 64 * 1024 * 1024
 _IMAGES = {

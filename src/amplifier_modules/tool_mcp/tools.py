@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_core.utils.text import sanitize_text
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_core.utils._text import sanitize_text
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_mcp.connection import ServerProblem, shortened
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Server

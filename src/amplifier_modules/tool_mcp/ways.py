@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amplifier_modules._shared.command_environment import command_environment
-from amplifier_modules._shared.process import ProcessRunner
+from amplifier_modules._shared.process.commands import ProcessRunner
+from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules.tool_mcp.config import ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection
 from amplifier_modules.tool_mcp.error_log import ErrorLog

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_search.config import SearchConfig
 
     return config_schema_of(SearchConfig)
@@ -28,7 +28,7 @@ async def mount(
         ValueError: The config is not valid, or asks for a ripgrep that is not there.
         RuntimeError: The system is not a POSIX one.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_search.config import MODULE_ID, SearchConfig
     from amplifier_modules.tool_search.tools import search_tools
 

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.checked_tool import CheckedTool
-from amplifier_modules._shared.paths import Location, PathError, PathGuard, is_regular
-from amplifier_modules._shared.process import Command, CommandError, ProcessRunner
-from amplifier_modules._shared.tool_input import InvalidInput
+from amplifier_modules._shared.files.roots import Location, PathError, PathGuard, is_regular
+from amplifier_modules._shared.module.checked_tool import CheckedTool
+from amplifier_modules._shared.module.tool_input import InvalidInput
+from amplifier_modules._shared.process.commands import Command, CommandError, ProcessRunner
 from amplifier_modules.tool_search import results
 from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above

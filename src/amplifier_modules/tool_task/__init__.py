@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_task.config import TaskConfig
 
     return config_schema_of(TaskConfig)
@@ -23,7 +23,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
     from amplifier_modules.tool_task.tool import TASK_EVENTS, TaskTool
 

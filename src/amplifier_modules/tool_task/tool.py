@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.tool_input import InvalidInput, read_input
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
 
 logger = logging.getLogger(__name__)

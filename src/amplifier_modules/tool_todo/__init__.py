@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_todo.config import TodoConfig
 
     return config_schema_of(TodoConfig)
@@ -22,7 +22,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_todo.config import MODULE_ID, TodoConfig
     from amplifier_modules.tool_todo.tool import TODO_EVENTS, TodoTool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig
 
 MODULE_ID = "tool-todo"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules.tool_todo import items
 from amplifier_modules.tool_todo.config import TodoConfig
 from amplifier_modules.tool_todo.items import InvalidItems, Item

@@ -10,7 +10,7 @@ __amplifier_module_type__ = "tool"
 
 def config_schema() -> dict[str, Any]:
     """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.config_schema import config_schema_of
+    from amplifier_modules._shared.module.config_schema import config_schema_of
     from amplifier_modules.tool_web.config import WebConfig
 
     return config_schema_of(WebConfig)
@@ -27,7 +27,7 @@ async def mount(
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.config import parse_config
+    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_web.config import MODULE_ID, WebConfig
     from amplifier_modules.tool_web.tools import WEB_EVENTS, web_tools
 

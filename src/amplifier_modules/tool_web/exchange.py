@@ -18,9 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from ipaddress import ip_address
 from typing import NamedTuple, cast
 
-from amplifier_modules._shared.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http import is_loopback, trusted_context
-from amplifier_modules._shared.lean_httpx import httpx
+from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http.client import is_loopback, trusted_context
+from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.addresses import AddressPolicy, RefusedAddress
 from amplifier_modules.tool_web.config import WebConfig

@@ -11,9 +11,9 @@ from secrets import token_hex
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.checked_tool import CheckedTool
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.tool_input import InvalidInput
+from amplifier_modules._shared.module.checked_tool import CheckedTool
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_web.cache import Page, PageCache, freshness
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.content import NoText, as_text

@@ -10,7 +10,7 @@ import re
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import urljoin, urlsplit
 
-from amplifier_modules._shared.lean_httpx import httpx
+from amplifier_modules._shared.http.lean_httpx import httpx
 
 _LONGEST = 8192
 _ODD_CHARACTER = re.compile(r"[\x00-\x20\x7f-\x9f\\\u2028\u2029]")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.plan import ResolvedPlan, load, load_plan
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 
 PLAN = """\

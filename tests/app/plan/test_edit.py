@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from amplifier_app.errors import ConfigError
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import PlanError
 from amplifier_app.plan.edit import append_value, remove_value, set_value, set_values
 

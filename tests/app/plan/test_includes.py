@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_app.errors import Location
-from amplifier_app.plan import PlanError, ResolvedPlan, load
+from amplifier_app.base.errors import Location
+from amplifier_app.plan import PlanError, ResolvedPlan
+from amplifier_app.plan.document import Origin
 from amplifier_app.plan.includes import Includer, escaped
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.reading import Origin, Reader
+from amplifier_app.plan.reading import Reader
+from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 
 PLAN = "session: {orchestrator: loop-basic, context: context-simple}\n"

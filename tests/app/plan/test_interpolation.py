@@ -9,11 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_app.errors import Location
-from amplifier_app.plan import PlanError, load, load_plan
+from amplifier_app.base.errors import Location
+from amplifier_app.plan import PlanError
 from amplifier_app.plan.interpolation import interpolate, is_secret_name
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
+from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 
 AT = Location("f", 1, 1)

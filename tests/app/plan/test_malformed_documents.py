@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.outcome import Ending, outcome_of
-from amplifier_app.plan import PlanError, load
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.plan import PlanError
+from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 from tests.support.cli import run_amplifier
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from amplifier_app.outcome import Ending, outcome_of
-from amplifier_app.plan import PlanError, load
+from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.plan import PlanError
+from amplifier_app.sources.loading import load
 
 
 class Case(NamedTuple):

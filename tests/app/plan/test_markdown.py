@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.plan import PlanError, load, load_plan, load_profile
+from amplifier_app.plan import PlanError
+from amplifier_app.sources.loading import load, load_plan, load_profile
 from tests.app.plan.conftest import Write
 
 SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan import PlanError, load_plan
+from amplifier_app.plan import PlanError
+from amplifier_app.sources.loading import load_plan
 from tests.app.plan.conftest import Write
 
 BASE = """

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides, load, load_plan
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides
+from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 
 SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -408,7 +409,7 @@ def test_yaml_written_means_the_same_folders_from_anywhere(write: Write, tmp_pat
 def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
     code = (
         "import sys, amplifier_app.plan as p; before = set(sys.modules); "
-        "from amplifier_app.plan import load; "
+        "from amplifier_app.sources.loading import load; "
         "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -419,7 +420,7 @@ def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
 
 def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> None:
     code = (
-        "import sys; from amplifier_app.plan import load; load(environ={}).mount_plan(); "
+        "import sys; from amplifier_app.sources.loading import load; load(environ={}).mount_plan(); "
         "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -430,7 +431,7 @@ def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> Non
 
 def test_what_a_plan_does_not_use_is_not_imported() -> None:
     code = (
-        "import sys; from amplifier_app.plan import load; load(environ={}).to_yaml(); "
+        "import sys; from amplifier_app.sources.loading import load; load(environ={}).to_yaml(); "
         "print(sorted(m.rpartition('.')[2] for m in sys.modules if '.plan.' in m))"
     )
     done = subprocess.run(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_app.plan import load
-from amplifier_app.plan.places import profile_files
+from amplifier_app.plan.profile_paths import profile_files
+from amplifier_app.sources.loading import load
 from amplifier_core.validation import MountPlanValidator
 
 

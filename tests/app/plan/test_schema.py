@@ -12,9 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
-from amplifier_app.plan import PlanError, load_plan
+from amplifier_app.plan import PlanError
 from amplifier_app.plan.schema import plan_schema
 from amplifier_app.plan.schema_parts import embedded
+from amplifier_app.sources.loading import load_plan
 from tests.app.plan import test_malformed_documents as documents
 from tests.app.plan.test_malformed_plans import CORPUS, Case
 from tests.support.cli import run_amplifier

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.plan import Override, PlanError, ResolvedPlan, load, load_plan, load_profile
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan import Override, PlanError, ResolvedPlan
+from amplifier_app.sources.loading import load, load_plan, load_profile
 from tests.app.plan.conftest import Write
 
 BASE = """\

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan import load
+from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 
 SETTINGS = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.render.activity import Activity, Line
-from amplifier_app.render.base import SubSessionFacts
+from amplifier_app.runtime.observer import SubSessionFacts
 
 
 def call(number: int, tool: str = "task", **given: Any) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.render.attach import attach
-from amplifier_app.render.base import Renderer
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
-from amplifier_app.stdio import Output
-from amplifier_app.turn import TurnRecorder, TurnResult
+from amplifier_app.runtime.attach import attach
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.turn import TurnRecorder, TurnResult
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError
 from amplifier_modules import provider_anthropic, provider_openai

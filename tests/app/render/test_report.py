@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from amplifier_app.base.checks import Check, Report
 from amplifier_app.render.report import report_lines
-from amplifier_app.validation.report import Check, Report
 
 CHECKS = (
     Check("one", True, "fine"),

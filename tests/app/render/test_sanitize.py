@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_app.render.sanitize import StreamSanitizer, for_pipe, for_terminal, one_line
+from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal, one_line
 
 _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PIECES = st.lists(

@@ -10,10 +10,10 @@ import termios
 import threading
 from typing import Any
 
-from amplifier_app.render.base import SubSessionFacts
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.terminal import TerminalRenderer
-from amplifier_app.stdio import Output
-from amplifier_app.turn import NO_TURN, SubSession
+from amplifier_app.runtime.observer import SubSessionFacts
+from amplifier_app.runtime.turn import NO_TURN, SubSession
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ToolResult
 from tests.app.render.screen import screen

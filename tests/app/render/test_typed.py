@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from amplifier_app.render.base import NOTHING_TYPED, Typed, Waiting
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.typed import typed_lines
-from amplifier_app.stdio import Output
-from amplifier_app.turn import NO_TURN
+from amplifier_app.runtime.observer import NOTHING_TYPED, Typed, Waiting
+from amplifier_app.runtime.turn import NO_TURN
 from amplifier_core.hooks import HookRegistry
 from tests.app.render.test_terminal import Shown
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_app.repl.ask import choose
-from amplifier_app.repl.commands import command_in
+from amplifier_app.chat.ask import choose
+from amplifier_app.chat.slash_commands import command_in
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from amplifier_app.repl.keyboard import Keyboard
+from amplifier_app.chat.keyboard import Keyboard
 from amplifier_core.testing import wait_for
 
 ENTER, ALT_ENTER, CTRL_J = "\r", "\x1b\r", "\n"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.errors import UsageError
-from amplifier_app.scaffold.generate import generate
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.module.scaffold.generate import generate
 from tests.support.cli import Finished, child_environment, run_amplifier
 
 NAMES = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.sessions.recording import INTERRUPTED
+from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.transcript import read_transcript
 
@@ -28,7 +28,7 @@ FILES = {"transcript.jsonl", "metadata.json", "plan.yaml", "lock"}
 WRITERS = """
 import os, random, sys
 from pathlib import Path
-from amplifier_app.sessions.recording import answers_to_interrupted
+from amplifier_app.sessions.recording_context import answers_to_interrupted
 from amplifier_app.sessions.store import SessionStore
 
 store, acknowledged = SessionStore(Path(sys.argv[1])), int(sys.argv[2])

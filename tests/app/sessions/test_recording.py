@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.sessions.recording import (
+from amplifier_app.sessions.recording_context import (
     INTERRUPTED,
     RecordingContext,
     answers_to_interrupted,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.errors import SessionError
+from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SavedSession, SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
 
@@ -26,7 +26,7 @@ time.sleep(60)
 WRITER = """
 import sys
 from pathlib import Path
-from amplifier_app.errors import SessionError
+from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SessionStore
 store, name, count = SessionStore(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 done = 0
@@ -261,7 +261,7 @@ def test_what_a_killed_writer_left_unfinished_is_taken_away(store: SessionStore)
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from amplifier_app.errors import SessionError
+from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SessionStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = SessionStore(Path(sys.argv[1]))

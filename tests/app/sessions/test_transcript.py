@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.errors import SessionError
+from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions import transcript
 from amplifier_app.sessions.transcript import (
     CLEAR,
@@ -148,7 +148,7 @@ def test_a_refusing_disk_is_an_error_and_leaves_the_old_records_alone(tmp_path: 
     program = """
 import resource, signal, sys
 from pathlib import Path
-from amplifier_app.errors import SessionError
+from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.transcript import TranscriptWriter, read_transcript
 path = Path(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import Location
-from amplifier_app.outcome import outcome_of
+from amplifier_app.base.errors import Location
+from amplifier_app.base.outcome import outcome_of
 from amplifier_app.sources import uv
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.lockfile import Lock, LockEntry

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.plan.source_spec import ArchiveSource
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources import unpack
 from amplifier_app.sources.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_app.sources.spec import ArchiveSource, parse_source
 from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_resolver import greeting
@@ -239,7 +240,7 @@ def test_processes_that_unpack_the_same_archive_agree(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.archives import ArchiveCache\n"
-        "from amplifier_app.sources.spec import parse_source\n"
+        "from amplifier_app.plan.source_syntax import parse_source\n"
         "found = ArchiveCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(found.sha256, len(list(found.folder.glob('m*.py'))))\n"
     )

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_app.plan.source_spec import GitSource
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.spec import GitSource, parse_source
 from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import Repository, git, write_files
 
@@ -267,7 +268,7 @@ def test_processes_that_fetch_the_same_commit_agree(repository: Repository, tmp_
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.git import GitCache\n"
-        "from amplifier_app.sources.spec import parse_source\n"
+        "from amplifier_app.plan.source_syntax import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )

@@ -227,7 +227,7 @@ def test_eight_processes_that_fetch_one_commit_ask_for_it_once(
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.git import GitCache\n"
-        "from amplifier_app.sources.spec import parse_source\n"
+        "from amplifier_app.plan.source_syntax import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )
@@ -255,7 +255,7 @@ def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.git import GitCache\n"
-        "from amplifier_app.sources.spec import parse_source\n"
+        "from amplifier_app.plan.source_syntax import parse_source\n"
         "GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), url(server, "@v1")]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import amplifier_app
+from amplifier_app.base.installed import bundled, normalised
 from amplifier_app.sources.held import AMPLIFIER, MODULE_PACKAGES, held_by
-from amplifier_app.sources.installed import bundled, normalised
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
 OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}

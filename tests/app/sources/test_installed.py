@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.sources import installed
+from amplifier_app.base import installed
 from tests.app.sources.conftest import write_files
 
 
@@ -39,7 +39,7 @@ def test_our_own_modules_are_those_our_metadata_names() -> None:
 
 def test_reading_them_imports_no_metadata_library() -> None:
     code = (
-        "import sys; from amplifier_app.sources.installed import bundled; assert bundled();"
+        "import sys; from amplifier_app.base.installed import bundled; assert bundled();"
         "print('importlib.metadata' in sys.modules)"
     )
     done = subprocess.run(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.errors import ConfigError
-from amplifier_app.plan import load
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.sources.loading import load
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path_for
 from tests.app.plans import mock_plan
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from amplifier_app.errors import Location
+from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.conftest import SEED_TOOL, write_files
@@ -50,7 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def without_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from amplifier_app.sources import installed
+    from amplifier_app.base import installed
 
     monkeypatch.setattr(installed, "bundled", dict)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.outcome import Ending, outcome_of
-from amplifier_app.plan import load_plan
+from amplifier_app.base.outcome import Ending, outcome_of
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.loading import load_plan
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSourceResolver

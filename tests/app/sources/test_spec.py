@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.sources.spec import (
+from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
     GitSource,
     PackageSource,
     SourceSyntaxError,
-    parse_source,
 )
+from amplifier_app.plan.source_syntax import parse_source
 
 FOLDER = Path("/plans/mine")
 

@@ -473,7 +473,8 @@ def test_a_damaged_record_is_no_trust(project: Path, command: tuple[str, ...]) -
 
 
 def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
-    with Terminal("run", "hi", cwd=project) as terminal:
+    # A cold start takes its time, in which there is something to type.
+    with Terminal("run", "hi", cwd=project, cold=True) as terminal:
         terminal.type("trust" + ENTER + "1" + ENTER)
         terminal.until("stop:")
         terminal.type("3" + ENTER)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.errors import ConfigError
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.trust import content as content_module
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import changes, listing

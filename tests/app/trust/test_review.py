@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from amplifier_app.render.sanitize import visible
+from amplifier_app.base.sanitize import visible
+from amplifier_app.chat.trust_question import question_about
 from amplifier_app.trust import examine
-from amplifier_app.trust.asking import question_about
 from amplifier_app.trust.review import changes, listing, selection
 from amplifier_app.trust.store import TrustStore
 from tests.app.sources.conftest import write_files

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.errors import ConfigError
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.trust import Content, TrustStore, examine
 from tests.app.sources.conftest import write_files
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.plan import load
+from amplifier_app.sources.loading import load
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import selection
 from tests.app.sources.conftest import write_files

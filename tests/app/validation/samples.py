@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amplifier_app.validation.report import Check, Report
-from amplifier_app.validation.subject import Subject
-from amplifier_app.validation.validate import validate_module
+from amplifier_app.base.checks import Check, Report
+from amplifier_app.commands.module.validation.subject import Subject
+from amplifier_app.commands.module.validation.validate import validate_module
 from tests.app.sources.conftest import write_files
 
 TOOL = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.sources.installed import bundled
+from amplifier_app.base.installed import bundled
 from tests.support.cli import run_amplifier
 
 MCP_SERVER = Path(__file__).parents[2] / "modules" / "tool_mcp" / "raw_server.py"

@@ -265,7 +265,7 @@ def until(condition: Any) -> bool:
 def test_a_warden_that_cannot_start_its_program_is_no_fault_of_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from amplifier_app.errors import AppError
+    from amplifier_app.base.errors import AppError
 
     # The child finds no package of that name, as in a damaged installation.
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

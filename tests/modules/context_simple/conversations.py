@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, Usage
 from amplifier_core.models import ProviderInfo
-from amplifier_modules._shared.tokens import estimate_message
+from amplifier_modules._shared.providers.tokens import estimate_message
 
 STRATEGIES = ("truncate", "summarize", "importance")
 

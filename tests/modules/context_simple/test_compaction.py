@@ -9,8 +9,7 @@ import pytest
 from amplifier_core.message_models import Message, TextBlock
 from amplifier_modules._shared.history import call_ids, result_ids
 from amplifier_modules.context_simple.manager import SimpleContextManager
-
-from .conversations import (
+from tests.modules.context_simple.conversations import (
     answers,
     answers_in_blocks,
     asks,

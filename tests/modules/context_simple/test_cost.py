@@ -9,8 +9,7 @@ import pytest
 
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.bench.test_context_bench import turns
-
-from .conversations import STRATEGIES, Summariser, is_summary
+from tests.modules.context_simple.conversations import STRATEGIES, Summariser, is_summary
 
 
 class Watched(dict[str, Any]):

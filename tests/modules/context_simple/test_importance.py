@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from amplifier_modules.context_simple.manager import SimpleContextManager
-
-from .conversations import answers, answers_in_blocks, assistant, filler, size, user
+from tests.modules.context_simple.conversations import (
+    answers,
+    answers_in_blocks,
+    assistant,
+    filler,
+    size,
+    user,
+)
 
 
 def calls(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:

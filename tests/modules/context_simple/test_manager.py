@@ -14,10 +14,9 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import ContextManager
 from amplifier_core.message_models import Usage
 from amplifier_core.models import CompactionResult, HookResult, ProviderInfo
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.module.spans import Span
 from amplifier_modules.context_simple.manager import SimpleContextManager
-
-from .conversations import answers, asks, assistant, filler, user
+from tests.modules.context_simple.conversations import answers, asks, assistant, filler, user
 
 
 class Window:

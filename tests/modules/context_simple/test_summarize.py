@@ -16,8 +16,7 @@ from amplifier_modules._shared.loop.budget import Budget
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules._shared.loop.limits import BudgetConfig
 from amplifier_modules.context_simple.manager import SimpleContextManager
-
-from .conversations import (
+from tests.modules.context_simple.conversations import (
     Summariser,
     answers,
     asks,

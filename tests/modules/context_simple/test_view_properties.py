@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from amplifier_modules._shared.history import call_ids, result_ids, to_chat_request
 from amplifier_modules.context_simple.manager import SimpleContextManager
+from tests.modules.context_simple.conversations import (
+    STRATEGIES,
+    Summariser,
+    conversations,
+    is_summary,
+    size,
+)
 from tests.modules.history_rules import violations
-
-from .conversations import STRATEGIES, Summariser, conversations, is_summary, size
 
 PATIENT = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from amplifier_modules import loop_events
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.loop_events.config import EventsConfig
 from tests.modules.loop_events.conftest import Events
 from tests.modules.loops.rig import echo_tool

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.limits import BudgetConfig
-from amplifier_modules._shared.loop.spent import Spent
+from amplifier_modules._shared.loop.usage_totals import Spent
 
 LIMITS = st.fixed_dictionaries(
     {},

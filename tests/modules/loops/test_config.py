@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import loop_basic, loop_events, loop_streaming
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 
 
 class Inner(BaseModel):

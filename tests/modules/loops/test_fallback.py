@@ -11,7 +11,7 @@ import pytest
 from amplifier_core.llm_errors import AuthenticationError, LLMError, ProviderUnavailableError
 from amplifier_core.models import HookResult
 from amplifier_modules import provider_anthropic, provider_openai
-from amplifier_modules._shared.config import parse_config
+from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.provider_mock.config import MockConfig
 from amplifier_modules.provider_mock.provider import MockProvider, create
 from tests.modules.loops.rig import Rig, call, calls, echo_tool

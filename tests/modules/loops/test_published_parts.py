@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.foreign import origin_of
+from amplifier_core._foreign import origin_of
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,

@@ -13,7 +13,7 @@ from amplifier_core.llm_errors import ConfigurationError, RateLimitError, Stream
 from amplifier_core.message_models import ChatRequest
 from amplifier_core.testing import EventRecorder
 from amplifier_modules._shared.loop.requests import choose_provider
-from amplifier_modules._shared.loop.spans import event_ids
+from amplifier_modules._shared.module.spans import event_ids
 from tests.modules.loops.rig import FunctionTool, Rig, call, calls, echo_tool
 
 TURN = ["prompt:submit", "execution:start"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.provider_base import EVENTS
+from amplifier_modules._shared.providers.base import EVENTS
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from tests.support.llm_server import Item, ScriptedLLM

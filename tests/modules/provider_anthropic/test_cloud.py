@@ -25,7 +25,7 @@ from amplifier_core.llm_errors import (
     StreamError,
 )
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared import provider_base
+from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.models import known_models
 from tests.modules.provider_anthropic.support import HELLO, READ

@@ -24,8 +24,8 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_modules._shared import provider_base
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.providers import base as provider_base
 from tests.modules.provider_anthropic.support import HELLO, READ, Setting, playing
 from tests.support.llm_server import (
     Cut,

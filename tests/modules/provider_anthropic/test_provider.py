@@ -304,7 +304,7 @@ async def test_the_vendors_list_counts_at_its_own_address_alone(base_url: str | 
 
 
 def test_long_prompts_and_long_cache_lives_have_their_prices():
-    from amplifier_modules._shared.catalogue import Tokens
+    from amplifier_modules._shared.providers.catalogue import Tokens
 
     haiku = find_model("claude-haiku-5-5")
     assert haiku is not None

@@ -17,7 +17,7 @@ from amplifier_core.llm_errors import ConfigurationError, InvalidRequestError
 from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ProviderValidator
-from amplifier_modules._shared.http import Endpoint
+from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.provider_local import missing_offline, mount
 from amplifier_modules.provider_local.catalogue import catalogue
 from amplifier_modules.provider_local.config import LocalConfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.redaction import Redactor
+from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_modules.tool_bash import telling
 from amplifier_modules.tool_bash.telling import MOST, OutputTeller
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared import files as storage
+from amplifier_modules._shared.files import whole as storage
 from amplifier_modules.tool_filesystem import mount
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.redaction import Redactor
+from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results

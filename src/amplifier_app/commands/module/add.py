@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, changing, tell
-from amplifier_app.errors import UsageError
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -41,7 +41,7 @@ def add(
 
     Without --scope the settings are settings.yaml of the project, else the user's own.
     """
-    from amplifier_app import module_settings as settings
+    from amplifier_app.commands.settings import modules as settings
 
     chosen = kind.value if kind is not None else _kind(module)
     values = settings.config_of(config or [])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from amplifier_app.commands.listing import Format, OutputOption, table
+from amplifier_app.render.table import Format, OutputOption, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -34,8 +34,8 @@ def list_modules(
 
 
 def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
-    from amplifier_app.commands.choosing import chosen_plan
-    from amplifier_app.sources import installed
+    from amplifier_app.base import installed
+    from amplifier_app.commands.plan_options import chosen_plan
     from amplifier_core.loader import kind_of
 
     plan = chosen_plan(plan_file, profile)

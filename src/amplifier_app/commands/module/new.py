@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.module.kinds import Kind
-from amplifier_app.render.sanitize import one_line
-from amplifier_app.stdio import to_stderr
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -27,9 +27,9 @@ def new(
 
     It has what a module needs, works, and passes its tests. The new folder is named on stdout.
     """
-    from amplifier_app.scaffold.generate import generate
-    from amplifier_app.scaffold.kinds import TEMPLATES
-    from amplifier_app.sources.installed import bundled
+    from amplifier_app.base.installed import bundled
+    from amplifier_app.commands.module.scaffold.generate import generate
+    from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
 
     made = generate(kind.value, name, folder)
     print(one_line(str(made), 10_000))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, changing, tell
-from amplifier_app.errors import UsageError
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -28,7 +28,7 @@ def override(
     """
     if remove == (source is not None):
         raise UsageError("give a SOURCE or --remove, one of them")
-    from amplifier_app import module_settings as settings
+    from amplifier_app.commands.settings import modules as settings
 
     with changing(scope, in_project="local") as where:
         if source is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.scoping import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -20,7 +20,7 @@ def remove(
 
     Without --scope the settings are settings.yaml of the project, else the user's own.
     """
-    from amplifier_app import module_settings as settings
+    from amplifier_app.commands.settings import modules as settings
 
     with changing(scope, in_project="project") as where:
         tell(settings.remove_module(module, where))

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption, SetOption, chosen_plan
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.errors import ConfigError
-from amplifier_app.module_facts import ModuleFacts, facts_of
-from amplifier_app.outcome import outcome_of
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.commands.module.facts import ModuleFacts, facts_of
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption, SetOption, chosen_plan
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.module_schemas import current_keys
 from amplifier_app.plan.sourced import SourcedModule, sourced_modules
-from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.for_plan import resolver_for
+from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_core.module_sources import ModuleNotFoundError
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.commands.listing import Format, OutputOption, table
-from amplifier_app.outcome import Ending
-from amplifier_app.plan.documents import Fetching
-from amplifier_app.render.sanitize import one_line
-from amplifier_app.stdio import to_stderr
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.sources.loading import Fetching
 
 if TYPE_CHECKING:
     from amplifier_app.sources.update import Update
@@ -38,10 +38,10 @@ def update(
 
     What is old is told by the plan's lock, else by what was used last.
     """
-    from amplifier_app import paths
+    from amplifier_app.base import paths
     from amplifier_app.sources import update as updating
     from amplifier_app.sources.lockfile import Lock, lock_path_for
-    from amplifier_app.trust.keeping import keeping_trust
+    from amplifier_app.trust.renewal import keeping_trust
 
     # Single modules are updated without the bundles that name them.
     fetching = Fetching(keep=bool(modules))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amplifier_app.commands.listing import Format, OutputOption
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.module.kinds import Kind
-from amplifier_app.errors import UsageError
-from amplifier_app.outcome import Ending
+from amplifier_app.render.table import Format, OutputOption
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -56,8 +56,8 @@ def validate(
     The module is imported and mounted for real, with your rights, in a process of its own that
     nothing it starts outlives. Exit code 3 if it is not valid, 2 if there is no such module.
     """
-    from amplifier_app.validation.subject import find_subject
-    from amplifier_app.validation.validate import validate_module
+    from amplifier_app.commands.module.validation.subject import find_subject
+    from amplifier_app.commands.module.validation.validate import validate_module
 
     if not math.isfinite(timeout):
         raise UsageError(f"--timeout takes a number of seconds, and not {timeout}")
@@ -81,8 +81,8 @@ def validate(
 
 def _resolver() -> AppModuleSourceResolver:
     """What a run here would ask, so that an id means the module that it would use."""
-    from amplifier_app.commands.choosing import chosen_plan
-    from amplifier_app.sources.for_plan import resolver_for
+    from amplifier_app.commands.plan_options import chosen_plan
+    from amplifier_app.sources.plan_resolver import resolver_for
 
     return resolver_for(chosen_plan(None, None))
 

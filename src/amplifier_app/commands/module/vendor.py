@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.commands.scoping import ScopeOption, changing, tell
-from amplifier_app.plan.documents import Fetching
-from amplifier_app.render.sanitize import for_terminal, one_line
-from amplifier_app.stdio import to_stderr
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.sources.loading import Fetching
 
 if TYPE_CHECKING:
-    from amplifier_app.module_settings import Target
+    from amplifier_app.commands.settings.modules import Target
     from amplifier_app.sources.vendor import Vendored
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -43,7 +43,7 @@ def vendor(
     What the plan is locked to is copied, if it has a lock. Printed are the `sources:` to use
     from now on; --apply writes them into the settings of the project, else the user's own.
     """
-    from amplifier_app import paths
+    from amplifier_app.base import paths
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.vendor import vendor as copy
 
@@ -79,14 +79,14 @@ def vendor(
 
 def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
     """Module id → its source as the settings would name it."""
-    from amplifier_app.module_settings import written_source
+    from amplifier_app.commands.settings.modules import written_source
 
     copied = (one for one in done if one.state != "not copied")
     return {one.module: written_source(one.source, where) for one in copied}
 
 
 def _apply(done: list[Vendored], where: Target) -> None:
-    from amplifier_app.module_settings import override_source
+    from amplifier_app.commands.settings.modules import override_source
 
     for one in done:
         if one.state != "not copied":

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import (
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.plan_options import (
     ModelOption,
     PlanOption,
     ProfileOption,
     ProviderOption,
     SetOption,
 )
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.ending import Invocation
-from amplifier_app.errors import UsageError
+from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -52,8 +52,8 @@ def check(
     """
     if trust and no_project:
         raise UsageError("--trust and --no-project exclude each other")
-    from amplifier_app.dry_run import dry_run
-    from amplifier_app.request import Request
+    from amplifier_app.commands.run.dry_run import dry_run
+    from amplifier_app.commands.run.request import Request
 
     invocation: Invocation = context.obj
     invocation.output = output.value

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from amplifier_app.commands.choosing import project_to_look_at
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.outcome import Ending
-from amplifier_app.plan import load_plan, load_profile
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.commands.plan_options import project_to_look_at
 from amplifier_app.plan.diff import Change, differences
 from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.history import dotted
 from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.writing import place_of
-from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.sources.loading import load_plan, load_profile
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

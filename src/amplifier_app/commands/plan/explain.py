@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from amplifier_app.commands.choosing import (
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.commands.plan_options import (
     ModelOption,
     PlanOption,
     ProfileOption,
@@ -15,12 +16,11 @@ from amplifier_app.commands.choosing import (
     SetOption,
     chosen_plan,
 )
-from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.plan.explain import Explained, explain
 from amplifier_app.plan.history import as_json, dotted
 from amplifier_app.plan.nodes import MapNode, Node, plain_data
 from amplifier_app.plan.writing import place_of, yaml_text
-from amplifier_app.render.sanitize import for_terminal, one_line
+from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -8,20 +8,22 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import project_to_look_at
-from amplifier_app.errors import ConfigError, Location
-from amplifier_app.plan.documents import MergedPlan, read_source
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import project_to_look_at
+from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.masking import open_tree
 from amplifier_app.plan.merge import entry_keys
 from amplifier_app.plan.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.resolution import with_sources
 from amplifier_app.plan.scopes import read_settings
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.writing import yaml_text
-from amplifier_app.render.sanitize import for_terminal, one_line
-from amplifier_app.sources.spec import FolderSource, SourceSyntaxError, parse_source
-from amplifier_app.stdio import to_stderr
-from amplifier_app.whole_files import write_whole
+from amplifier_app.sources.loading import read_source
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.outcome import Ending
-from amplifier_app.plan.documents import Fetching
-from amplifier_app.render.sanitize import one_line
-from amplifier_app.stdio import to_stderr
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.sources.loading import Fetching
 
 if TYPE_CHECKING:
     from amplifier_app.sources.plan_lock import Difference
@@ -43,7 +43,7 @@ def lock(
     """
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.plan_lock import differences, make_lock
-    from amplifier_app.trust.keeping import keeping_trust
+    from amplifier_app.trust.renewal import keeping_trust
 
     # What a provider needs to be asked is not needed to know what it is.
     fetching = Fetching(keep=True, lock=file)

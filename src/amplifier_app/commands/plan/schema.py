@@ -6,8 +6,8 @@ import json
 
 import typer
 
-from amplifier_app.commands.listing import Format, OutputOption
 from amplifier_app.plan.schema import plan_schema
+from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import (
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import (
     ModelOption,
     PlanOption,
     ProfileOption,
@@ -19,10 +21,8 @@ from amplifier_app.commands.choosing import (
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import plain_data
+from amplifier_app.plan.source_spec import without_password
 from amplifier_app.plan.writing import origins_of, yaml_text
-from amplifier_app.render.sanitize import for_terminal, one_line
-from amplifier_app.sources.spec import without_password
-from amplifier_app.stdio import to_stderr
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

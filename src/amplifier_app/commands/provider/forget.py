@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.choosing import chosen_plan
-from amplifier_app.errors import ConfigError
-from amplifier_app.stdio import to_stderr
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import chosen_plan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -24,7 +24,7 @@ def forget(
 
     Variables that are set in the environment, and what settings and plans say, stay.
     """
-    from amplifier_app.keys import KeyStore
+    from amplifier_app.base.keys import KeyStore
 
     store = KeyStore()
     stored = store.names()
@@ -39,9 +39,9 @@ def forget(
 
 
 def _variables(name: str) -> list[str]:
-    from amplifier_app.launch import run_loop
-    from amplifier_app.providers import describe, find_provider
-    from amplifier_app.sources.for_plan import resolver_for
+    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.runtime.provider_access import describe, find_provider
+    from amplifier_app.sources.plan_resolver import resolver_for
 
     logging.getLogger().addHandler(logging.NullHandler())
     plan = chosen_plan(None, None)

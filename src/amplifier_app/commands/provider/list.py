@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.commands.listing import Format, OutputOption, table
-from amplifier_app.ending import Invocation
-from amplifier_app.stdio import claimed_stdout
+from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.render.table import Format, OutputOption, table
 
 if TYPE_CHECKING:
-    from amplifier_app.keys import Where
-    from amplifier_app.providers import Provider
+    from amplifier_app.base.keys import Where
+    from amplifier_app.runtime.provider_access import Provider
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -35,10 +35,10 @@ def list_providers(
     KEY tells where a provider has its key from, never the key: a variable that is set, the
     keyring, the file of stored keys, or the plan. Nobody is asked anything over the network.
     """
-    from amplifier_app.keys import KeyStore
-    from amplifier_app.launch import run_loop
-    from amplifier_app.providers import all_providers
-    from amplifier_app.sources.for_plan import resolver_for
+    from amplifier_app.base.keys import KeyStore
+    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.runtime.provider_access import all_providers
+    from amplifier_app.sources.plan_resolver import resolver_for
 
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
@@ -64,7 +64,7 @@ async def _rows(
 async def _row(
     provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
 ) -> dict[str, Any]:
-    from amplifier_app.providers import credentials_of, describe
+    from amplifier_app.runtime.provider_access import credentials_of, describe
 
     row: dict[str, Any] = {
         "name": provider.name,
@@ -98,7 +98,7 @@ async def _row(
 
 
 def _shown(row: dict[str, Any]) -> tuple[str, ...]:
-    from amplifier_app.providers import Credential
+    from amplifier_app.runtime.provider_access import Credential
 
     if row["problem"]:
         key = f"? {row['problem']}"

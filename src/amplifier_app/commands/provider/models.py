@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption
-from amplifier_app.commands.listing import Format, OutputOption, table
-from amplifier_app.commands.provider.asking import NameArgument, VerboseOption, asked
-from amplifier_app.ending import Invocation
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption
+from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.render.table import Format, OutputOption, table
 
 if TYPE_CHECKING:
     from amplifier_core.models import ModelInfo
@@ -33,8 +33,8 @@ def models(
 
     The provider's service is asked. Exit codes are those of 'provider test'.
     """
-    from amplifier_app.outcome import OK, Outcome
-    from amplifier_app.providers import models as models_of
+    from amplifier_app.base.outcome import OK, Outcome
+    from amplifier_app.runtime.provider_access import models as models_of
 
     invocation: Invocation = context.obj
     one = asked(invocation, name, plan, profile, verbose)

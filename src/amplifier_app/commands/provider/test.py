@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amplifier_app.commands.choosing import PlanOption, ProfileOption
-from amplifier_app.commands.listing import Format, OutputOption
-from amplifier_app.commands.provider.asking import NameArgument, VerboseOption, asked
-from amplifier_app.ending import Invocation
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.plan_options import PlanOption, ProfileOption
+from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.render.table import Format, OutputOption
 
 if TYPE_CHECKING:
-    from amplifier_app.providers import Answered
+    from amplifier_app.runtime.provider_access import Answered
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -40,9 +40,9 @@ def ask_for_a_word(
     request, for instance the model; 75 it cannot be reached or is busy, try again later; 78 it
     is not configured, for instance has no key. Nothing is saved.
     """
-    from amplifier_app.launch import parse_duration
-    from amplifier_app.outcome import OK, Outcome
-    from amplifier_app.providers import ask
+    from amplifier_app.base.outcome import OK, Outcome
+    from amplifier_app.commands.run.launch import parse_duration
+    from amplifier_app.runtime.provider_access import ask
 
     invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
@@ -74,7 +74,7 @@ def _facts(name: str, answered: Answered) -> dict[str, Any]:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    from amplifier_app.render.sanitize import one_line
+    from amplifier_app.base.sanitize import one_line
 
     usage = facts["usage"]
     said = f"{facts['provider']} answers: {facts['model']}, {facts['latency_ms']} ms"

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from amplifier_modules._shared.tokens import estimate_message
-
-from .ledger import Ledger, Unit
-from .shorten import LEAST, share, shortenable, shortened
+from amplifier_modules._shared.context.ledger import Ledger, Unit
+from amplifier_modules._shared.context.shorten import LEAST, share, shortenable, shortened
+from amplifier_modules._shared.providers.tokens import estimate_message
 
 _MISSES = 64
 """Units in a row that do not fit, after which nothing older is looked at."""

@@ -23,10 +23,9 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 from typing import Any, cast
 
+from amplifier_modules._shared.context.compaction import Limits, View, choose
+from amplifier_modules._shared.context.ledger import Ledger, Unit
 from amplifier_modules._shared.history.access import CALL_TYPES, RESULT_ROLES, kind_of, mappings
-
-from .compaction import Limits, View, choose
-from .ledger import Ledger, Unit
 
 INSTRUCTION = 150
 FAILED = 75

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from amplifier_modules._shared.history import call_ids, result_ids
-from amplifier_modules._shared.tokens import estimate_message
+from amplifier_modules._shared.providers.tokens import estimate_message
 
 Kind = Literal["system", "user", "assistant", "group", "orphan"]
 

@@ -9,15 +9,14 @@ from typing import Any
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
-from amplifier_modules._shared.loop.spans import event_ids
-from amplifier_modules._shared.tokens import Calibration, reported_input
-
-from .budget import window_of
-from .compaction import Limits, View, truncated
-from .config import ContextConfig
-from .ledger import Ledger, check
-from .strategies import STRATEGIES
-from .strategy import Surroundings
+from amplifier_modules._shared.context.budget import window_of
+from amplifier_modules._shared.context.compaction import Limits, View, truncated
+from amplifier_modules._shared.context.config import ContextConfig
+from amplifier_modules._shared.context.ledger import Ledger, check
+from amplifier_modules._shared.context.strategies import STRATEGIES
+from amplifier_modules._shared.context.strategy import Surroundings
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.providers.tokens import Calibration, reported_input
 
 logger = logging.getLogger(__name__)
 

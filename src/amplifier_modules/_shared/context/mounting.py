@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
-
-from .manager import CompactingContext
+from amplifier_modules._shared.context.manager import CompactingContext
 
 
 async def mount_context(

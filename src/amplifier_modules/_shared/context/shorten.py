@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_modules._shared.history.values import as_json_text
-from amplifier_modules._shared.tokens import PER_IMAGE, estimate_text
+from amplifier_modules._shared.providers.tokens import PER_IMAGE, estimate_text
 
 LEAST = 64
 """Tokens below which a text is not shortened any further."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .compaction import Limits, View, truncated
-from .ledger import Ledger
-from .strategy import Strategy, Surroundings
+from amplifier_modules._shared.context.compaction import Limits, View, truncated
+from amplifier_modules._shared.context.ledger import Ledger
+from amplifier_modules._shared.context.strategy import Strategy, Surroundings
 
 
 class Truncate:
@@ -28,13 +28,13 @@ def _truncate(around: Surroundings) -> Strategy:
 
 def _importance(around: Surroundings) -> Strategy:
 
-    from .importance import Importance
+    from amplifier_modules._shared.context.importance import Importance
 
     return Importance()
 
 
 def _summarize(around: Surroundings) -> Strategy:
-    from .summarize import Summarize
+    from amplifier_modules._shared.context.summarize import Summarize
 
     return Summarize(around)
 

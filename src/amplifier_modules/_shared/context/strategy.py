@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from .compaction import Limits, View
-from .config import ContextConfig
-from .ledger import Ledger
+from amplifier_modules._shared.context.compaction import Limits, View
+from amplifier_modules._shared.context.config import ContextConfig
+from amplifier_modules._shared.context.ledger import Ledger
 
 
 class Strategy(Protocol):

@@ -10,11 +10,18 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .compaction import Choice, Limits, View, choose, newest_first, truncated
-from .ledger import Ledger, Unit
-from .shorten import LEAST, cut_text
-from .strategy import Surroundings
-from .summary_call import SummaryCall, SummaryFailed
+from amplifier_modules._shared.context.compaction import (
+    Choice,
+    Limits,
+    View,
+    choose,
+    newest_first,
+    truncated,
+)
+from amplifier_modules._shared.context.ledger import Ledger, Unit
+from amplifier_modules._shared.context.shorten import LEAST, cut_text
+from amplifier_modules._shared.context.strategy import Surroundings
+from amplifier_modules._shared.context.summary_call import SummaryCall, SummaryFailed
 
 logger = logging.getLogger(__name__)
 

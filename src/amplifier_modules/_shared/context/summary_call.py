@@ -8,10 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from amplifier_modules._shared.context.budget import window_of
+from amplifier_modules._shared.context.shorten import cut_text
+from amplifier_modules._shared.context.strategy import Surroundings
 from amplifier_modules._shared.history import to_chat_request
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
 from amplifier_modules._shared.history.values import as_json_text
-from amplifier_modules._shared.loop.brake import Brake
 from amplifier_modules._shared.loop.budget import CAPABILITY, Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
@@ -24,12 +26,9 @@ from amplifier_modules._shared.loop.replies import (
     usage_of,
 )
 from amplifier_modules._shared.loop.requests import choose_provider, model_of
-from amplifier_modules._shared.loop.spans import Span, event_ids
-from amplifier_modules._shared.tokens import estimate_text
-
-from .budget import window_of
-from .shorten import cut_text
-from .strategy import Surroundings
+from amplifier_modules._shared.loop.stop_signal import Brake
+from amplifier_modules._shared.module.spans import Span, event_ids
+from amplifier_modules._shared.providers.tokens import estimate_text
 
 PURPOSE = "context:summary"
 """What the events of such a call carry as `purpose`."""

@@ -27,10 +27,15 @@ Rules; Context Contract, Message Format):
 * `metadata` and unknown keys of stored messages stay behind; extra keys of blocks are kept.
 """
 
-from .access import call_ids, result_ids
-from .readings import Readings
-from .request import NormalisedRequest, normalise, portable_call_id, to_chat_request
-from .whole import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
+from amplifier_modules._shared.history.access import call_ids, result_ids
+from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
+from amplifier_modules._shared.history.parsed_cache import Readings
+from amplifier_modules._shared.history.request import (
+    NormalisedRequest,
+    normalise,
+    portable_call_id,
+    to_chat_request,
+)
 
 __all__ = [
     "CONTINUE",

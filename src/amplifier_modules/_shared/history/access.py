@@ -9,8 +9,7 @@ from typing import Any, TypeGuard, cast
 from pydantic import BaseModel
 
 from amplifier_core.message_models import Message
-
-from .values import clean_text
+from amplifier_modules._shared.history.values import clean_text
 
 CALL_TYPES = frozenset({"tool_call", "tool_use"})
 RESULT_ROLES = frozenset({"tool", "function"})

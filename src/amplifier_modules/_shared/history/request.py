@@ -10,10 +10,9 @@ from typing import Any, cast
 from pydantic import BaseModel, PrivateAttr
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
-
-from .readings import Readings
-from .values import clean_value, is_clean
-from .whole import make_whole
+from amplifier_modules._shared.history.joining import make_whole
+from amplifier_modules._shared.history.parsed_cache import Readings
+from amplifier_modules._shared.history.values import clean_value, is_clean
 
 _PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")

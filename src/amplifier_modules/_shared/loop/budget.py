@@ -19,9 +19,9 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
-from amplifier_modules._shared.config import parse_config
 from amplifier_modules._shared.loop.limits import BudgetConfig, Reached, plain
-from amplifier_modules._shared.loop.spent import Spent
+from amplifier_modules._shared.loop.usage_totals import Spent
+from amplifier_modules._shared.module.config import parse_config
 
 CAPABILITY = "session.budget"
 SPENT_BEFORE = "session.spent"

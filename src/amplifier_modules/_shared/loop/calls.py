@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from secrets import token_hex
 from typing import Any, cast
 
-from amplifier_modules._shared.loop.reading import read
+from amplifier_modules._shared.loop.fields import read
 
 CALL_BLOCKS = ("tool_call", "tool_use")
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, cast
 
-from amplifier_core.foreign import blame, where_defined
+from amplifier_core._foreign import blame, where_defined
 
 
 async def add_message(context: Any, message: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from amplifier_modules._shared.loop.interrupt import (
 )
 from amplifier_modules._shared.loop.results import failure, result_message
 from amplifier_modules._shared.loop.runner import INTERRUPTED, Ready, Runner
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from amplifier_core.foreign import blame, where_defined
+from amplifier_core._foreign import blame, where_defined
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.budget import Budget, Ticket
@@ -13,7 +13,6 @@ from amplifier_modules._shared.loop.calls import Call, calls_of
 from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import view_of
-from amplifier_modules._shared.loop.ending import described
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.offer import offered_tools
@@ -32,7 +31,8 @@ from amplifier_modules._shared.loop.requests import (
     with_injections,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.loop.turn_end import described
+from amplifier_modules._shared.module.spans import Span
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 """Asks a provider: (provider, request, channel, span) -> response, telling of its blocks."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from amplifier_modules._shared.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig
 
 
 class BudgetConfig(ModuleConfig):

@@ -12,14 +12,14 @@ from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.ending import Ending
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import uninterrupted
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.spans import Span
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
 from amplifier_modules._shared.loop.turn import Turn
+from amplifier_modules._shared.loop.turn_end import Ending
+from amplifier_modules._shared.module.spans import Span
 
 
 class LoopOrchestrator(ABC):

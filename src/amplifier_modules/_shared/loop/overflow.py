@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from amplifier_modules._shared.loop.conversation import view_of
-from amplifier_modules._shared.tokens import estimate_message
+from amplifier_modules._shared.providers.tokens import estimate_message
 
 CONTEXT_OVERFLOW = "context:overflow"
 

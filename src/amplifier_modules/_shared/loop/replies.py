@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from amplifier_core.event_data import PlainData, plain
+from amplifier_core._event_data import PlainData, plain
 from amplifier_core.message_models import ChatResponse
+from amplifier_modules._shared.history.plain import plain_block, plain_usage
 from amplifier_modules._shared.loop.calls import Call
-from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.plain import plain_block, plain_usage
+from amplifier_modules._shared.loop.fields import read
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from amplifier_core.event_data import ToolResultData
+from amplifier_core._event_data import ToolResultData
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.aliases import (
     AliasConflict,
@@ -27,7 +27,7 @@ from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.offer import tool_called
 from amplifier_modules._shared.loop.results import as_result, failure, recalled, revised
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.spans import Span
+from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
 

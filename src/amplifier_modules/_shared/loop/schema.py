@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from amplifier_core.foreign import describe_foreign
+from amplifier_core._foreign import describe_foreign
 
 logger = logging.getLogger(__name__)
 

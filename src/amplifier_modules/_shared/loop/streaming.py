@@ -6,11 +6,11 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
-from amplifier_core.event_data import plain
+from amplifier_core._event_data import plain
 from amplifier_core.llm_errors import StreamError
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.spans import Span
-from amplifier_modules._shared.loop.whole import announce, complete
+from amplifier_modules._shared.loop.completion import announce, complete
+from amplifier_modules._shared.module.spans import Span
 
 STREAM_EVENTS = ("provider:stream",)
 """Events of streaming beside those the kernel names."""

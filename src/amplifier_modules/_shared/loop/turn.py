@@ -14,14 +14,25 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.brake import Brake
 from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
-from amplifier_modules._shared.loop.ending import (
+from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
+from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
+from amplifier_modules._shared.loop.fields import read
+from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.limits import Reached
+from amplifier_modules._shared.loop.overflow import Room
+from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
+from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of
+from amplifier_modules._shared.loop.runner import Runner
+from amplifier_modules._shared.loop.schema import InputChecker
+from amplifier_modules._shared.loop.steering import Steering
+from amplifier_modules._shared.loop.stop_signal import Brake
+from amplifier_modules._shared.loop.turn_end import (
     CUT_SHORT,
     EMPTY,
     MAX_ITERATIONS_REACHED,
@@ -29,18 +40,7 @@ from amplifier_modules._shared.loop.ending import (
     Ending,
     described,
 )
-from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
-from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
-from amplifier_modules._shared.loop.interrupt import Interrupted
-from amplifier_modules._shared.loop.limits import Reached
-from amplifier_modules._shared.loop.overflow import Room
-from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
-from amplifier_modules._shared.loop.reading import read
-from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of
-from amplifier_modules._shared.loop.runner import Runner
-from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.spans import Span
-from amplifier_modules._shared.loop.steering import Steering
+from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
 

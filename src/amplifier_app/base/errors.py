@@ -1,0 +1,72 @@
+"""The app's errors, each of which knows how the process ends.
+
+    AppError                     what went wrong, to what, what to do next
+    ├── UsageError               the command line itself (exit 2)
+    ├── ConfigError              plan, profile, settings, environment, trust (exit 78)
+    ├── ModuleError              resolve, install, load, mount (exit 3)
+    └── SessionError             locked, unknown, damaged, storage (exit 6)
+
+    KeyboardInterrupt
+    └── Terminated               SIGTERM or SIGHUP arrived (exit 143)
+
+Errors of a model provider are the kernel's (`amplifier_core.llm_errors`);
+`amplifier_app.base.outcome` maps both trees to one `Outcome`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Location(NamedTuple):
+    """A place in a file a person wrote. `line` and `column` count from 1."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.file, *(str(n) for n in (self.line, self.column) if n is not None)]
+        return ":".join(parts)
+
+
+class AppError(Exception):
+    """A failure told to a person.
+
+    Args:
+        message: What happened, to what.
+        hint: What to do next, if there is something to do.
+        location: Where in the user's own files the cause stands.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, location: Location | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.location = location
+
+    def __str__(self) -> str:
+        text = f"{self.location}: {self.message}" if self.location else self.message
+        return f"{text}\n  {self.hint}" if self.hint else text
+
+
+class UsageError(AppError):
+    """The command line asks for something that cannot be."""
+
+
+class ConfigError(AppError):
+    """A plan, a profile, a setting, the environment or trust stands in the way."""
+
+
+class ModuleError(AppError):
+    """A module cannot be resolved, installed, loaded or mounted."""
+
+
+class SessionError(AppError):
+    """A saved session is locked, unknown, damaged beyond repair, or cannot be stored."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP arrived. A KeyboardInterrupt, so that it passes through an event loop."""

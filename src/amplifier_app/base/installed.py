@@ -1,0 +1,133 @@
+"""Modules that are there without being fetched: our own, and those of installed distributions.
+
+Our own entry points are read straight from our `entry_points.txt`: importing
+`importlib.metadata` and going through every distribution costs thirty times as much, and a
+session asks for seven or eight bundled modules.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+DISTRIBUTION = "amplifier"
+
+OURS = ("amplifier-core", DISTRIBUTION)
+"""Distributions that are always the running ones, whoever asks for which version."""
+
+ENTRY_POINT_GROUP = "amplifier.modules"
+"""The group of entry points that declares modules."""
+
+
+class Installed(NamedTuple):
+    """A module of an installed distribution.
+
+    Attributes:
+        module_id: Its id.
+        entry_point: `"package:mount"`.
+        distribution: The name of the distribution.
+        version: Its version.
+    """
+
+    module_id: str
+    entry_point: str
+    distribution: str
+    version: str
+
+
+@cache
+def bundled() -> dict[str, Installed]:
+    """The modules that ship with the program, by id."""
+    for folder in sys.path:
+        for entry in _listing(folder or "."):
+            match = re.fullmatch(rf"{DISTRIBUTION}-(\d[^-]*)\.dist-info", entry)
+            if match:
+                file = Path(folder, entry, "entry_points.txt")
+                if file.is_file():
+                    points = _group(file.read_text(encoding="utf-8"), ENTRY_POINT_GROUP)
+                    return {
+                        name: Installed(name, target, DISTRIBUTION, match[1])
+                        for name, target in points.items()
+                    }
+    return {}
+
+
+def _listing(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        # An entry of sys.path that is a zip file or is not there holds no folder of ours.
+        return []
+
+
+def _group(text: str, group: str) -> dict[str, str]:
+    """One section of an `entry_points.txt`, which is a plain INI file."""
+    points: dict[str, str] = {}
+    section = ""
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("["):
+            section = line.strip("[] ")
+        elif section == group and "=" in line and not line.startswith(("#", ";")):
+            name, _, target = line.partition("=")
+            points[name.strip()] = target.strip()
+    return points
+
+
+def installed(module_id: str | None = None) -> list[Installed]:
+    """The modules of all installed distributions but our own, in the order of `sys.path`."""
+    from importlib.metadata import entry_points
+
+    points = (
+        entry_points(group=ENTRY_POINT_GROUP)
+        if module_id is None
+        else entry_points(group=ENTRY_POINT_GROUP, name=module_id)
+    )
+    return [
+        Installed(point.name, point.value, point.dist.name, point.dist.version)
+        for point in points
+        if point.dist is not None and normalised(point.dist.name) != DISTRIBUTION
+    ]
+
+
+def installed_in(distribution: str) -> list[Installed] | None:
+    """The modules of one distribution; None if it is not installed."""
+    from importlib import metadata
+
+    try:
+        found = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    return [
+        Installed(point.name, point.value, found.name, found.version)
+        for point in found.entry_points.select(group=ENTRY_POINT_GROUP)
+    ]
+
+
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution."""
+    from importlib import metadata
+
+    return metadata.version(distribution)
+
+
+def by_convention(module_id: str) -> str | None:
+    """The entry point of `amplifier_module_<id>`, if such a package can be imported."""
+    from importlib.util import find_spec
+
+    name = conventional_name(module_id)
+    return f"{name}:mount" if find_spec(name) is not None else None
+
+
+def conventional_name(module_id: str) -> str:
+    """The package of a module that nothing declares."""
+    return f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
+
+
+def normalised(name: str) -> str:
+    """The name of a distribution in the one form that compares."""
+    return re.sub(r"[-_.]+", "-", name).lower()

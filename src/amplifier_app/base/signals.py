@@ -1,0 +1,80 @@
+"""Signals while a turn runs: Ctrl-C asks, asks again, insists; SIGTERM stops at once.
+
+Handlers are Python's own (`signal.signal`), not the event loop's: they also run while the
+program is blocked writing to a slow reader, where a third Ctrl-C must still end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from amplifier_app.base.errors import Terminated
+
+_TERMINATING = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+_NOW = 2  # the level of insistence at which a turn is stopped at once; above it we unwind
+
+
+def raise_on_termination() -> None:
+    """From now on SIGTERM and SIGHUP unwind the program as `Terminated`, unless ignored."""
+    for signum in _TERMINATING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _raise_terminated)
+
+
+def _raise_terminated(signum: int, frame: FrameType | None) -> None:
+    raise Terminated(signal.Signals(signum).name)
+
+
+class Interrupts:
+    """While entered, the first Ctrl-C asks a turn to stop after its step, the second to stop
+    now, the third raises `KeyboardInterrupt`. SIGTERM and SIGHUP stop now, repeated they raise
+    `Terminated`. Signals that were ignored (`nohup`, background jobs) stay ignored.
+
+    Args:
+        stop: Called in the event loop with ``immediate``.
+
+    Attributes:
+        received: The last signal that arrived; None if there was none.
+    """
+
+    def __init__(self, stop: Callable[[bool], Any]) -> None:
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._level = 0
+        self._previous: dict[int, Any] = {}
+        self.received: int | None = None
+
+    def __enter__(self) -> Interrupts:
+        for signum in (signal.SIGINT, *_TERMINATING):
+            handler = signal.getsignal(signum)
+            if handler is signal.SIG_IGN:
+                continue
+            self._previous[signum] = handler
+            signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+
+    @property
+    def terminated(self) -> bool:
+        """Whether it was not a person at the keyboard."""
+        return self.received in _TERMINATING
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        self.received = signum
+        level = self._level + 1
+        self._level = level if signum == signal.SIGINT else max(level, _NOW)
+        if self._level > _NOW:
+            if signum == signal.SIGINT:
+                raise KeyboardInterrupt
+            _raise_terminated(signum, frame)
+        self._loop.call_soon_threadsafe(self._stop, self._level == _NOW)

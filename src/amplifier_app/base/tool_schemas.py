@@ -1,0 +1,49 @@
+"""What the services of models take as a tool: its name, and the JSON Schema of its input."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from amplifier_core._foreign import describe_exception
+
+# A module's own code may raise anything, and may call sys.exit().
+_FOREIGN_ERRORS = (Exception, SystemExit)
+
+TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
+"""What the services of models take as the name of a tool."""
+
+
+def tool_faults(name: str, tool: Any) -> list[str]:
+    """What the services of models may refuse of a mounted tool."""
+    faults: list[str] = []
+    if not re.fullmatch(TOOL_NAME, name):
+        faults.append(f"the name {name!r} is one that services of models refuse")
+    try:
+        schema: Any = getattr(tool, "input_schema", None)
+        if not schema and callable(getattr(tool, "get_schema", None)):
+            schema = tool.get_schema()
+    except _FOREIGN_ERRORS as error:
+        return [*faults, f"its schema raised {describe_exception(error, None)}"]
+    if schema is None:
+        return faults
+    if not isinstance(schema, dict):
+        return [*faults, f"its schema is of type {type(schema).__name__}, not dict"]
+    problem = schema_problem(cast("dict[str, Any]", schema))
+    return faults if problem is None else [*faults, f"its schema is no JSON Schema: {problem}"]
+
+
+def schema_problem(schema: dict[str, Any]) -> str | None:
+    """Why a mapping is no JSON Schema; None if it is one."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path)) or "its top"
+        return f"{error.message} (at {where})"
+    # A schema is data of the module, and may be of any depth or refer to itself.
+    except RecursionError:
+        return "it is nested without an end"
+    return None

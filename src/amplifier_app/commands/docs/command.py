@@ -1,0 +1,84 @@
+"""`amplifier docs`: the pages that ship with the program."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amplifier_app.render.table import Format, OutputOption, table
+
+if TYPE_CHECKING:
+    from amplifier_app.commands.docs.pages import Page
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def docs(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]", help="Page to show. Without it, list all pages.", show_default=False
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-s", metavar="TEXT", help="List the lines that contain TEXT."),
+    ] = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show the documentation."""
+    from amplifier_app.commands.docs.pages import find_page, pages
+
+    chosen = pages() if topic is None else [find_page(topic)]
+    if output is Format.JSON:
+        _print_json(chosen, search)
+    elif search is not None:
+        for page, number, line in _matches(chosen, search):
+            print(f"{page.topic}:{number}: {line}")
+    elif topic is None:
+        rows = [(page.topic, page.title) for page in chosen]
+        print("\n".join(table(("TOPIC", "PAGE"), rows)))
+        print("\nShow one with: amplifier docs TOPIC")
+    else:
+        _show(chosen[0])
+    if search is not None and not any(_matches(chosen, search)):
+        raise typer.Exit(1)
+
+
+def _matches(chosen: list[Page], text: str) -> list[tuple[Page, int, str]]:
+    wanted = text.casefold()
+    return [
+        (page, number, line.strip())
+        for page in chosen
+        for number, line in enumerate(page.text.splitlines(), 1)
+        if wanted in line.casefold()
+    ]
+
+
+def _print_json(chosen: list[Page], search: str | None) -> None:
+    import json
+
+    found: list[dict[str, str | int]]
+    if search is not None:
+        found = [
+            {"topic": page.topic, "line": number, "text": line}
+            for page, number, line in _matches(chosen, search)
+        ]
+    else:
+        found = [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
+    print(json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _show(page: Page) -> None:
+    """Print a page: rendered on a terminal, as it is in a pipe."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(page.text)
+        return
+    from rich.console import Console
+
+    from amplifier_app.render.markdown import FaithfulMarkdown
+
+    Console(highlight=False, markup=False, emoji=False).print(FaithfulMarkdown(page.text))

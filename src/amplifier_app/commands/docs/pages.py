@@ -1,0 +1,85 @@
+"""The pages of documentation that ship with the program, next to the code they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.plan.problems import did_you_mean
+
+_APP_PAGES = {
+    "chat": "chat",
+    "output": "render",
+    "plans": "plan",
+    "providers": "commands/provider",
+    "sessions": "sessions",
+    "sources": "sources",
+    "trust": "trust",
+    "validation": "commands/module/validation",
+}
+"""Topic → folder of `amplifier_app` that holds its page."""
+
+
+class Page(NamedTuple):
+    """A page.
+
+    Attributes:
+        topic: What it is asked for by: `plans`, `tool-bash`, `contracts/tool`.
+        text: Markdown.
+    """
+
+    topic: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return self.text.partition("\n")[0].lstrip("# ").replace("`", "")
+
+
+def pages() -> list[Page]:
+    """All pages: those of the program, the contracts of modules, the bundled modules."""
+    return [*_of_the_app(), *_contracts(), *_of_modules()]
+
+
+def find_page(topic: str) -> Page:
+    """The page of `topic`.
+
+    Raises:
+        UsageError: There is none.
+    """
+    known = {page.topic: page for page in pages()}
+    wanted = topic.strip().lower().removesuffix(".md")
+    if wanted in known:
+        return known[wanted]
+    near = did_you_mean(wanted, set(known))
+    raise UsageError(
+        f"no page on {topic!r}", hint=f"{near}" if near else "List them with: amplifier docs"
+    )
+
+
+def _of_the_app() -> Iterator[Page]:
+    for topic, folder in _APP_PAGES.items():
+        yield Page(topic, _read(files("amplifier_app") / folder / "README.md"))
+
+
+def _contracts() -> Iterator[Page]:
+    folder = files("amplifier_core") / "contracts"
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        name = file.name.removesuffix(".md")
+        if name != file.name:
+            yield Page("contracts" if name == "README" else f"contracts/{name}", _read(file))
+
+
+def _of_modules() -> Iterator[Page]:
+    for folder in sorted(files("amplifier_modules").iterdir(), key=lambda file: file.name):
+        page = folder / "README.md"
+        if not folder.name.startswith("_") and page.is_file():
+            yield Page(folder.name.replace("_", "-"), _read(page))
+
+
+def _read(file: Traversable) -> str:
+    return file.read_text(encoding="utf-8")

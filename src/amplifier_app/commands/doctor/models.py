@@ -1,0 +1,120 @@
+"""Providers: which are there, and what keys they have; with the network only if asked to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.commands.doctor.check import Check
+from amplifier_app.commands.doctor.documents import trusted_folder
+
+if TYPE_CHECKING:
+    from amplifier_app.base.keys import Where
+    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.runtime.provider_access import Provider
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+_ONLINE_SECONDS = 60.0
+
+
+def providers() -> Iterator[Check]:
+    """What a run would ask, and where each provider has its key from."""
+    from amplifier_app.base.keys import KeyStore
+    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.runtime.provider_access import all_providers
+    from amplifier_app.sources.plan_resolver import resolver_for
+
+    plan = _plan()
+    if plan is None:
+        return
+    try:
+        stored = KeyStore().names()
+    except ConfigError:
+        # Told by the check of the keys.
+        stored = {}
+    sources = resolver_for(plan, offline=True)
+    known = all_providers(plan)
+    for provider in known:
+        yield from run_loop(_provider(provider, sources, stored))
+    in_plan = [provider.name for provider in known if provider.in_plan]
+    if in_plan == ["local"]:
+        message = "only the small embedded model is available to a run"
+        yield Check("providers", "warn", message, "set up a provider: amplifier init")
+    elif not in_plan:
+        reasons = "; ".join(plan.notes)
+        message = f"a run has no provider: {reasons or 'the profile names none'}"
+        yield Check("providers", "fail", message, "set one up: amplifier init")
+
+
+async def _provider(
+    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
+) -> list[Check]:
+    from amplifier_app.runtime.provider_access import credentials_of, describe
+
+    try:
+        info, ready = await describe(provider, sources)
+    # A provider may be anybody's code.
+    except Exception as error:
+        state = "fail" if provider.in_plan else "warn"
+        mend = f"amplifier provider test {provider.name} tells more"
+        return [Check(provider.name, state, f"cannot be mounted: {error}", mend)]
+    found = credentials_of(info, provider, stored)
+    if found:
+        message = "; ".join(map(str, found))
+    elif ready:
+        message = "needs no key"
+    else:
+        message = f"no key ({' or '.join(info.credential_env_vars)})"
+    checks = [Check(provider.name, "ok", message)]
+    if provider.in_plan and not ready and not found:
+        checks = [Check(provider.name, "warn", message, "store one: amplifier init")]
+    for one in found:
+        value = os.environ.get(one.variable, "") if one.where == "environment" else ""
+        problem = _problem(value) if value else None
+        if problem:
+            mend = f"set {one.variable} again, to the key alone"
+            checks.append(Check(provider.name, "warn", f"{one.variable}: {problem}", mend))
+    return checks
+
+
+def _problem(value: str) -> str | None:
+    from amplifier_app.base.keys import problem_of_key
+
+    if value[:1] in "\"'" or value[-1:] in "\"'":
+        return "there are quotes around the key"
+    return problem_of_key(value.strip())
+
+
+def online() -> Iterator[Check]:
+    """Ask the provider that a run would ask for a word."""
+    from amplifier_app.base.outcome import outcome_of
+    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.runtime.provider_access import ask, find_provider
+    from amplifier_app.sources.plan_resolver import resolver_for
+
+    plan = _plan()
+    if plan is None:
+        return
+    try:
+        provider = find_provider(plan, None)
+        answered = run_loop(ask(provider, resolver_for(plan), timeout=_ONLINE_SECONDS))
+    # Told as what it comes to, whatever it was.
+    except Exception as error:
+        outcome = outcome_of(error)
+        mend = outcome.hint or f"amplifier provider test ends with {outcome.exit_code}"
+        yield Check("online", "fail", outcome.message, mend)
+        return
+    milliseconds = round(answered.seconds * 1000)
+    yield Check("online", "ok", f"{provider.name} answers: {answered.model}, {milliseconds} ms")
+
+
+def _plan() -> ResolvedPlan | None:
+    """The plan of a run without options; None if it cannot be had, which is told elsewhere."""
+    from amplifier_app.sources.loading import Fetching, load
+
+    try:
+        return load(project=trusted_folder(), fetching=Fetching(offline=True))
+    except ConfigError:
+        return None

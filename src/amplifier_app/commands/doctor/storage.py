@@ -1,0 +1,148 @@
+"""What is kept on disk: keys, cache, sessions. Are they there, whose are they, is there room?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.commands.doctor.check import Check
+
+_LITTLE_ROOM = 500 * 1024 * 1024
+_NO_ROOM = 10 * 1024 * 1024
+_COUNTING_SECONDS = 0.5
+"""How long the size of a folder is added up; what is larger is told as 'more than'."""
+
+
+def home() -> Iterator[Check]:
+    """Where settings and state are."""
+    config, state = paths.config_dir(), paths.state_dir()
+    moved = os.environ.get("AMPLIFIER_HOME")
+    where = str(config) if config == state else f"settings in {config}, sessions in {state}"
+    yield from _folder("home", config, f"{where}{' by AMPLIFIER_HOME' if moved else ''}")
+
+
+def keys() -> Iterator[Check]:
+    """Which keys are stored and where, and that nobody else can read them."""
+    from amplifier_app.base.keys import KeyStore
+
+    store = KeyStore()
+    try:
+        stored = store.names()
+    except ConfigError as error:
+        yield Check("keys", "fail", f"{error.location or ''} {error.message}".strip(), error.hint)
+        return
+    if not stored:
+        yield Check("keys", "ok", "none are stored; 'amplifier init' stores one")
+        return
+    for place in ("keyring", "file"):
+        names = [name for name, where in stored.items() if where == place]
+        if names:
+            where = f"in {store.file}" if place == "file" else "in the keyring"
+            yield Check("keys", "ok", f"{', '.join(names)} {where}")
+    yield from _private(store.folder, 0o700)
+    yield from _private(store.file, 0o600)
+    overridden = [name for name in stored if name in os.environ]
+    if overridden:
+        listed = ", ".join(overridden)
+        message = f"{listed} is stored, and a variable that is set is used instead"
+        yield Check("keys", "warn", message, f"unset {listed} to use the stored key")
+    if "keyring" in stored.values():
+        yield from _keyring()
+
+
+def _keyring() -> Iterator[Check]:
+    from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
+
+    try:
+        yield Check("keyring", "ok", Keyring().name)
+    except KeyringUnavailable as error:
+        mend = "unlock or start it, or store the keys in the file: amplifier init --key-in file"
+        yield Check("keyring", "fail", str(error), mend)
+
+
+def _private(path: Path, wanted: int) -> Iterator[Check]:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name != "nt" and mode & ~wanted:
+        message = f"others can look into {path} (mode {mode:04o})"
+        yield Check("keys", "fail", message, f"chmod {wanted:o} '{path}'")
+
+
+def cache() -> Iterator[Check]:
+    """Where what was fetched is, and how much of it."""
+    folder = paths.cache_dir()
+    size, whole = _size(folder)
+    amount = f"{'' if whole else 'more than '}{_megabytes(size)}"
+    yield from _folder("cache", folder, f"{folder}, {amount}")
+
+
+def sessions() -> Iterator[Check]:
+    """Where sessions are saved, how many, and whether there is room for more."""
+    folder = paths.sessions_dir()
+    count = sum(1 for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
+    free = shutil.disk_usage(_existing(folder)).free
+    message = f"{folder}, {count} saved, {_megabytes(free)} free"
+    if folder.is_symlink():
+        mend = "remove the link, or point AMPLIFIER_HOME at a folder of your own"
+        yield Check("sessions", "fail", f"{folder} is a link; nothing is saved through it", mend)
+        return
+    if free < _LITTLE_ROOM:
+        state = "fail" if free < _NO_ROOM else "warn"
+        yield Check("sessions", state, message, "make room on that disk")
+        return
+    yield from _folder("sessions", folder, message)
+    if folder.is_dir() and os.name != "nt":
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & 0o077:
+            mend = f"chmod 700 '{folder}'"
+            yield Check("sessions", "warn", f"others can look into it (mode {mode:04o})", mend)
+
+
+def _folder(name: str, folder: Path, message: str) -> Iterator[Check]:
+    """Whether a folder can be written, or made."""
+    there = _existing(folder)
+    if not there.is_dir():
+        yield Check(name, "fail", f"{there} is no folder", "remove it, or move AMPLIFIER_HOME")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        mend = f"make {there} yours and writable, or move AMPLIFIER_HOME"
+        yield Check(name, "fail", f"{message}; it cannot be written", mend)
+    else:
+        yield Check(name, "ok", message)
+
+
+def _existing(path: Path) -> Path:
+    """The path, or what there is above it."""
+    return next(one for one in (path, *path.parents) if os.path.lexists(one))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _size(folder: Path) -> tuple[int, bool]:
+    """Bytes below a folder, and whether all of them were counted."""
+    until = time.monotonic() + _COUNTING_SECONDS
+    total = 0
+    waiting = [folder]
+    while waiting:
+        for entry in _entries(waiting.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            else:
+                total += entry.stat(follow_symlinks=False).st_size
+        if time.monotonic() > until:
+            return total, not waiting
+    return total, True
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

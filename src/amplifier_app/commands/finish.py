@@ -1,0 +1,121 @@
+"""The one place where a command ends: exit code, JSON result and the line on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import Literal
+
+from amplifier_app.base.outcome import OK, Ending, Outcome, outcome_of
+from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.render.result import RunReport, json_line, result_object
+
+OutputFormat = Literal["text", "json", "stream-json"]
+
+
+class Invocation:
+    """One call of the program, as a command finds it (`typer.Context.obj`) and leaves it.
+
+    Attributes:
+        output: How the result is told. Guessed from the raw arguments until a command has parsed
+            them, so that a usage error, too, answers in the format that was asked for.
+        verbose: Whether failures come with a traceback.
+        stdout: Where the answer goes.
+        report: What the JSON result of a run tells beside the outcome; None for other commands.
+        outcome: How the command ended, if it raised nothing.
+        resources: Left when everything has been told.
+    """
+
+    def __init__(
+        self,
+        output: OutputFormat = "text",
+        *,
+        verbose: bool = False,
+        stdout: Output | None = None,
+        report: RunReport | None = None,
+    ) -> None:
+        self.output: OutputFormat = output
+        self.verbose = verbose
+        self.stdout = stdout or Output(1)
+        self.report = report
+        self.outcome: Outcome = OK
+        self.resources = ExitStack()
+
+
+def guess_invocation(argv: list[str]) -> Invocation:
+    """What can be seen of the wish for JSON and tracebacks before anything is parsed."""
+    output: OutputFormat = "text"
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        flag, _, value = argument.partition("=")
+        value = value or following
+        if flag == "--output" and (value == "json" or value == "stream-json"):
+            output = value
+    verbose = bool(os.environ.get("AMPLIFIER_DEBUG")) or bool({"-v", "--verbose"} & set(argv))
+    report = RunReport() if argv[:1] == ["run"] else None
+    return Invocation(output=output, verbose=verbose, report=report)
+
+
+def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
+    """Tell how it ended and give the exit code.
+
+    Args:
+        invocation: The call that ended.
+        ended: An outcome, the exception that ended it, or the exit code of a command that has
+            told everything itself.
+    """
+    if isinstance(ended, int):
+        return ended
+    error = ended if isinstance(ended, BaseException) else None
+    outcome = outcome_of(error) if error else ended
+    assert isinstance(outcome, Outcome)
+    _print_result(invocation, outcome)
+    failure = invocation.stdout.failure
+    if failure is not None and outcome.ending in (Ending.OK, Ending.INTERRUPTED):
+        error, outcome = failure, outcome_of(failure)
+    if outcome.ending not in (Ending.OK, Ending.PIPE_CLOSED):
+        _tell(invocation, outcome, error)
+    return outcome.exit_code
+
+
+def _print_result(invocation: Invocation, outcome: Outcome) -> None:
+    report = invocation.report
+    if invocation.output == "text" or (report is None and outcome.ending is Ending.OK):
+        return
+    result = result_object(outcome, report)
+    if invocation.output == "stream-json" and report is not None:
+        if not report.announced:
+            invocation.stdout.write(json_line({"type": "session", "session_id": None}))
+        result = {"type": "result", **result}
+    invocation.stdout.write(json_line(result))
+
+
+def _tell(invocation: Invocation, outcome: Outcome, error: BaseException | None) -> None:
+    from amplifier_app.base.sanitize import for_terminal
+
+    if error is not None and invocation.verbose:
+        import traceback
+
+        to_stderr(for_terminal("".join(traceback.format_exception(error))).rstrip())
+    lines = [f"amplifier: {outcome.message}"]
+    hint = outcome.hint
+    if outcome.ending is Ending.ERROR and not invocation.verbose:
+        hint = hint or "Run again with -v for the traceback."
+    if outcome.retry_after is not None:
+        lines.append(f"  The provider asks to wait {outcome.retry_after:g} s.")
+    if hint:
+        lines += [f"  {line}" for line in hint.splitlines()]
+    to_stderr(for_terminal("\n".join(lines)))
+
+
+def flush_stdout(code: int) -> int:
+    """The exit code after what is still buffered has been written, or could not be."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed at start-up
+        return code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more on its way out and would complain about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code or Ending.PIPE_CLOSED.exit_code
+    return code

@@ -1,0 +1,149 @@
+"""What a module tells about itself: its kind, what it is for, and the configuration it takes.
+
+    python -P -m amplifier_app.commands.module.facts FOLDER
+
+A module that does not ship with the program is imported in that child process, with a time limit:
+to look at a module is not to let it into this process. FOLDER has `request.json`, and gets
+`facts.json`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import ModuleError
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import TimedOut, run
+
+DEFAULT_SECONDS = 30.0
+
+
+class ModuleFacts(NamedTuple):
+    """What is known about a module beyond where it comes from.
+
+    Attributes:
+        kind: `"provider"`, `"tool"`, `"hook"`, `"orchestrator"` or `"context"`.
+        summary: What it is, in a line; empty if it does not say.
+        config: The JSON Schema of its config; None if it does not tell.
+        problem: Why it could not be asked; None if it could.
+    """
+
+    kind: str
+    summary: str = ""
+    config: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+def facts_of(
+    module_id: str, found: ResolvedSource, *, seconds: float = DEFAULT_SECONDS
+) -> ModuleFacts:
+    """Ask a module what it is.
+
+    Args:
+        module_id: What the plan calls it.
+        found: Where it is.
+        seconds: The longest it may take.
+    """
+    if found.kind == "bundled":
+        return _told_by(module_id, found.entry_point or "", None)
+    request = {
+        "module_id": module_id,
+        "entry_point": found.entry_point or "",
+        "folder": "" if found.installed else str(found.resolve()),
+        "alone": _alone(found),
+        "import_paths": [str(path) for path in found.import_paths],
+        "preferred_paths": [str(path) for path in found.preferred_paths],
+    }
+    with tempfile.TemporaryDirectory(prefix="amplifier-facts-") as name:
+        home = Path(name)
+        (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        command = [sys.executable, "-P", "-m", __name__, name]
+        try:
+            done = run(command, cwd=home, env=without_secrets(os.environ), seconds=seconds)
+        except TimedOut:
+            return _unknown(module_id, f"importing it took longer than {seconds:g} s")
+        try:
+            return ModuleFacts(*json.loads((home / "facts.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            # The module ended the process, or wrote over the file.
+            return _unknown(module_id, f"importing it ended the process with code {done.code}")
+
+
+def _alone(found: ResolvedSource) -> str:
+    """The file of a project's module that is one file: trust does not cover what lies beside it."""
+    from amplifier_app.trust.imports import is_guarded
+
+    file = found.root
+    return str(file) if file is not None and file.is_file() and is_guarded(file) else ""
+
+
+def _unknown(module_id: str, problem: str) -> ModuleFacts:
+    from amplifier_core.discovery import kind_of
+
+    return ModuleFacts(kind_of(module_id), problem=problem)
+
+
+def _told_by(module_id: str, entry_point: str, folder: Path | None) -> ModuleFacts:
+    from amplifier_app.plan.module_schemas import config_schema
+    from amplifier_core.discovery import kind_of
+
+    try:
+        package = _package(entry_point, folder)
+        first = (package.__doc__ or "").strip().partition("\n")[0]
+        summary = first.removeprefix(f"{module_id}: ")
+        return ModuleFacts(kind_of(module_id, package), summary, config_schema(package))
+    except ModuleError as error:
+        return _unknown(module_id, error.message)
+    # A module's code may fail in any way; what for is told.
+    except (Exception, SystemExit) as error:
+        return _unknown(module_id, f"it cannot be imported: {type(error).__name__}: {error}")
+
+
+def _package(entry_point: str, folder: Path | None) -> Any:
+    """The imported package: of `package.part:mount` that part, unless only the package has a
+    `config_schema`."""
+    name = entry_point.partition(":")[0]
+    if not name and folder is not None:
+        from amplifier_core.package_import import import_from_path
+
+        return import_from_path(folder)
+    package = importlib.import_module(name)
+    while not hasattr(package, "config_schema") and "." in name:
+        name = name.rpartition(".")[0]
+        package = importlib.import_module(name)
+    return package
+
+
+def main(home: Path) -> None:
+    """Carry out the request in the child process."""
+    request = json.loads((home / "request.json").read_text(encoding="utf-8"))
+    folder = Path(request["folder"]) if request["folder"] else None
+    entry_point = request["entry_point"]
+    if request["alone"]:
+        folder, entry_point = Path(request["alone"]), ""
+    elif folder is not None:
+        sys.path.insert(0, request["folder"])
+    if folder is not None:
+        # What runs is the source a person can have looked at, and nothing is written beside it.
+        sys.pycache_prefix = os.devnull
+    if request["preferred_paths"]:
+        from amplifier_core.package_import import before_installed
+
+        position = before_installed()
+        sys.path[position:position] = request["preferred_paths"]
+    sys.path.extend(request["import_paths"])
+    facts = _told_by(request["module_id"], entry_point, folder)
+    (home / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+    # Threads of the module are not waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

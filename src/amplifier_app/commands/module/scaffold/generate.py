@@ -1,0 +1,73 @@
+"""Templates → the files of a new module."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.module.scaffold.kinds import Kind, check_name, substitutions
+
+_ENDING = ".tmpl"
+
+
+def generate(kind: Kind, module_id: str, parent: Path) -> Path:
+    """Write the package of a new module; all of it or nothing.
+
+    Args:
+        kind: What it is.
+        module_id: Its id.
+        parent: The folder that gets a folder of that name; made if it is not there.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        UsageError: It cannot be called so, is there already, or cannot be written.
+    """
+    check_name(module_id)
+    target = parent / module_id
+    if os.path.lexists(target):
+        raise UsageError(
+            f"{target} is there already, and is not overwritten",
+            hint="Give another name, or another folder with --dir.",
+        )
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{module_id}-", dir=parent) as name:
+            staged = Path(name) / module_id
+            _write(kind, module_id, staged)
+            # Refused by the system, too, if somebody else was faster.
+            staged.rename(target)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{target} cannot be written: {reason}") from error
+    return target
+
+
+def _write(kind: Kind, module_id: str, target: Path) -> None:
+    values = substitutions(kind, module_id)
+    root = files("amplifier_app.commands.module.scaffold") / "templates"
+    for path, template in [*_templates(root / "common"), *_templates(root / kind)]:
+        parts = [values["package"] if part == "package" else part for part in path]
+        file = target.joinpath(*parts)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = Template(template.read_text(encoding="utf-8")).substitute(values)
+        file.write_text(text, encoding="utf-8")
+    (target / values["package"] / "py.typed").touch()
+
+
+def _templates(
+    folder: Traversable, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Traversable]]:
+    """The templates below a folder, each with the path of what it makes."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _templates(entry, (*path, entry.name))
+        elif entry.name.endswith(_ENDING):
+            yield (*path, entry.name.removesuffix(_ENDING)), entry

@@ -1,0 +1,130 @@
+"""The kinds of modules there are templates for, and the names a new module gets."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from amplifier_app.base.errors import UsageError
+
+Kind = Literal["tool", "provider", "hook", "orchestrator", "context"]
+
+_NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
+_LONGEST = 50
+
+
+class Template(NamedTuple):
+    """What is particular to a kind.
+
+    Attributes:
+        suffix: The end of its class's name.
+        words: What ids of this kind begin with by custom.
+        summary: What the module does, as a sentence.
+        section: Where a plan names it: a list, or a part of the session.
+        prompt: What to ask to see it work.
+        demonstration: What can be seen then.
+    """
+
+    suffix: str
+    words: tuple[str, ...]
+    summary: str
+    section: str
+    prompt: str
+    demonstration: str
+
+
+TEMPLATES: dict[Kind, Template] = {
+    "tool": Template(
+        "Tool",
+        ("tool",),
+        "Counts the characters, words and lines of a text.",
+        "tools",
+        "How many words has it?",
+        "a scripted provider calls the tool",
+    ),
+    "provider": Template(
+        "Provider",
+        ("provider",),
+        "Repeats what it is told, word by word.",
+        "providers",
+        "Is anybody there?",
+        "the answer is what was asked",
+    ),
+    "hook": Template(
+        "Hook",
+        ("hooks", "hook"),
+        "Counts the calls of tools, and denies those of some.",
+        "hooks",
+        "Run a command.",
+        "a scripted provider calls a tool, and the hook does not let it",
+    ),
+    "orchestrator": Template(
+        "Orchestrator",
+        ("loop", "orchestrator"),
+        "Runs the tools the model calls until there is an answer.",
+        "orchestrator",
+        "Say hello.",
+        "a scripted provider calls a tool, and then answers",
+    ),
+    "context": Template(
+        "Context",
+        ("context",),
+        "Keeps the conversation, and shows the latest turns that fit.",
+        "context",
+        "Is anybody there?",
+        "a scripted provider repeats what the context shows it",
+    ),
+}
+
+
+def check_name(name: str) -> None:
+    """
+    Raises:
+        UsageError: It cannot be the id of a module.
+    """
+    if re.fullmatch(_NAME, name) and len(name) <= _LONGEST:
+        return
+    words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+    proposed = "-".join(words).lstrip("0123456789-")[:_LONGEST].rstrip("-")
+    hint = f"Call it '{proposed}'." if proposed else "Call it 'my-tool', for example."
+    raise UsageError(
+        f"{name!r} cannot be the name of a module: it takes lower-case letters and digits in "
+        f"words joined by '-', {_LONGEST} characters at most",
+        hint=hint,
+    )
+
+
+def substitutions(kind: Kind, module_id: str) -> dict[str, str]:
+    """What stands for what in the templates of a kind."""
+    template = TEMPLATES[kind]
+    words = module_id.split("-")
+    # By custom ids say their kind, which the names in the code need not repeat.
+    own = words[1:] if words[0] in template.words and len(words) > 1 else words
+    own = words if own[0][0].isdigit() else own
+    described = own[:-1] if own[-1] in template.words and len(own) > 1 else own
+    return {
+        "module_id": module_id,
+        "kind": kind,
+        "suite": kind.capitalize(),
+        "distribution": f"amplifier-module-{module_id}",
+        "package": package_name(module_id),
+        "name": "_".join(own) if kind == "tool" else "-".join(own),
+        "cls": "".join(word.capitalize() for word in described) + template.suffix,
+        "title": " ".join(own).capitalize(),
+        "summary": template.summary,
+        "usage": _usage(template.section, module_id),
+        "prompt": template.prompt,
+        "demonstration": template.demonstration,
+    }
+
+
+def package_name(module_id: str) -> str:
+    """The package of a module with this id."""
+    return f"amplifier_module_{module_id.replace('-', '_')}"
+
+
+def _usage(section: str, module_id: str) -> str:
+    source = f"git+https://example.com/me/{module_id}@v0.1.0"
+    if section in ("orchestrator", "context"):
+        return f"session:\n  {section}:\n    module: {module_id}\n    source: {source}"
+    return f"{section}:\n  - module: {module_id}\n    source: {source}"

@@ -1,0 +1,128 @@
+"""The behaviour of a module, tried out in the child process: the kernel's suite of its kind, and
+what its contract promises beyond that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import amplifier_core
+from amplifier_app.commands.module.validation.advice import SUITE
+from amplifier_app.commands.module.validation.contract import imported
+from amplifier_app.commands.module.validation.promises import check_promises
+
+if TYPE_CHECKING:
+    from amplifier_app.commands.module.validation.findings import Findings, Request
+
+_PREFIX = "test_"
+
+
+def check_behaviour(findings: Findings) -> None:
+    """Run the suite of the module's kind, then the checks of `promises`."""
+    _run_suite(findings)
+    if not findings.failed:
+        target, _, attribute = (findings.request.entry_point or "").partition(":")
+        package = imported(target or Path(findings.request.package))
+        asyncio.run(check_promises(findings, getattr(package, attribute or "mount")))
+
+
+def _run_suite(findings: Findings) -> None:
+    # Only what this run needs: plugins of the environment are no business of the module.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    request = findings.request
+    kind = str(request.kind)
+    suite = Path(amplifier_core.__file__).parent / "validation" / "behavioral.py"
+    recorder = _Recorder(findings)
+    without = ("cacheprovider", "terminal", "faulthandler")
+    code = int(
+        pytest.main(
+            [
+                *("-p", "pytest_asyncio.plugin", "-p", "amplifier_core.pytest_plugin"),
+                *(part for name in without for part in ("-p", f"no:{name}")),
+                # Not captured: the warden takes what the module writes, however much.
+                *("-s", "-c", os.devnull, "--rootdir", str(Path.cwd())),
+                *(
+                    "-o",
+                    "python_classes=*Tests",
+                    "-o",
+                    "asyncio_default_fixture_loop_scope=function",
+                ),
+                *("--module-path", str(_importable(request)), "--module-type", kind),
+                *("--module-config", json.dumps(request.config)),
+                f"{suite}::{kind.capitalize()}BehaviorTests",
+            ],
+            plugins=[recorder],
+        )
+    )
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        findings.bad(
+            "behavior",
+            f"the suite broke off: {recorder.problem or pytest.ExitCode(code).name}",
+            "leave sys.stdout, the event loop and what else is everybody's as it is",
+        )
+
+
+def _importable(request: Request) -> Path:
+    """What the suite's fixtures import: the package, or a file that says where its `mount` is."""
+    target, _, attribute = (request.entry_point or "").partition(":")
+    if "." not in target and attribute in ("", "mount"):
+        return Path(request.package)
+    shim = Path.cwd() / "module_under_test.py"
+    shim.write_text(f"from {target} import {attribute} as mount\n", encoding="utf-8")
+    return shim
+
+
+class _Recorder:
+    """Makes a finding of each test as it ends."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._ended: set[str] = set()
+        self.problem = ""
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._findings.say(stage=_name(nodeid))
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        name = _name(item.nodeid)
+        error = None if call.excinfo is None else call.excinfo.value
+        if error is None:
+            if call.when == "call":
+                self._findings.good(name, "as the contract has it")
+            return
+        if name in self._ended:
+            return
+        self._ended.add(name)
+        kind = type(error).__name__
+        if kind == "Skipped":
+            message = f"not checked: {error}"
+            self._findings.bad(name, message, "give it what it needs for this", "info")
+            return
+        message = _own_message(error) if kind in ("AssertionError", "Failed") else ""
+        message = message or self._findings.told(error)
+        if call.when != "call":
+            message = f"{'mount' if call.when == 'setup' else 'cleanup'}: {message}"
+        self._findings.bad(name, message, SUITE.get(name, SUITE["mount_succeeds"]))
+
+    def pytest_internalerror(self, excrepr: Any, excinfo: Any) -> bool:
+        self.problem = self._findings.told(excinfo.value)
+        return True
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.problem = str(report.longrepr)
+
+
+def _name(nodeid: str) -> str:
+    return nodeid.rpartition("::")[2].removeprefix(_PREFIX)
+
+
+def _own_message(error: BaseException) -> str:
+    """What an assertion says itself, without the comparison that pytest adds to it."""
+    text = str(error)
+    return text.partition("\nassert ")[0].strip()

@@ -1,0 +1,124 @@
+"""What is to be validated: a path, a source text, or the id of a module that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_app.base import installed
+from amplifier_app.base.errors import UsageError
+from amplifier_app.sources.layout import Layout
+from amplifier_core.module_sources import ModuleNotFoundError
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver, ResolvedSource
+
+
+class Subject(NamedTuple):
+    """A module to be validated.
+
+    Attributes:
+        shown: What a report calls it.
+        path: Its folder or file; None for what is installed.
+        layout: How it is imported, if that is known already.
+    """
+
+    shown: str
+    path: Path | None
+    layout: Layout | None = None
+
+
+def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> Subject:
+    """What a person means by a text on the command line.
+
+    Args:
+        text: A folder or file, a source as in a plan, or the id of a module.
+        resolver: Gives what knows the ids; called only for one.
+
+    Raises:
+        UsageError: There is nothing of that name.
+        SourceError: The source cannot be had.
+    """
+    path = Path(text).expanduser().absolute()
+    if path.is_dir() or path.suffix == ".py":
+        _refuse_missing(path, text)
+        return Subject(str(path), path)
+    if path.exists():
+        return _fetched(str(path))
+    if "://" in text:
+        return _fetched(text)
+    if os.sep in text or text.startswith(("~", ".")):
+        _refuse_missing(path, text)
+    if re.search(r"[=<>~!\[]", text):
+        return _fetched(text)
+    try:
+        found = resolver().resolve(text)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"there is no folder or file {text!r} here, and no module of that id",
+            hint=_near(text, installed.bundled())
+            or "Give its folder, a source such as git+https://…, or an id that "
+            "'amplifier module list' shows.",
+        ) from error
+    return _subject_of(found, f"{text} ({found.text})", text)
+
+
+def _refuse_missing(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    siblings = os.listdir(path.parent) if path.parent.is_dir() else []
+    beside = [str(Path(text).parent / name) for name in siblings]
+    raise UsageError(f"there is no folder or file {path}", hint=_near(str(Path(text)), beside))
+
+
+def _near(text: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, known, n=1, cutoff=0.7)
+    return f"Did you mean '{near[0]}'?" if near else None
+
+
+def _fetched(source: str) -> Subject:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+    name = _name_in(source)
+    # This very source, and not what stands in for a module of that name.
+    found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
+    return _subject_of(found, found.text, name)
+
+
+def _subject_of(found: ResolvedSource, shown: str, name: str) -> Subject:
+    if not found.installed:
+        return Subject(shown, found.root, found.layout)
+    layout = _installed_layout(name, found.entry_point or "")
+    of = (found.distribution, found.version) if found.distribution and found.version else None
+    if found.layout is not None:
+        added, dependencies = found.layout.added, found.layout.dependencies
+        layout = layout._replace(added=added, dependencies=dependencies)
+    return Subject(shown, None, layout._replace(distribution=of, installed=True))
+
+
+def _name_in(source: str) -> str:
+    """The name of a repository, archive or package, which is what comes closest to an id."""
+    name = re.split(r"[/:]", source.partition("#")[0].rstrip("/"))[-1]
+    match = re.match(r"[A-Za-z0-9_-]+", name)
+    return match[0] if match else "module"
+
+
+def _installed_layout(module_id: str, entry_point: str) -> Layout:
+    """The layout of a package on `sys.path`, found without importing anything of it."""
+    target = entry_point.partition(":")[0]
+    top, *inner = target.split(".")
+    spec = find_spec(top)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"{module_id} is installed as {target}, which cannot be found")
+    file = Path(spec.origin)
+    package = file.parent if file.name == "__init__.py" else file
+    if inner and package.is_dir():
+        folder = package.joinpath(*inner)
+        package = folder if folder.is_dir() else folder.with_suffix(".py")
+    return Layout(Path(), entry_point, package, module_id=module_id)

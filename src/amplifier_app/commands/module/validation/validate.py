@@ -1,0 +1,183 @@
+"""What can be told of a module by looking at its folder; then it is tried out in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base import paths
+from amplifier_app.base.checks import Check, Report
+from amplifier_app.commands.module.validation.isolation import MEMORY_BYTES, Tried, try_out
+from amplifier_app.commands.module.validation.subject import Subject
+from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
+from amplifier_app.sources.preferred import preferred_in
+from amplifier_app.sources.requirement_names import distributions, required_by
+
+DEFAULT_SECONDS = 60.0
+
+_KEY = "api_key"
+_MADE_UP_KEY = "made-up-by-module-validate"
+"""What providers take as key, for want of one: how they are built can be seen without a service."""
+
+_SUITE = ("pytest>=8.3", "pytest-asyncio>=0.25")
+"""What the behaviour suites run in; a program that is only used has no need of it."""
+
+
+def validate_module(
+    subject: Subject,
+    *,
+    kind: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    behavioral: bool = False,
+    seconds: float = DEFAULT_SECONDS,
+    memory: int = MEMORY_BYTES,
+) -> Report:
+    """Check a module from its folder to its behaviour.
+
+    Args:
+        subject: The module.
+        kind: What it is to be checked as; by default what it says it is.
+        config: What `mount` is given.
+        behavioral: Whether the suite of its kind is run as well.
+        seconds: The longest each of the two child processes may take.
+        memory: Bytes of resident memory each of them may take.
+    """
+    checks: list[Check] = []
+    layout = _find_layout(subject, checks)
+    folders = _install(layout, checks) if layout is not None else []
+    if layout is None or _failed(checks):
+        entry_point = layout.entry_point if layout is not None else None
+        return Report(subject.shown, kind, entry_point, tuple(checks))
+    request: dict[str, Any] = {
+        "mode": "contract",
+        # What is installed is on the child's path already.
+        "folder": "" if subject.path is None else str(layout.folder),
+        "import_paths": folders,
+        "preferred_paths": _preferred(folders),
+        "entry_point": layout.entry_point,
+        "package": str(layout.package),
+        "name": layout.module_id or layout.package.stem,
+        "kind": kind,
+        "config": dict(config or {}),
+    }
+    tried = try_out(request, seconds=seconds, memory=memory)
+    if _declined(tried) and _KEY not in request["config"]:
+        keyed = request | {"config": {**request["config"], _KEY: _MADE_UP_KEY}}
+        with_key = try_out(keyed, seconds=seconds, memory=memory)
+        if not _failed(with_key.checks):
+            request, tried = keyed, with_key
+            message = f"it mounts nothing without a key: checked with a made-up {_KEY}"
+            advice = f"have a real one in --config {_KEY}=… or the environment"
+            checks.append(Check("credentials", False, message, "info", advice))
+    kind = tried.kind or kind
+    checks += tried.checks
+    output = tried.output
+    if behavioral and kind is not None and not _failed(checks):
+        folders += _install_suite(folders, checks)
+        request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
+        request |= {"preferred_paths": _preferred(folders)}
+    if request["mode"] == "behaviour" and not _failed(checks):
+        tried = try_out(request, seconds=seconds, memory=memory)
+        # What it leaves behind it leaves behind both times.
+        checks += [check for check in tried.checks if check not in checks]
+        output = "\n".join(filter(None, (output, tried.output)))
+    return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
+
+
+def _failed(checks: Iterable[Check]) -> bool:
+    return any(not check.passed and check.severity == "error" for check in checks)
+
+
+def _declined(tried: Tried) -> bool:
+    """Whether it is a provider that mounts nothing, as one does that has no key."""
+    return tried.kind == "provider" and any(
+        not check.passed and "mounted no provider" in check.message for check in tried.checks
+    )
+
+
+# -- structure and entry point -----------------------------------------------------------
+
+
+def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
+    try:
+        layout = subject.layout or find_layout(subject.path or Path())
+    except SourceError as error:
+        advice = error.hint or "contracts/README.md of amplifier_core says what a module has"
+        checks.append(Check("structure", False, error.message, advice=advice))
+        return None
+    checks.append(Check("structure", True, _structure(subject, layout)))
+    target = layout.entry_point or layout.package.name
+    if layout.module_id is not None:
+        who = " ".join(layout.distribution) if layout.distribution else "pyproject.toml"
+        message = f"{who} declares {layout.module_id} as {target}"
+        checks.append(Check("entry_point", True, message))
+        return layout
+    name = layout.package.stem.removeprefix("amplifier_module_").replace("_", "-")
+    checks.append(
+        Check(
+            "entry_point",
+            False,
+            "no pyproject.toml declares it: a folder works, an installed package does not",
+            "warning",
+            f'add [project.entry-points."{ENTRY_POINT_GROUP}"] with '
+            f'{name} = "{layout.entry_point or f"{target}:mount"}"',
+        )
+    )
+    return layout
+
+
+def _structure(subject: Subject, layout: Layout) -> str:
+    if subject.path is None:
+        return f"installed at {layout.package}"
+    if layout.package == subject.path and subject.path.is_dir():
+        return "the folder is itself the package"
+    within = layout.package.is_relative_to(subject.path) and layout.package != subject.path
+    return f"the package is {layout.package.relative_to(subject.path) if within else layout.package.name}"
+
+
+# -- requirements ------------------------------------------------------------------------
+
+
+def _cache() -> DependencyCache:
+    return DependencyCache(paths.cache_dir() / "dependencies")
+
+
+def _install(layout: Layout, checks: list[Check]) -> list[str]:
+    """What goes to the end of `sys.path` for the module's requirements."""
+    if layout.project_file is None and not layout.dependencies and not layout.added:
+        return []
+    try:
+        folder = _cache().folder_for(layout)
+    except SourceError as error:
+        advice = error.hint or "mend 'dependencies' in pyproject.toml"
+        checks.append(Check("dependencies", False, error.message, advice=advice))
+        return []
+    nothing = "all there" if required_by(layout) or layout.added else "none"
+    found = f"installed into {folder}" if folder else nothing
+    checks.append(Check("dependencies", True, found))
+    return [str(folder)] if folder is not None else []
+
+
+def _preferred(folders: Iterable[str]) -> list[str]:
+    """What precedes the environment on `sys.path` for the module's requirements."""
+    return [str(path) for folder in folders for path in preferred_in(Path(folder))]
+
+
+def _install_suite(folders: list[str], checks: list[Check]) -> list[str]:
+    """What goes to the end of `sys.path` for the suite, where the environment does not have it.
+
+    Args:
+        folders: What is there for the module already, whose versions count.
+        checks: Where it is told if it cannot be had.
+    """
+    layout = Layout(Path("the behaviour suite"), None, Path(), dependencies=_SUITE)
+    try:
+        folder = _cache().folder_for(layout, pins=distributions(folders))
+    except SourceError as error:
+        advice = "install pytest and pytest-asyncio beside Amplifier"
+        checks.append(Check("behavior", False, error.message, advice=advice))
+        return []
+    return [str(folder)] if folder is not None else []

@@ -1,0 +1,79 @@
+"""What commands that look at a plan have in common: the options that choose it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amplifier_app.base.paths import project_dir
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
+
+if TYPE_CHECKING:
+    from amplifier_app.trust import TrustedProject
+
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to look at.")
+]
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Mount plan to look at.")
+]
+ProviderOption = Annotated[
+    str | None, typer.Option("--provider", "-p", metavar="NAME", help="Provider to ask.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="NAME", help="Model to ask for.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the plan; repeatable."),
+]
+
+
+def chosen_plan(
+    plan: Path | None,
+    profile: str | None,
+    provider: str | None = None,
+    model: str | None = None,
+    sets: Sequence[str] | None = None,
+    *,
+    keep_unset: bool = False,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+) -> ResolvedPlan:
+    """The plan that the options name, the same one that `run` with these options uses; a project
+    that is not trusted is left out, which is told on stderr.
+
+    Args:
+        keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
+        fetching: How bundles are fetched.
+
+    Raises:
+        ConfigError: It cannot be found.
+        PlanError: Something about it is wrong.
+    """
+    project = project_to_look_at()
+    loaded = load(
+        plan=plan,
+        profile=profile,
+        provider=provider,
+        model=model,
+        sets=tuple(sets or ()),
+        keep_unset=keep_unset,
+        fetching=fetching,
+        project=None if project is None else project.folder,
+    )
+    if project is not None:
+        project.check(loaded)
+    return loaded
+
+
+def project_to_look_at() -> TrustedProject | None:
+    """The project of the working directory, if there is one and it is trusted."""
+    if project_dir() is None:
+        return None
+    from amplifier_app import trust
+
+    return trust.project_to_look_at()

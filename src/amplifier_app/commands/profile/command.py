@@ -1,0 +1,123 @@
+"""`amplifier profile`: the plans that go by a name, and which of them runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.commands.plan.show import print_plan
+from amplifier_app.commands.plan_options import chosen_plan, project_to_look_at
+from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.plan.model import DEFAULT_PROFILE
+from amplifier_app.plan.nodes import text_of
+from amplifier_app.plan.profile_paths import ProfileFile, profile_files
+from amplifier_app.plan.scopes import USER, read_settings
+from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.sources.loading import load_profile
+
+if TYPE_CHECKING:
+    from amplifier_app.commands.settings.modules import Changed, Target
+
+app = typer.Typer(
+    help="List, show and choose profiles.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_profiles(output: OutputOption = Format.TEXT) -> None:
+    """List the profiles: the project's if it is trusted, your own, and those that ship.
+
+    The one with a star runs when none is named.
+    """
+    project = _project()
+    chosen = text_of(read_settings(project).profile) or DEFAULT_PROFILE
+    files = reversed(list(profile_files(project)))
+    found = list({profile.name: profile for profile in files}.values())
+    rows = [_facts(profile, project, chosen) for profile in sorted(found)]
+    if output is Format.JSON:
+        print(json.dumps(rows, indent=2))
+        return
+    shown = [
+        (
+            f"{row['name']} *" if row["chosen"] else row["name"],
+            row["scope"],
+            row["description"] or row["problem"],
+        )
+        for row in rows
+    ]
+    for line in table(("PROFILE", "FROM", "DESCRIPTION"), shown):
+        print(line)
+
+
+def _project() -> Path | None:
+    project = project_to_look_at()
+    return None if project is None else project.folder
+
+
+def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str, Any]:
+    facts = {
+        "name": profile.name,
+        "scope": profile.scope,
+        "path": str(profile.path),
+        "chosen": profile.name == chosen,
+    }
+    try:
+        document = load_profile(profile.name, project=project).merged.document
+    except ConfigError as error:
+        # One broken file must not hide the others; `profile show` tells all about it.
+        return {**facts, "description": "", "problem": f"broken: {str(error).splitlines()[0]}"}
+    description = text_of(document.items.get("description")) or ""
+    return {**facts, "description": description, "problem": ""}
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Name of the profile.")],
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show what a profile mounts here and now, with everything it extends and the settings.
+
+    Secrets are masked. It is `amplifier plan show --profile NAME`.
+    """
+    plan = chosen_plan(None, name, keep_unset=True)
+    print_plan(plan, as_json=output is Format.JSON)
+
+
+@app.command()
+def use(
+    name: Annotated[str, typer.Argument(help="Name of the profile.")], scope: ScopeOption = None
+) -> None:
+    """Have a profile run when none is named: `profile:` in settings.
+
+    Without --scope the settings are settings.local.yaml of the project, else the user's own.
+    """
+    with changing(scope, in_project="local") as where:
+        tell(_choose(name, where))
+
+
+def _choose(name: str, where: Target) -> Changed:
+    """Write the choice into the settings.
+
+    Raises:
+        ConfigError: There is no such profile for that scope, it is broken, or the settings are.
+    """
+    from amplifier_app.commands.settings.modules import Changed
+    from amplifier_app.plan.edit import set_value
+
+    # The user's own settings count everywhere, and there the project's profiles do not.
+    project = None if where.scope == USER else where.project
+    load_profile(name, project=project)
+    set_value(where.file, ("profile",), name)
+    settings = read_settings(where.project)
+    nearest = settings.profile
+    warning = None
+    if nearest is not None and nearest.at.file != str(where.file):
+        warning = f"here {text_of(nearest)} still runs, which {nearest.at} names"
+    return Changed(where.file, f"{name} runs when no profile is named", warning)

@@ -1,0 +1,1 @@
+"""`amplifier run`: one prompt, or a chat."""

@@ -1,0 +1,61 @@
+"""Carries out `amplifier plan check` and `amplifier run --dry-run`, which are the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.offline import is_offline
+from amplifier_app.base.stdio import claimed_stdout, to_stderr
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.launch import run_loop
+from amplifier_app.commands.run.request import Request, choose, sources_of
+from amplifier_app.plan.problems import PlanError
+from amplifier_app.render.check import module_lines, verdict
+from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, report_of
+from amplifier_app.sources.plan_resolver import resolver_for
+
+
+def dry_run(request: Request, invocation: Invocation) -> int:
+    """Check the plan of a request without asking a model, and tell what came out.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        AppError: The plan cannot be found, or its project is not trusted.
+    """
+    if invocation.output == "stream-json":
+        raise UsageError("a dry run has no events", hint="Use --output json.")
+    # Modules may print what they like while they are imported and mounted.
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    report = _report(request, invocation)
+    if invocation.output == "json":
+        text = json.dumps(as_json(report), indent=2)
+        invocation.stdout.write(f"{text}\n")
+    else:
+        for line in module_lines(report):
+            invocation.stdout.write(f"{line}\n")
+        to_stderr(verdict(report))
+    return report.ending.exit_code
+
+
+def _report(request: Request, invocation: Invocation) -> CheckReport:
+    if not invocation.verbose:
+        # The reasons that matter are part of the report.
+        logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        chosen = choose(request, invocation.stdout, lenient=True)
+    except PlanError as error:
+        return report_of(error, str(request.plan or request.profile or "the plan"))
+
+    async def check() -> CheckReport:
+        if request.locked:
+            sources = await sources_of(request, chosen)
+        else:
+            # What is missing offline is told with everything else.
+            sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
+        return await check_plan(chosen.plan, sources)
+
+    return run_loop(check())

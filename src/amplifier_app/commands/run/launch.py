@@ -1,0 +1,313 @@
+"""Carries out `amplifier run`: plan, session, prompt, answer, ending."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import sys
+import time
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from amplifier_app.base.errors import Terminated, UsageError
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
+from amplifier_app.chat.slash_commands import command_in, is_command
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.request import (
+    Chosen,
+    Request,
+    choose,
+    sources_of,
+    terminal_to_ask_on,
+)
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.render.result import RunReport
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.log_notices import show_logs
+from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.turn_outcome import outcome_of_turn
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+
+_Result = TypeVar("_Result")
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``1h``.
+
+    Raises:
+        UsageError: It is none of these, or zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
+    if not seconds:
+        raise UsageError(f"not a time: {text}", hint="Write 90, 90s, 5m or 1h.")
+    return seconds
+
+
+def launch(request: Request, invocation: Invocation) -> Outcome:
+    """Run it to its end.
+
+    Raises:
+        AppError: It cannot even start.
+        Exception: Whatever ended the turn.
+    """
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.report = invocation.report or RunReport()
+    chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
+    if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
+        raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
+    chosen = choose(request, invocation.stdout)
+    prompt = None if chat else _prompt(request)
+    opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
+    try:
+        return run_loop(_run(request, invocation, chosen, prompt, opening))
+    except KeyboardInterrupt as error:
+        if not opening.module:
+            raise
+        ending = Ending.TERMINATED if isinstance(error, Terminated) else Ending.INTERRUPTED
+        return Outcome(ending, f"{ending.value} while mounting '{opening.module}'")
+    except OpeningTimedOut as late:
+        limit = f"the time limit of {request.timeout:g} s is reached"
+        return Outcome(Ending.BUDGET, f"{limit} {late}".rstrip())
+
+
+def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run `main` in an event loop of its own, and leave without waiting for stuck threads.
+
+    `asyncio.run` joins the threads of its executor: a tool that blocks in one would keep an
+    interrupted program alive.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            _cancel_all(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def _prompt(request: Request) -> str:
+    """The prompt, with what is piped in."""
+    parts = [] if request.prompt is None else [request.prompt]
+    piped = read_piped(wait=request.whole_stdin or request.prompt is None)
+    if piped is None:
+        to_stderr(
+            "amplifier: stdin is open but nothing came, going on without it "
+            "('-' waits for it, '< /dev/null' says there is nothing)"
+        )
+    elif piped.strip():
+        parts.append(piped)
+    prompt = "\n\n".join(parts)
+    if not prompt.strip():
+        raise UsageError("the prompt is empty", hint='Give one: amplifier run "…"')
+    command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
+    if command:
+        raise _not_a_prompt(command)
+    return prompt
+
+
+def _not_a_prompt(command: str) -> UsageError:
+    as_it_is = "A leading space sends the text to the model as it is."
+    if is_command(command):
+        return UsageError(
+            f"{command} is a command of the chat, which a single prompt cannot run",
+            hint=f"Start the chat with: amplifier run. {as_it_is}",
+        )
+    return UsageError(
+        f"there is no command {command}",
+        hint=f"The chat has commands: amplifier run, then /help. {as_it_is}",
+    )
+
+
+# Running it
+
+
+async def _run(
+    request: Request,
+    invocation: Invocation,
+    chosen: Chosen,
+    prompt: str | None,
+    opening: Opening,
+) -> Outcome:
+    from amplifier_app.runtime.session import open_session
+
+    renderer = choose_renderer(request, invocation, chosen.plan.display)
+    logs = show_logs(renderer, verbose=invocation.verbose)
+    approvals = _approvals(request, renderer, invocation.stdout)
+    assert invocation.report is not None
+    plan, project = chosen.plan, chosen.project
+    sources = await sources_of(request, chosen)
+    async with open_session(
+        plan,
+        session_id=request.session,
+        resume=chosen.resume,
+        save=request.save,
+        metadata={} if project is None else project.noted(plan),
+        approval_system=approvals,
+        renderer=renderer,
+        sources=sources,
+        opening=opening,
+    ) as session:
+        # Off since the start of the process; nothing that exists by now will ever be garbage.
+        gc.freeze()
+        gc.enable()
+        logs.show_held(session.not_mounted)
+        invocation.report.session_id = session.id
+        for warning in plan.warnings:
+            renderer.notice(warning, "info", "plan")
+        _tell_pick(request, plan, session, renderer)
+        if prompt is None:
+            from amplifier_app.chat.conversation import chat
+
+            plain = _screen(request, chosen.plan.display) != "full"
+            return await chat(session, renderer, invocation.stdout, plain=plain)
+        try:
+            return await one_shot(session, prompt, request.timeout, opening, approvals)
+        finally:
+            invocation.report.turn = session.turn
+            if session.is_saved:
+                renderer.notice(f"session {session.id}", "info", "session")
+
+
+def choose_renderer(
+    request: Request, invocation: Invocation, display: Mapping[str, str]
+) -> Renderer:
+    """How the session is shown, by what stdout is, what was asked for and what settings say."""
+    from amplifier_app.runtime.visibility import Shown, Visibility
+
+    renderer = _renderer(request, invocation, _screen(request, display))
+    level = request.show or cast("Shown", display.get("show") or "user")
+    renderer.visibility = Visibility(level)
+    return renderer
+
+
+def _screen(request: Request, display: Mapping[str, str]) -> str:
+    return request.screen or display.get("screen") or "full"
+
+
+def _renderer(request: Request, invocation: Invocation, screen: str) -> Renderer:
+    from amplifier_app.render import text
+
+    stdout, quiet = invocation.stdout, request.quiet
+    if invocation.output == "json":
+        return text.StderrNotices(quiet=quiet)
+    if invocation.output == "stream-json":
+        from amplifier_app.render.events import EventStream
+
+        assert invocation.report is not None
+        return EventStream(stdout, invocation.report, quiet=quiet)
+    if not stdout.isatty():
+        progress = sys.stderr.isatty() or invocation.verbose
+        return text.TextRenderer(stdout, quiet=quiet, progress=progress)
+    if screen == "answer":
+        from amplifier_app.render.plain import AnswerRenderer
+
+        return AnswerRenderer(stdout, quiet=quiet)
+    if screen == "plain" or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        from amplifier_app.render.plain import PlainRenderer
+
+        return PlainRenderer(stdout, quiet=quiet)
+    from amplifier_app.render.terminal import TerminalRenderer
+
+    return TerminalRenderer(stdout, quiet=quiet)
+
+
+def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
+    terminal = terminal_to_ask_on(stdout)
+    if terminal is None:
+        return Approvals(request.approve or "deny")
+
+    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
+        from amplifier_app.chat.ask import ask_on_terminal
+
+        with renderer.paused():
+            return await ask_on_terminal(terminal, prompt, options, timeout)
+
+    return Approvals(request.approve or "ask", ask)
+
+
+def _tell_pick(
+    request: Request, plan: ResolvedPlan, session: OpenSession, renderer: Renderer
+) -> None:
+    """Say which provider was picked, if it was the program that picked."""
+    if request.provider is not None or not plan.dropped:
+        return
+    facts = session.facts
+    picked = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
+    key = session.credential_variable()
+    verb = "stored" if key in session.stored_keys else "set"
+    why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
+    renderer.notice(
+        f"using {picked} because {why}; change with --provider, --model or --profile",
+        "info",
+        "session",
+    )
+
+
+async def one_shot(
+    session: OpenSession,
+    prompt: str,
+    timeout: float | None,
+    opening: Opening,
+    approvals: Approvals,
+) -> Outcome:
+    """Send one prompt; the outcome says how it ended.
+
+    Raises:
+        Exception: Whatever ended the turn, unless it had been told to stop.
+    """
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        session.stop(immediate=True)
+
+    timer = None
+    with Interrupts(session.stop) as interrupts:
+        if opening.deadline is not None:
+            timer = asyncio.get_running_loop().call_at(opening.deadline, expire)
+        try:
+            await session.run(prompt)
+        except Exception:
+            if not expired and interrupts.received is None:
+                raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+    if interrupts.received is not None:
+        terminated = interrupts.terminated
+        ending = Ending.TERMINATED if terminated else Ending.INTERRUPTED
+        return Outcome(ending, ending.value, _resume_hint(session))
+    if expired:
+        message = f"the time limit of {timeout:g} s is reached"
+        return Outcome(Ending.BUDGET, message, _resume_hint(session))
+    denied = approvals.denied[0] if approvals.denied else None
+    return outcome_of_turn(session.turn, denied, session.id if session.is_saved else None)
+
+
+def _resume_hint(session: OpenSession) -> str | None:
+    return f"Go on with: amplifier run --resume {session.id}" if session.is_saved else None

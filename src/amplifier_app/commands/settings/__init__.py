@@ -1,0 +1,1 @@
+"""Settings that commands change."""

@@ -1,0 +1,360 @@
+"""Modules in settings files: which are there, where each comes from; added, removed, overridden.
+
+Only the one value that is meant is changed (`amplifier_app.plan.edit`): comments and order stay,
+and a file that cannot be read is never written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base import installed, paths
+from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.commands.settings.checks import (
+    check_config,
+    check_id,
+    open_secrets,
+    refuse_near_miss,
+)
+from amplifier_app.plan import edit
+from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
+from amplifier_app.plan.overrides import apply_sets, parse_sets
+from amplifier_app.plan.problems import Problems, did_you_mean, suggest
+from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
+from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
+from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.structure import entry_key
+from amplifier_app.sources.layout import find_layout
+from amplifier_app.sources.loading import load_profile
+
+SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
+"""Kind of a module → the section of a plan that lists it."""
+
+
+class Target(NamedTuple):
+    """The settings file to change.
+
+    Attributes:
+        scope: `"user"`, `"project"` or `"local"`.
+        file: The file, whether or not it is there.
+        project: The folder of the project that the working directory belongs to.
+    """
+
+    scope: str
+    file: Path
+    project: Path | None
+
+
+class Changed(NamedTuple):
+    """What a change did.
+
+    Attributes:
+        file: The file that was changed.
+        what: What is different now, for a person.
+        warning: What is not good about it, if anything.
+    """
+
+    file: Path
+    what: str
+    warning: str | None = None
+
+
+def target(scope: str | None, *, in_project: str) -> Target:
+    """The settings file of a scope.
+
+    Args:
+        scope: The scope; by default the user's own, in a project `in_project`.
+        in_project: The scope to choose in a project.
+
+    Raises:
+        ConfigError: The scope is that of a project, and there is none.
+    """
+    from amplifier_app.trust import ignored_by_environment
+
+    project = None if ignored_by_environment() else paths.project_dir()
+    chosen = scope or (in_project if project is not None else USER)
+    file = settings_path(chosen, project)
+    if file is None:
+        raise ConfigError(
+            f"there is no project here to have settings of scope {chosen!r}",
+            hint="Make its folder '.amplifier' first, or use --scope user.",
+        )
+    return Target(chosen, file, project)
+
+
+# -- where modules come from -----------------------------------------------------------------
+
+
+def override_source(module: str, source: str, where: Target) -> Changed:
+    """Have a module come from another source, whatever a plan says.
+
+    Args:
+        module: Its id.
+        source: The source; a relative path starts from the working directory.
+        where: The settings to change.
+
+    Raises:
+        UsageError: The id or the source cannot be, or the id is like one there is.
+        SourceError: The folder that is named holds no such module.
+        ConfigError: The settings cannot be read or written.
+    """
+    check_id(module)
+    parsed = _parsed(source)
+    if not _offers(parsed, module):
+        refuse_near_miss(module, known_modules(where.project))
+    text = _written(parsed, source, where)
+    edit.set_value(where.file, ("sources", module), text)
+    return Changed(where.file, f"{module} comes from {text}")
+
+
+def written_source(source: str, where: Target) -> str:
+    """A source as `override_source` would write it.
+
+    Raises:
+        UsageError: The source cannot be.
+    """
+    return _written(_parsed(source), source, where)
+
+
+def remove_override(module: str, where: Target) -> Changed:
+    """Take back what `override_source` did.
+
+    Raises:
+        ConfigError: Nothing is overridden there, or the settings cannot be read or written.
+    """
+    if edit.remove_value(where.file, ("sources", module)):
+        return Changed(where.file, f"{module} comes from where the plan says")
+    settings = read_settings(where.project)
+    elsewhere = settings.sources.get(module)
+    if elsewhere is not None:
+        raise ConfigError(
+            f"the {where.scope} settings do not override {module}",
+            hint=f"It is overridden at {elsewhere.at}.",
+        )
+    raise ConfigError(
+        f"no settings override {module}", hint=_listed("overridden", module, settings.sources)
+    )
+
+
+# -- modules of every plan -------------------------------------------------------------------
+
+
+def add_module(
+    module: str, kind: str, where: Target, *, source: str | None, config: MapNode
+) -> Changed:
+    """Have every profile use a module.
+
+    Args:
+        module: Its id.
+        kind: `"tool"`, `"hook"` or `"provider"`.
+        where: The settings to change.
+        source: Where it comes from; a relative path starts from the working directory.
+        config: Its configuration, as `config_of` gives it.
+
+    Raises:
+        UsageError: The id or the source cannot be, or there is no such module.
+        SourceError: The folder that is named holds no such module.
+        ConfigError: It is there already, its configuration is not what its schema says, or the
+            settings cannot be read or written.
+    """
+    check_id(module)
+    entry: dict[str, Any] = {"module": module}
+    if source is not None:
+        parsed = _parsed(source)
+        _offers(parsed, module)
+        entry["source"] = _written(parsed, source, where)
+    if config.items:
+        entry["config"] = plain_data(config)
+    settings = read_settings(where.project)
+    _check_new(module, entry, settings, where)
+    if source is None:
+        check_config(module, config)
+    excluded = _excluded(settings, where, module)
+    if excluded:
+        edit.remove_value(where.file, ("exclude", module))
+    if not excluded or len(entry) > 1:
+        edit.append_value(where.file, (SECTIONS[kind],), entry)
+    return Changed(where.file, f"{module} is in {SECTIONS[kind]}", open_secrets(config))
+
+
+def remove_module(module: str, where: Target) -> Changed:
+    """Have no profile use a module: without the entry in the settings, or excluded by them.
+
+    Raises:
+        ConfigError: Nothing uses it, or the settings cannot be read or written.
+    """
+    settings = read_settings(where.project)
+    at = _entries(settings, where.file).get(module)
+    if at is not None:
+        edit.remove_value(where.file, (at.section, module))
+        inherited = _modules(load_profile(project=where.project).merged.document).get(module)
+        rest = f"but still used, by {inherited}; remove it again to exclude it"
+        what = f"{module} is taken out of {at.section}"
+        return Changed(where.file, what if inherited is None else f"{what}, {rest}")
+    for scope in SCOPES:
+        other = _entries(settings, settings_path(scope, where.project)).get(module)
+        if other is not None:
+            raise ConfigError(
+                f"the {where.scope} settings have no {module}",
+                hint=f"It stands at {other.at}; use --scope {scope}.",
+            )
+    return _exclude(module, settings, where)
+
+
+def _exclude(module: str, settings: Settings, where: Target) -> Changed:
+    profile = load_profile(project=where.project)
+    inherited = _modules(profile.merged.document)
+    if module not in inherited:
+        if _excluded(settings, where, module):
+            raise ConfigError(f"{module} is excluded already", location=Location(str(where.file)))
+        raise ConfigError(
+            f"neither settings nor the profile {profile.name!r} have a module {module!r}",
+            hint=suggest(module, sorted(inherited)),
+        )
+    if module in _parts(profile.merged.document):
+        raise ConfigError(
+            f"{module} cannot be left out: a plan needs an orchestrator and a context",
+            hint="Name another one under 'session:' in the settings.",
+        )
+    edit.append_value(where.file, ("exclude",), module)
+    return Changed(where.file, f"{module} of the profile {profile.name!r} is excluded")
+
+
+def config_of(texts: Sequence[str]) -> MapNode:
+    """`key=value` texts of the command line as configuration that knows where it is from.
+
+    Raises:
+        PlanError: A text has no such form.
+    """
+    problems = Problems()
+    tree = apply_sets(MapNode({}, NOWHERE), parse_sets(texts, option="--config"), problems)
+    problems.raise_if_any()
+    return tree
+
+
+# -- what there is ---------------------------------------------------------------------------
+
+
+def known_modules(project: Path | None) -> set[str]:
+    """The ids of modules here: of the profile and the settings, bundled, installed, workspace."""
+    known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
+    known |= set(_modules(load_profile(project=project).merged.document))
+    workspace = project / "modules" if project is not None else None
+    if workspace is not None and workspace.is_dir():
+        known |= {folder.name for folder in workspace.iterdir() if folder.is_dir()}
+    return known
+
+
+class _Entry(NamedTuple):
+    section: str
+    at: Location
+
+
+def _entries(settings: Settings, path: Path | None) -> dict[str, _Entry]:
+    """The entries of one settings file, by instance id or module id."""
+    found: dict[str, _Entry] = {}
+    for file in settings.files:
+        for section in ENTRY_SECTIONS if file.path == path else ():
+            node = file.tree.items.get(section)
+            for entry in node.items if isinstance(node, ListNode) else ():
+                key = entry_key(entry)
+                if key is not None:
+                    found[key] = _Entry(section, entry.at)
+    return found
+
+
+def _modules(document: MapNode) -> dict[str, Location]:
+    found = dict(_parts(document))
+    for section in ENTRY_SECTIONS:
+        node = document.items.get(section)
+        for entry in node.items if isinstance(node, ListNode) else ():
+            key = entry_key(entry)
+            if key is not None:
+                found[key] = entry.at
+    return found
+
+
+def _parts(document: MapNode) -> dict[str, Location]:
+    session = document.items.get("session")
+    nodes = session.items if isinstance(session, MapNode) else {}
+    parts = [node for part in PARTS if isinstance(node := nodes.get(part), MapNode)]
+    return {text_of(node.items.get("module")) or "": node.at for node in parts}
+
+
+def _excluded(settings: Settings, where: Target, module: str) -> bool:
+    for file in settings.files:
+        node = file.tree.items.get("exclude")
+        if file.path == where.file and isinstance(node, ListNode):
+            return module in map(text_of, node.items)
+    return False
+
+
+# -- what cannot be --------------------------------------------------------------------------
+
+
+def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
+    there = _entries(settings, where.file).get(module)
+    if there is not None:
+        raise ConfigError(
+            f"the {where.scope} settings have {module} already, at {there.at}",
+            hint="Change it there, or remove it first: amplifier module remove " + module,
+        )
+    if "source" in entry or _excluded(settings, where, module):
+        return
+    inherited = _modules(load_profile(project=where.project).merged.document).get(module)
+    if inherited is not None and "config" not in entry:
+        raise ConfigError(
+            f"{module} is used already, by {inherited}",
+            hint="Give --config or --source to change it.",
+        )
+    known = {*known_modules(where.project), *settings.sources}
+    if module not in known:
+        raise UsageError(
+            f"there is no module {module!r}",
+            hint=did_you_mean(module, known) or "Say where it comes from: --source SOURCE",
+        )
+
+
+def _listed(what: str, module: str, names: Iterable[str]) -> str:
+    listed = sorted(names)
+    near = did_you_mean(module, listed)
+    return near or (f"Overridden are: {', '.join(listed)}." if listed else f"Nothing is {what}.")
+
+
+# -- sources ---------------------------------------------------------------------------------
+
+
+def _parsed(source: str) -> Source:
+    try:
+        return parse_source(source, Path.cwd())
+    except SourceSyntaxError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+
+
+def _offers(source: Source, module: str) -> bool:
+    """Whether a source on this machine is the module that is meant, by its own account.
+
+    Raises:
+        SourceError: It holds no module at all, or several others.
+    """
+    return isinstance(source, FolderSource) and find_layout(source.path, module).module_id == module
+
+
+def _written(source: Source, given: str, where: Target) -> str:
+    """The source as the settings name it: what lies in the project by a relative path."""
+    if isinstance(source, FolderSource):
+        path, rest = source.path, ""
+    elif isinstance(source, ArchiveSource) and source.is_local:
+        path, rest = Path(source.location), given[given.index("#") :] if "#" in given else ""
+    else:
+        return given
+    if where.project is None or where.scope == USER:
+        return f"{path}{rest}"
+    if not path.resolve().is_relative_to(where.project.parent.resolve()):
+        return f"{path}{rest}"
+    relative = Path(os.path.relpath(path, where.file.parent)).as_posix()
+    return f"{relative if relative.startswith('.') else f'./{relative}'}{rest}"

@@ -1,0 +1,210 @@
+"""`amplifier trust`: look at what a project brings along, and trust it or not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.sanitize import visible
+from amplifier_app.base.stdio import stdin_is_tty, to_stderr
+from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.trust import Content, Record, TrustStore, examine, review
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def trust(
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="A folder of the project; the working directory by default."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Only show all of it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it without asking.")] = False,
+    always: Annotated[
+        bool,
+        typer.Option("--always", help="Trust it whatever it will hold: for what you write."),
+    ] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no more.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Trust a project: its .amplifier folder, and what that selects outside of it.
+
+    Shows what is there, or what changed since you trusted it, and asks. Settings, profiles,
+    agents and modules of a project count only if it is trusted.
+    """
+    if sum((show, yes or always, revoke, list_)) > 1:
+        raise UsageError("--show, --yes or --always, --revoke and --list exclude each other")
+    if list_:
+        _list(path, output)
+    elif revoke:
+        _revoke(path)
+    else:
+        _look(path, output, only_show=show, agreed=yes, always=always)
+
+
+def _look(
+    path: Path | None, output: Format, *, only_show: bool, agreed: bool, always: bool
+) -> None:
+    store = TrustStore()
+    folder = _project(path)
+    record = store.record(folder.parent)
+    content = _content(folder, must=not always)
+    trusted = record is not None and record.allows(content)
+    decide = not only_show and not (trusted and (record is None or record.always or not always))
+    if output is Format.TEXT:
+        _print(content, record, trusted=trusted, whole=only_show)
+    if decide and (agreed or _agrees(content, always)):
+        record, trusted, decide = store.trust(content, always=always), True, False
+        to_stderr(f"amplifier: {visible(str(content.root))} is trusted from now on")
+    if output is Format.JSON:
+        print(json.dumps(_facts(content, record, trusted=trusted), indent=2))
+    if decide:
+        raise ConfigError(f"{visible(str(content.root))} stays as it was")
+
+
+def _project(path: Path | None) -> Path:
+    folder = paths.project_dir(path)
+    if folder is None:
+        where = visible(str(path or os.getcwd()))
+        raise ConfigError(
+            f"there is no project at {where}", hint="A project has a folder .amplifier."
+        )
+    return folder
+
+
+def _content(folder: Path, *, must: bool) -> Content:
+    """What the project holds; nothing if that cannot be looked through and need not be."""
+    try:
+        return examine(folder)
+    except ConfigError as error:
+        if must:
+            raise
+        to_stderr(f"amplifier: {error.message}")
+        return Content(folder, {}, frozenset(), {})
+
+
+def _agrees(content: Content, always: bool) -> bool:
+    """Whether the person at the terminal says so.
+
+    Raises:
+        ConfigError: There is nobody.
+    """
+    terminal = next((fd for fd in (1, 2) if os.isatty(fd)), None)
+    if terminal is None or not stdin_is_tty():
+        raise ConfigError(
+            f"nobody is there to say whether {visible(str(content.root))} is trusted",
+            hint="Say so with --yes.",
+        )
+    import asyncio
+
+    from amplifier_app.chat.ask import ask_on_terminal
+    from amplifier_app.chat.trust_question import forget_typed
+
+    forget_typed()
+    what = "whatever it will hold" if always else "with what it holds now"
+    question = f"Trust {visible(str(content.root))}, {what}? It then runs with your rights."
+    return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
+
+
+def _print(content: Content, record: Record | None, *, trusted: bool, whole: bool) -> None:
+    print(f"{visible(str(content.root))}: {_state(record, trusted)}")
+    if trusted and not whole:
+        return
+    before = {} if record is None or record.always or trusted else record.entries
+    head = "What changed since:" if before else "What is in it:"
+    for title, lines in (
+        ("It brings along:", review.listing(content)),
+        ("It selects:", review.selection(content)),
+        (head, [*review.changes(before, content.entries)]),
+    ):
+        if lines:
+            print("\n".join(["", title, "", *(f"  {line}" for line in lines)]))
+
+
+def _state(record: Record | None, trusted: bool) -> str:
+    if record is None:
+        return "not trusted"
+    day = record.time[:10]
+    if record.always:
+        return f"trusted since {day}, whatever it holds"
+    return f"trusted since {day}" if trusted else f"changed since it was trusted on {day}"
+
+
+def _facts(content: Content, record: Record | None, *, trusted: bool) -> dict[str, Any]:
+    before = {} if record is None or record.always else record.entries
+    return {
+        "schema_version": 1,
+        "project": str(content.root),
+        "trusted": trusted,
+        "always": record is not None and record.always,
+        "time": record.time if record else None,
+        "hash": content.hash,
+        "trusted_hash": record.hash if record else None,
+        "files": [
+            {"name": name, "kind": entry.kind, "size": entry.size, "sha256": entry.digest}
+            for name, entry in content.entries.items()
+        ],
+        "selects": [
+            {"at": str(fact.at), "what": fact.what, "text": fact.text}
+            for fact in review.facts(content)
+        ],
+        "changes": [*review.changes(before, content.entries)],
+    }
+
+
+def _revoke(path: Path | None) -> None:
+    # What is trusted can be gone by now.
+    folder = paths.project_dir(path)
+    root = folder.parent if folder else Path(os.path.realpath(path or os.getcwd()))
+    known = TrustStore().revoke(root)
+    state = "is not trusted any more" if known else "was not trusted"
+    to_stderr(f"amplifier: {visible(str(root))} {state}")
+
+
+def _list(path: Path | None, output: Format) -> None:
+    if path is not None:
+        raise UsageError("--list lists all projects", hint="Leave the path out.")
+    rows = [(record, _now(record)) for record in TrustStore().records()]
+    if output is Format.JSON:
+        facts = [
+            {
+                "project": str(record.root),
+                "time": record.time,
+                "hash": record.hash,
+                "always": record.always,
+                "now": now,
+            }
+            for record, now in rows
+        ]
+        print(json.dumps(facts, indent=2))
+        return
+    if not rows:
+        to_stderr("No project is trusted.")
+    shown = [
+        (visible(str(record.root)), record.time[:10], "always" if record.always else now)
+        for record, now in rows
+    ]
+    for line in table(("PROJECT", "SINCE", "NOW"), shown):
+        print(line)
+
+
+def _now(record: Record) -> str:
+    """What a project is now, beside what it was when it was trusted."""
+    folder = paths.project_dir(record.root)
+    if folder is None or folder.parent != record.root:
+        return "gone"
+    if record.always:
+        return "trusted"
+    try:
+        return "trusted" if record.allows(examine(folder)) else "changed"
+    except ConfigError:
+        # What is in the way is told by `amplifier trust` there.
+        return "unreadable"

@@ -1,0 +1,15 @@
+"""`amplifier version`."""
+
+from __future__ import annotations
+
+import typer
+
+from amplifier_app.base.version import version_line
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    print(version_line())

@@ -1,1 +1,0 @@
-"""`amplifier doctor`: whether what a run needs is in order."""

@@ -1,0 +1,127 @@
+"""Where what goes by a name is found: profiles in the project, the user's own, those that ship."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.base import paths
+
+SUFFIXES = (".yaml", ".yml", ".md")
+
+# collections/NAME/profiles/FILE: from the file to the folder of collections.
+_COLLECTION_LEVELS = 3
+
+
+class ProfileFile(NamedTuple):
+    """A profile that can be named.
+
+    Attributes:
+        name: The name it goes by.
+        path: Its file.
+        scope: `"project"`, `"user"` or `"packaged"`.
+    """
+
+    name: str
+    path: Path
+    scope: str
+
+
+def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
+    """The scopes with their folders of profiles, the nearest first.
+
+    Args:
+        project: The folder of a trusted project.
+    """
+    folders = [("user", paths.user_profiles_dir()), ("packaged", paths.packaged_profiles_dir())]
+    return folders if project is None else [("project", project / "profiles"), *folders]
+
+
+def profile_files(project: Path | None = None) -> Iterator[ProfileFile]:
+    """Every profile, the nearest scope first; a name may come twice, the first one wins."""
+    for scope, folder in profile_folders(project):
+        if folder.is_dir():
+            for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
+                if path.suffix in SUFFIXES and path.is_file():
+                    yield ProfileFile(path.stem, path, scope)
+
+
+def _by_name_and_suffix(path: Path) -> tuple[str, int]:
+    known = path.suffix in SUFFIXES
+    return path.stem, SUFFIXES.index(path.suffix) if known else -1
+
+
+def find_profile(
+    name: str, project: Path | None = None, *, extended_by: Path | None = None
+) -> Path | None:
+    """The file of a profile.
+
+    Args:
+        name: The profile's name, without folder and ending.
+        project: The folder of a trusted project.
+        extended_by: The file that extends it. One of the same name means the profile that it
+            stands in front of: a user's `default` extends the packaged `default`.
+    """
+    folders = [folder for _, folder in profile_folders(project)]
+    if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:
+        folders = folders[folders.index(extended_by.parent) + 1 :]
+    for folder in folders:
+        for suffix in SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            if path.is_file() and path != extended_by:
+                return path
+    return None
+
+
+def profile_names(project: Path | None = None) -> list[str]:
+    """The names of all profiles, each once."""
+    return sorted({profile.name for profile in profile_files(project)})
+
+
+def agent_folders(project: Path | None = None) -> list[Path]:
+    """The folders of agents that go by a name, the nearest first."""
+    folder = paths.config_dir() / "agents"
+    return [folder] if project is None else [project / "agents", folder]
+
+
+def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
+    """Every agent of the folders by name; of one name the first folder's wins."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if folder.is_dir():
+            for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
+                if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."):
+                    found.setdefault(path.stem, path)
+    return found
+
+
+def profile_in_collection(document: Path, text: str) -> Path | None:
+    """The profile that `collection:name` or `collection:path` means; see `in_collection`."""
+    return in_collection(document, text, ("{}", "{}.md", "profiles/{}.md", "profiles/{}.yaml"))
+
+
+def in_collection(
+    document: Path, text: str, forms: Sequence[str] = ("{}",), own: str | None = None
+) -> Path | None:
+    """The file that `collection:path` means in a published document.
+
+    Args:
+        document: The document, absolute.
+        text: What it says.
+        forms: How the path may be written short, the one that counts first in front.
+        own: The name of the collection that it is the root of, if it is one.
+
+    Returns:
+        The file below a folder of that name which the document lies in, or which lies beside
+        one of these; None if there is none.
+    """
+    name, colon, rest = text.partition(":")
+    if not colon or not name or "/" in name:
+        return None
+    roots = [document.parent] if name == own else []
+    for folder in document.parents[:_COLLECTION_LEVELS]:
+        roots += [folder] if folder.name == name else [folder / name]
+    paths = (root / form.format(rest) for root in roots for form in forms)
+    return next((Path(os.path.normpath(path)) for path in paths if path.is_file()), None)

@@ -1,0 +1,270 @@
+"""Source texts of a plan, and what they mean; see `amplifier_app.plan.source_spec` for their forms."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from amplifier_app.plan.source_spec import (
+    ARCHIVE_SUFFIXES,
+    GIT_SCHEMES,
+    ArchiveSource,
+    FolderSource,
+    GitSource,
+    PackageSource,
+    Source,
+    SourceSyntaxError,
+    without_password,
+)
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+_REF = r"[A-Za-z0-9_][A-Za-z0-9_./+@-]*"
+_HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+_USER = r"[A-Za-z0-9_][^/@\s]*"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_DRIVE = r"[A-Za-z]:[\\/]"
+
+
+def parse_source(text: str, folder: Path) -> Source:
+    """What a source text means.
+
+    Args:
+        text: The text as the plan has it.
+        folder: The folder of the plan, from which relative paths start.
+
+    Raises:
+        SourceSyntaxError: It is not understood or not allowed.
+    """
+    if text != text.strip() or any((c.isspace() and c != " ") or not c.isprintable() for c in text):
+        raise SourceSyntaxError("the source holds white space or control characters")
+    if re.fullmatch(_PACKAGE, text) and not text.lower().endswith(ARCHIVE_SUFFIXES):
+        return PackageSource(text)
+    if not is_path(text):
+        return parse(text)
+    address, _, fragment = text.partition("#")
+    if address.lower().endswith(ARCHIVE_SUFFIXES):
+        return parse_archive_path(_absolute(folder, address), fragment)
+    return FolderSource(_absolute(folder, text))
+
+
+def is_path(text: str) -> bool:
+    """Whether a source text is a path on this machine."""
+    return (
+        text in (".", "..", "~")
+        or text.startswith(("./", "../", "/", "~/"))
+        or re.match(_DRIVE, text) is not None
+    )
+
+
+def _absolute(folder: Path, text: str) -> Path:
+    return Path(os.path.normpath(folder / Path(text).expanduser()))
+
+
+def parse(text: str) -> Source:
+    """What such a text means.
+
+    Raises:
+        SourceSyntaxError: It is not understood or not allowed.
+    """
+    if text.startswith("git+"):
+        return _parse_git(text)
+    if text.startswith("file://"):
+        return _parse_file_url(text)
+    if re.match(r"https?://", text):
+        return _parse_archive_url(text)
+    if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]* *[\[<>=!~(;]", text) and "://" not in text:
+        return _parse_package(text)
+    raise SourceSyntaxError(f"the source {without_password(text)!r} is not understood", _hint(text))
+
+
+def _hint(text: str) -> str:
+    if re.match(r"[\w.-]+@[\w.-]+:", text):
+        user_host, _, path = text.partition(":")
+        return f"write 'git+ssh://{user_host}/{path}'"
+    if text.startswith("ssh://"):
+        return f"for a git repository write 'git+{without_password(text)}'"
+    if " @ " in text:
+        return "write what stands after the '@' alone"
+    if "://" in text:
+        return "allowed are file://, https:// and git+https://, git+ssh://, git+file://"
+    if "/" in text or "\\" in text:
+        return f"for a folder beside the plan write './{text}'"
+    if text.lower().endswith(ARCHIVE_SUFFIXES):
+        return f"for an archive beside the plan write './{text}'"
+    return (
+        "write './FOLDER', '/FOLDER', 'git+https://…@REF', 'https://…/ARCHIVE', "
+        "or the name of a package"
+    )
+
+
+# -- packages ----------------------------------------------------------------------------
+
+
+def _parse_package(text: str) -> PackageSource:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceSyntaxError(
+            f"{text!r} is not a package with versions: {reason}", "write 'package>=1.2,<2'"
+        ) from None
+    if wanted.url or wanted.marker:
+        raise SourceSyntaxError(
+            f"{text!r} has more than a name, extras and versions",
+            "write what stands after the '@' alone"
+            if wanted.url
+            else "remove the part from ';' on",
+        )
+    return PackageSource(wanted.name, tuple(sorted(wanted.extras)), str(wanted.specifier))
+
+
+# -- archives ----------------------------------------------------------------------------
+
+
+def parse_archive_path(path: Path, fragment: str) -> ArchiveSource:
+    """An archive on this machine.
+
+    Args:
+        path: The archive, absolute.
+        fragment: What stands after `#`.
+
+    Raises:
+        SourceSyntaxError: The fragment is not understood or not allowed.
+    """
+    sha256, subdirectory = _archive_fragment(fragment)
+    text = f"{path}#{fragment}" if fragment else str(path)
+    return ArchiveSource(text, str(path), path.name, sha256, subdirectory)
+
+
+def _parse_file_url(url: str) -> FolderSource | ArchiveSource:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    _check_path(path)
+    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise SourceSyntaxError(f"{url!r} names no path on this machine", "write 'file:///PATH'")
+    archive = path.lower().endswith(ARCHIVE_SUFFIXES)
+    if parts.query or (parts.fragment and not archive):
+        raise SourceSyntaxError(f"{url!r} has a query or a fragment", "write 'file:///PATH'")
+    return parse_archive_path(Path(path), parts.fragment) if archive else FolderSource(Path(path))
+
+
+def _parse_archive_url(text: str) -> ArchiveSource:
+    parts = _split(text)
+    _check_authority(parts.scheme, unquote(parts.netloc))
+    path = unquote(parts.path)
+    _check_path(path)
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise SourceSyntaxError("what comes over http:// can be changed on the way", "use https://")
+    if not path.lower().endswith(ARCHIVE_SUFFIXES):
+        raise SourceSyntaxError(
+            f"{without_password(text)!r} is no archive; known are {', '.join(ARCHIVE_SUFFIXES)}",
+            f"for a git repository write 'git+{without_password(text)}'",
+        )
+    sha256, subdirectory = _archive_fragment(unquote(parts.fragment))
+    location = text.partition("#")[0]
+    return ArchiveSource(text, location, path.rsplit("/", 1)[-1], sha256, subdirectory)
+
+
+def _archive_fragment(fragment: str) -> tuple[str, str]:
+    values = _fragment(fragment, ("sha256", "subdirectory", "egg"))
+    sha256 = values.get("sha256", "")
+    if "sha256" in values and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise SourceSyntaxError(f"{sha256!r} is not a SHA-256 hash", "it has 64 hexadecimal digits")
+    return sha256.lower(), _subdirectory(values.get("subdirectory", ""))
+
+
+def _check_path(path: str) -> None:
+    if not path.isprintable():
+        raise SourceSyntaxError("the source holds white space or control characters")
+
+
+# -- git ---------------------------------------------------------------------------------
+
+
+def _parse_git(text: str) -> GitSource:
+    if "\\" in text or " " in text:
+        raise SourceSyntaxError("a git URL has no spaces and no backslashes", "encode them as %20")
+    address, _, fragment = text.removeprefix("git+").partition("#")
+    parts = _split(address)
+    if parts.scheme not in GIT_SCHEMES:
+        scheme = parts.scheme or re.split(r"[:/]", address, maxsplit=1)[0]
+        raise SourceSyntaxError(
+            f"git sources over {scheme!r} are not allowed",
+            "use git+https://, git+ssh:// or git+file://",
+        )
+    if parts.query:
+        raise SourceSyntaxError("a git URL has no query", "remove the part from '?' on")
+    _check_authority(parts.scheme, unquote(parts.netloc))
+    path, ref = parts.path, None
+    if "@" in path:
+        path, _, ref = path.rpartition("@")
+        _check_ref(unquote(ref))
+        ref = unquote(ref)
+    decoded = unquote(path)
+    if not decoded.strip("/") or decoded.startswith(("/-", "//")) or not decoded.isprintable():
+        raise SourceSyntaxError("the git URL names no repository", "write 'git+https://HOST/REPO'")
+    url = f"{parts.scheme}://{parts.netloc}{path}"
+    values = _fragment(unquote(fragment), ("subdirectory", "egg"))
+    return GitSource(text, url, ref, _subdirectory(values.get("subdirectory", "")))
+
+
+def _split(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError as error:
+        raise SourceSyntaxError(f"the URL is not valid: {error}") from None
+    return parts
+
+
+def _check_authority(scheme: str, authority: str) -> None:
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise SourceSyntaxError("git+file:// names a host", "write 'git+file:///PATH'")
+        return
+    user, _, host = authority.rpartition("@")
+    # A leading dash would be an option of ssh; anything unusual is not worth the risk.
+    if not re.fullmatch(_HOST, host) or (user and not re.fullmatch(_USER, user)):
+        raise SourceSyntaxError(f"{without_password('//' + authority)[2:]!r} is not a host")
+
+
+def _check_ref(ref: str) -> None:
+    if (
+        not re.fullmatch(_REF, ref)
+        or ".." in ref
+        or "@{" in ref
+        or ref.endswith((".", "/", ".lock"))
+    ):
+        raise SourceSyntaxError(f"{ref!r} is not a branch, tag or commit")
+
+
+# -- after '#' ---------------------------------------------------------------------------
+
+
+def _fragment(fragment: str, known: tuple[str, ...]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for part in fragment.split("&") if fragment else ():
+        name, _, value = part.partition("=")
+        if name not in known:
+            raise SourceSyntaxError(f"{name!r} is not known after '#'", f"write '#{known[0]}=…'")
+        values[name] = value
+    return values
+
+
+def _subdirectory(found: str) -> str:
+    pure = PurePosixPath(found)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in found or not found.isprintable():
+        raise SourceSyntaxError(f"the subdirectory {found!r} leaves its source")
+    if any(part.startswith("-") or part == ".git" for part in pure.parts):
+        raise SourceSyntaxError(f"{found!r} is not a subdirectory of a module")
+    return "" if str(pure) == "." else str(pure)

@@ -1,0 +1,61 @@
+"""What modules find in every coordinator of the app, and what the app asks of mounted ones."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from amplifier_app.base import paths
+from amplifier_app.base.keys import Filled, fill_environment
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+
+def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
+    """Register what every module may ask for, whatever it is mounted for."""
+    coordinator.register_capability("session.working_dir", os.getcwd())
+    coordinator.register_capability("config.dir", str(paths.config_dir()))
+    coordinator.register_capability("cache.dir", str(paths.cache_dir()))
+    coordinator.register_capability("offline", sources.offline)
+
+
+def give_keys(coordinator: Any) -> Filled:
+    """Set the stored keys as variables of this process, and tell modules which ones to hide.
+
+    To be called once the modules have been fetched: who fetches has no use for keys.
+
+    Raises:
+        ConfigError: See `amplifier_app.base.keys.KeyStore.names`.
+    """
+    filled = fill_environment()
+    coordinator.register_capability("secrets.variables", filled.secret)
+    return filled
+
+
+def model_of(provider: Any) -> str | None:
+    """The model a mounted provider asks when nobody names one, if it tells."""
+    for name in ("model", "default_model"):
+        model = getattr(provider, name, None)
+        if isinstance(model, str) and model:
+            return model
+    return None
+
+
+def first_provider(session: Any) -> tuple[str, Any]:
+    """The provider orchestrators ask: the plan's, else the one of lowest priority number."""
+    providers: dict[str, Any] = session.coordinator.get("providers")
+    orchestrator = session.config["session"]["orchestrator"]
+    config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
+    wanted = config.get("default_provider")
+    if wanted in providers:
+        return wanted, providers[wanted]
+    return min(providers.items(), key=lambda item: _priority_of(item[1]))
+
+
+def _priority_of(provider: Any) -> float:
+    priority = getattr(provider, "priority", None)
+    if priority is None:
+        config = getattr(provider, "config", None)
+        priority = config.get("priority") if isinstance(config, dict) else None
+    return priority if isinstance(priority, (int, float)) else 100

@@ -1,0 +1,130 @@
+"""Whose code a turn failed in: the module is named, with the line to look at."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.sessions.recording_context import RecordingContext
+from amplifier_core._foreign import blame, line_in, module_of, root_of, where_defined
+from amplifier_core.llm_errors import LLMError
+
+_BUNDLED = "amplifier_modules"
+
+
+class _Part(NamedTuple):
+    """A mounted module.
+
+    Attributes:
+        kind: Its kind.
+        name: What the plan calls it.
+        obj: What it mounted.
+    """
+
+    kind: str
+    name: str
+    obj: Any
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of its code; None for bundled modules, which share theirs."""
+        module = module_of(self.obj)
+        if module is None or module.__name__.partition(".")[0] == _BUNDLED:
+            return None
+        return root_of(module)
+
+
+@contextmanager
+def blaming(session: Any) -> Generator[None]:
+    """Record on exceptions that pass which mounted module's code they come from.
+
+    Args:
+        session: An `amplifier_core.session.AmplifierSession`.
+    """
+    try:
+        yield
+    except Exception as error:
+        part = None if isinstance(error, (AppError, LLMError)) else _raised_by(session, error)
+        if part is not None:
+            blame(error, kind=part.kind, obj=part.obj, name=part.name)
+        raise
+
+
+def checked_answer(session: Any, answer: Any) -> str:
+    """What an orchestrator returned.
+
+    Raises:
+        ModuleError: It is not a string.
+    """
+    if isinstance(answer, str):
+        return answer
+    raise _wrong_answer(_orchestrator(session), "execute", answer, "the answer as a string")
+
+
+async def messages_of(session: Any) -> list[Any]:
+    """All messages that a session's context holds.
+
+    Raises:
+        ModuleError: It returned something else.
+    """
+    part = _context(session)
+    held = part.obj.get_messages()
+    if inspect.isawaitable(held):
+        held = await held
+    if not isinstance(held, list):
+        raise _wrong_answer(part, "get_messages", held, "a list of messages")
+    return held
+
+
+def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleError:
+    given = "None" if answer is None else f"a value of type {type(answer).__name__}"
+    where = where_defined(getattr(part.obj, call))
+    return ModuleError(
+        f"{part.kind} '{part.name}': {call}() returned {given}, expected {expected} ({where})",
+        hint=f"Fix {call}() of the module, or check it with: "
+        f"amplifier module validate {part.name} --behavioral",
+    )
+
+
+def _raised_by(session: Any, error: BaseException) -> _Part | None:
+    """The module with the innermost frame of an exception."""
+    roots = [(part, root) for part in _parts(session) if (root := part.root) is not None]
+    found = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        for part, root in roots:
+            if line_in(root, trace.tb_frame, trace.tb_lineno):
+                found = part
+        trace = trace.tb_next
+    return found
+
+
+def _parts(session: Any) -> Iterator[_Part]:
+    yield _orchestrator(session)
+    yield _context(session)
+    for kind, point in (("provider", "providers"), ("tool", "tools")):
+        for name, obj in session.coordinator.get(point).items():
+            yield _Part(kind, name, obj)
+
+
+def _orchestrator(session: Any) -> _Part:
+    return _Part(
+        "orchestrator", _module(session, "orchestrator"), session.coordinator.get("orchestrator")
+    )
+
+
+def _context(session: Any) -> _Part:
+    context = session.coordinator.get("context")
+    if isinstance(context, RecordingContext):
+        context = context.inner
+    return _Part("context", _module(session, "context"), context)
+
+
+def _module(session: Any, part: str) -> str:
+    named = session.config["session"][part]
+    return str(named["module"] if isinstance(named, dict) else named)

@@ -1,0 +1,77 @@
+"""What modules log, as notices of the session instead of stray lines on the terminal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from amplifier_app.runtime.observer import Level, Renderer
+
+_OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_support")
+
+
+class LogNotices(logging.Handler):
+    """Shows warnings and errors through a renderer.
+
+    What is logged while modules mount is held back until `show_held`: the reason why a module
+    mounted nothing is told by the session, once.
+
+    Args:
+        renderer: What shows them.
+        verbose: Show debug messages of our own parts and tracebacks, at once.
+    """
+
+    def __init__(self, renderer: Renderer, *, verbose: bool) -> None:
+        super().__init__(logging.DEBUG if verbose else logging.WARNING)
+        self._renderer = renderer
+        self._verbose = verbose
+        self._held: list[logging.LogRecord] | None = None if verbose else []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._held is not None:
+            self._held.append(record)
+            return
+        try:
+            text = self._text(record)
+            if self._verbose or self._renderer.retries.is_new_log(text):
+                self._renderer.notice(text, _level(record), record.name)
+        # As logging itself does: a record that cannot be formatted must not end the program.
+        except Exception:
+            self.handleError(record)
+
+    def show_held(self, told: Iterable[str] = ()) -> None:
+        """Show what was held back, but for messages that stand in `told` already."""
+        held, self._held = self._held or [], None
+        told = list(told)
+        for record in held:
+            message = record.getMessage()
+            if record.name != "amplifier_core.mounting" and not any(message in t for t in told):
+                self.emit(record)
+
+    def _text(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if self._verbose:
+            message = f"{record.name}: {message}"
+            if record.exc_info:
+                message += "\n" + logging.Formatter().formatException(record.exc_info)
+        elif record.exc_info and record.exc_info[1] is not None:
+            message += f": {record.exc_info[1]!r}"
+        return message
+
+
+def _level(record: logging.LogRecord) -> Level:
+    if record.levelno >= logging.ERROR:
+        return "error"
+    return "warning" if record.levelno >= logging.WARNING else "info"
+
+
+def show_logs(renderer: Renderer, *, verbose: bool) -> LogNotices:
+    """Send everything logged in this process to `renderer` from now on."""
+    handler = LogNotices(renderer, verbose=verbose)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO if verbose else logging.WARNING)
+    if verbose:
+        for name in _OWN:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+    return handler

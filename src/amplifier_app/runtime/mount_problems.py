@@ -1,0 +1,141 @@
+"""Why modules of a plan cannot be mounted, told at the lines of the plan that have to change."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.plan.config_check import config_problems
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.module_schemas import config_schema
+from amplifier_app.plan.modules import PlannedModule, planned_modules
+from amplifier_app.plan.problems import PlanError, Problem, Problems
+from amplifier_app.runtime.missing_packages import requires_hint
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+
+class MountFailure(NamedTuple):
+    """A module whose mount failed.
+
+    Attributes:
+        kind: Its kind.
+        key: Its instance id, else its module id.
+        error: What its code or the loader said.
+        missing_import: The package whose absence made it fail, if that is the reason.
+    """
+
+    kind: str
+    key: str
+    error: str
+    missing_import: str = ""
+
+
+def failure_error(
+    plan: ResolvedPlan, sources: AppModuleSourceResolver, failures: Sequence[MountFailure]
+) -> AppError:
+    """The error for modules that cannot be mounted.
+
+    Args:
+        plan: What was to be mounted.
+        sources: Where its modules came from.
+        failures: Which cannot be.
+
+    Returns:
+        A `PlanError` with the keys of the config that are wrong, if that explains all of it;
+        else a `ModuleError` with the places of the modules.
+    """
+    planned = {(one.kind, one.key): one for one in planned_modules(plan)}
+    problems: list[Problem] = []
+    explained = True
+    for failure in failures:
+        module = planned.get((failure.kind, failure.key))
+        if module is None:
+            continue
+        found = _resolved(module, sources)
+        wrong = _config_problems(module, found) if found is not None else []
+        if not wrong:
+            explained = False
+            problems.append(mount_problem(module, found, failure.error, failure.missing_import))
+        problems += wrong
+    shown = with_lines(plan, problems)
+    if explained and shown:
+        return PlanError(shown)
+    if len(shown) == 1:
+        return ModuleError(shown[0].body(), location=shown[0].at)
+    listed = "\n".join(map(str, shown))
+    return ModuleError(f"{len(shown)} modules cannot be mounted:\n{listed}")
+
+
+def mount_problem(
+    module: PlannedModule, found: ResolvedSource | None, error: str, missing_import: str = ""
+) -> Problem:
+    """That a module cannot be mounted, at its entry in the plan, with what to do about it."""
+    named = f"{module.kind} '{module.key}'"
+    # The errors of the kernel begin with the module's id, of which the plan knows more.
+    prefix = f"Module '{module.module}' "
+    told = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
+    hint = _hint(module, found, told, missing_import)
+    return Problem(f"{named} {told}", module.entry.key_at("module"), hint)
+
+
+def _hint(
+    module: PlannedModule, found: ResolvedSource | None, told: str, missing_import: str
+) -> str | None:
+    """What to do next, where the error does not say it itself."""
+    own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
+    missing_its_own = bool(missing_import) and missing_import.partition(".")[0] == own
+    hint = None if missing_its_own else requires_hint(told)
+    if hint is not None:
+        return hint
+    if "list it under '" in told:
+        return None
+    if "(session.mount_timeout)" in told:
+        return "fix what it waits for, or set a longer session.mount_timeout"
+    target = found.text if found is not None and not found.installed else module.module
+    return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
+
+
+def _resolved(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
+    try:
+        return sources.resolve(module.module, module.source)
+    # This only makes an error better; whatever stands in the way, the error itself is reported.
+    except Exception:
+        return None
+
+
+def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Problem]:
+    try:
+        schema = config_schema(package_of(found, module.module))
+    # As above.
+    except Exception:
+        return []
+    return config_problems(module.entry, module.module, schema) if schema is not None else []
+
+
+def package_of(found: ResolvedSource, module_id: str) -> Any:
+    """What a module that has been loaded tells about itself: its package, or None.
+
+    Of `package.part:mount` that is `package.part`, unless only `package` has a `config_schema`.
+    """
+    name = found.entry_point.partition(":")[0] if found.entry_point else ""
+    if not name:
+        from amplifier_core.discovery import find_package
+
+        name = find_package(module_id, found.resolve()).stem
+    package = sys.modules.get(name)
+    while package is not None and not hasattr(package, "config_schema") and "." in name:
+        name = name.rpartition(".")[0]
+        package = sys.modules.get(name, package)
+    return package
+
+
+def with_lines(plan: ResolvedPlan, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems in the order of the files, with the lines they are on."""
+    collected = Problems(plan.merged.texts)
+    for problem in problems:
+        collected.add(problem.message, problem.at, problem.hint)
+    return collected.listed()

@@ -1,0 +1,151 @@
+"""The modules of a plan on a session's coordinator, and why some of them are not there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from amplifier_app.base.errors import AppError, ConfigError, ModuleError
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.capabilities import give_keys, register_capabilities
+from amplifier_app.runtime.mount_limit import LimitedLoader, Opening, OpeningTimedOut, seconds_of
+from amplifier_app.runtime.observer import FIRST, Renderer
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.load_errors import RequiredModuleError, missing_import
+from amplifier_core.session import AmplifierSession
+
+
+class Mounting:
+    """Mounts the modules of one session.
+
+    Args:
+        session: The kernel's session, not yet initialized.
+        plan: What it was made of.
+        sources: Where modules come from.
+        renderer: What is told of what is missing.
+        opening: How long it may take; follows what is being mounted.
+
+    Attributes:
+        stored_keys: The variables that are set because their keys are stored.
+    """
+
+    def __init__(
+        self,
+        session: AmplifierSession,
+        plan: ResolvedPlan,
+        sources: AppModuleSourceResolver,
+        renderer: Renderer,
+        opening: Opening | None = None,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._sources = sources
+        self._renderer = renderer
+        self._opening = opening or Opening()
+        self._failures: list[dict[str, Any]] = []
+        self.stored_keys: tuple[str, ...] = ()
+        session.coordinator.hooks.register(
+            "module:load_failed", self._on_load_failed, FIRST, name="app"
+        )
+
+    @property
+    def not_mounted(self) -> list[str]:
+        """Why providers of the plan are missing, a line each."""
+        return [f"{_key(failure)}: {failure['error']}" for failure in self._failures]
+
+    async def mount(self) -> None:
+        """Fetch what has to be fetched and mount everything.
+
+        Raises:
+            ModuleError: A module of the plan cannot be loaded or mounted.
+            ConfigError: Its configuration is wrong, or no provider is left.
+            OpeningTimedOut: It was not done in time.
+        """
+        deadline = self._opening.deadline
+        try:
+            # The event loop's clock is the monotonic one.
+            async with asyncio.timeout_at(deadline):
+                await self._mount()
+        except (TimeoutError, AppError) as error:
+            if not self._opening.expired:
+                raise
+            module = self._opening.module
+            raise OpeningTimedOut(f"while mounting '{module}'" if module else "") from error
+        self._opening.module = ""
+
+    async def _mount(self) -> None:
+        coordinator = self._session.coordinator
+        self._session.loader = LimitedLoader(
+            coordinator, seconds_of(self._session.config), self._opening
+        )
+        register_capabilities(coordinator, self._sources)
+        await self._sources.prefetch(self._session.config)
+        await coordinator.mount("module-source-resolver", self._sources)
+        if coordinator.get_capability("secrets.variables") is None:
+            self._use_stored_keys()
+        await self._initialize()
+        self._check()
+
+    async def _initialize(self) -> None:
+        try:
+            await self._session.initialize()
+        except AppError:
+            raise
+        except RequiredModuleError as error:
+            session: dict[str, Any] = self._session.config["session"]
+            module = session[error.kind]["module"]
+            failure = {
+                "module_type": error.kind,
+                "module_id": module,
+                "error": error.__cause__,
+                "missing_import": missing_import(error.__cause__),
+            }
+            raise self._error([failure]) from error
+        except RuntimeError as error:
+            raise ModuleError(str(error)) from error
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _use_stored_keys(self) -> None:
+        filled = give_keys(self._session.coordinator)
+        self.stored_keys = filled.added
+        for problem in filled.problems:
+            self._renderer.notice(problem, "warning", "session")
+
+    def _on_load_failed(self, event: str, data: dict[str, Any]) -> None:
+        self._failures.append(dict(data))
+
+    def _check(self) -> None:
+        broken = [failure for failure in self._failures if not failure.get("degraded")]
+        if broken:
+            raise self._error(broken)
+        reasons = self.not_mounted
+        if not self._session.coordinator.get("providers"):
+            from amplifier_app.plan.offered import NO_PROVIDER
+
+            warnings = self._plan.warnings
+            reasons += [note for note in self._plan.notes if note not in warnings]
+            reasons += ["Set one up with: amplifier init"] if reasons else []
+            hint = "\n".join(reasons or [NO_PROVIDER])
+            raise ConfigError("no model provider is available", hint=hint)
+        for reason in reasons:
+            self._renderer.notice(f"not mounted: {reason}", "info", "session")
+
+    def _error(self, failures: list[dict[str, Any]]) -> AppError:
+        # Only read when something is wrong.
+        from amplifier_app.runtime.mount_problems import MountFailure, failure_error
+
+        told = [
+            MountFailure(
+                failure["module_type"],
+                _key(failure),
+                str(failure["error"]),
+                failure["missing_import"],
+            )
+            for failure in failures
+        ]
+        return failure_error(self._plan, self._sources, told)
+
+
+def _key(failure: dict[str, Any]) -> str:
+    return str(failure.get("instance_id") or failure["module_id"])

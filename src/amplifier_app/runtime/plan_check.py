@@ -1,0 +1,377 @@
+"""Checks a plan up to the point where a model would be asked: everything at once.
+
+    plan       variables that are not set, bad sources
+    modules    each resolved and installed, imported, its config held against its schema, mounted
+
+Nothing is sent anywhere but what fetching modules needs: providers are mounted and taken down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from amplifier_app.base.errors import AppError, Location, ModuleError
+from amplifier_app.base.outcome import Ending
+from amplifier_app.plan.config_check import config_problems, ignored_keys
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.module_schemas import config_schema
+from amplifier_app.plan.modules import (
+    PlannedModule,
+    agent_modules,
+    planned_modules,
+    unset_variables,
+)
+from amplifier_app.plan.offered import NO_PROVIDER
+from amplifier_app.plan.problems import PlanError, Problem
+from amplifier_app.runtime.capabilities import give_keys, register_capabilities
+from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
+from amplifier_app.runtime.mount_problems import mount_problem, package_of, with_lines
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.load_errors import ModuleImportError, missing_import
+from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
+from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
+from amplifier_core.session import AmplifierSession
+from amplifier_core.utils._logs import warnings_logged
+
+CLEANUP_SECONDS = 10.0
+
+Status = Literal["ok", "left out", "broken", "not checked"]
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong.
+
+    Attributes:
+        kind: `"plan"`, `"config"` or `"module"`; the last is wrong with the module itself.
+        problem: What and where.
+    """
+
+    kind: Literal["plan", "config", "module"]
+    problem: Problem
+
+
+class CheckedModule(NamedTuple):
+    """One module of the plan and how it fared.
+
+    Attributes:
+        kind: `"orchestrator"`, `"context"`, `"provider"`, `"tool"` or `"hook"`.
+        key: Its instance id, else its module id.
+        module: Its module id.
+        agent: The agent it belongs to; it is looked at, but not mounted.
+        at: Where the plan names it.
+        status: `"ok"`, with what to know in `reason`; `"left out"` by a condition or for want of credentials; `"not checked"` because
+            something in the plan has to be mended first.
+        reason: Why it is not ok, or what is not as it should be.
+        found: Where it was found; None if it was not looked for or cannot be had.
+    """
+
+    kind: str
+    key: str
+    module: str
+    at: Location
+    status: Status
+    reason: str = ""
+    agent: str | None = None
+    found: ResolvedSource | None = None
+
+
+class CheckReport(NamedTuple):
+    """What came out.
+
+    Attributes:
+        name: The plan's name.
+        modules: Its modules in the order they are mounted, then those that conditions leave out.
+        findings: Everything that is wrong, in the order of the files.
+        warnings: What of the plan is not used, and what could be misspelt.
+    """
+
+    name: str
+    modules: tuple[CheckedModule, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ending(self) -> Ending:
+        """How a command ends that found this: what a person has to mend in a file comes first."""
+        if not self.findings:
+            return Ending.OK
+        kinds = {finding.kind for finding in self.findings}
+        return Ending.MODULE if kinds == {"module"} else Ending.CONFIGURATION
+
+
+def report_of(error: PlanError, name: str) -> CheckReport:
+    """The report on a plan that cannot even be loaded."""
+    return CheckReport(name, findings=tuple(Finding("plan", one) for one in error.problems))
+
+
+async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> CheckReport:
+    """Resolve, install, import, configure and mount every module of a plan, and take it down.
+
+    Args:
+        plan: The plan, loaded `lenient`.
+        sources: Where its modules come from.
+    """
+    checker = _Checker(plan, sources)
+    await checker.check()
+    left_out = [
+        CheckedModule("provider", one.key, one.module, one.at, "left out", one.reason)
+        for one in plan.dropped
+    ]
+    return CheckReport(
+        plan.name,
+        (*checker.modules, *left_out),
+        tuple(checker.findings()),
+        (*plan.warnings, *checker.warnings),
+    )
+
+
+class _Checker:
+    def __init__(self, plan: ResolvedPlan, sources: AppModuleSourceResolver) -> None:
+        self._plan = plan
+        self._sources = sources
+        self._session = AmplifierSession(plan.mount_plan())
+        self._found: list[Finding] = [Finding("plan", one) for one in _plan_problems(plan)]
+        self._wrong_at = {finding.problem.at for finding in self._found}
+        self.modules: list[CheckedModule] = []
+        self.warnings: list[str] = []
+
+    def findings(self) -> Sequence[Finding]:
+        kinds: Mapping[tuple[str, Location], Any] = {
+            (one.problem.message, one.problem.at): one.kind for one in self._found
+        }
+        problems = with_lines(self._plan, [one.problem for one in self._found])
+        return [Finding(kinds[one.message, one.at], one) for one in problems]
+
+    async def check(self) -> None:
+        planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
+        resolved = await asyncio.gather(*(self._resolve(module) for module in planned))
+        coordinator = self._session.coordinator
+        coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
+        register_capabilities(coordinator, self._sources)
+        await coordinator.mount("module-source-resolver", self._sources)
+        give_keys(coordinator)
+        try:
+            for module, found in zip(planned, resolved, strict=True):
+                if isinstance(found, CheckedModule):
+                    self.modules.append(found)
+                elif module.agent is not None:
+                    self.modules.append(await self._look_at(module, found))
+                else:
+                    self.modules.append(await self._mount(module, found))
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLEANUP_SECONDS):
+                    await self._session.cleanup()
+        self._check_providers()
+
+    async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
+        source = module.entry.items.get("source")
+        if source is not None and (source.at in self._wrong_at or [*unset_variables(source)]):
+            return self._checked(module, "not checked", "its source has to be mended first")
+        try:
+            return await self._sources.async_resolve(module.module, module.source)
+        except (AppError, ModuleNotFoundError) as error:
+            problem = _source_problem(module, error)
+        self._found.append(Finding("module", problem))
+        return self._checked(module, "broken", "cannot be had")
+
+    async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
+        config = module.entry.items.get("config")
+        unset = list(dict.fromkeys(unset_variables(config))) if config is not None else []
+        failure: BaseException | None = None
+        nothing: str | None = None
+        remarks: list[str] = []
+        before: dict[str, Any] = {}
+        if unset:
+            failure = await self._import(module)
+        else:
+            before = dict(self._session.coordinator.get("tools"))
+            try:
+                with warnings_logged() as remarks:
+                    await mount_module(_spec(module), self._session.coordinator)
+            except NothingMountedError as error:
+                nothing = str(error)
+            # Foreign code may raise anything, and may want to end the process.
+            except (Exception, SystemExit) as error:
+                failure = error
+        wrong = self._config_findings(module, found)
+        if not wrong and failure is not None:
+            wrong = [_failed(module, found, failure)]
+        missing = [] if wrong else self._missing(module, found)
+        self._found += [*wrong, *missing]
+        if wrong:
+            kind = "its config is wrong" if wrong[0].kind == "config" else "cannot be mounted"
+            return self._checked(module, "broken", kind, found)
+        if missing:
+            return self._checked(module, "broken", "lacks what it would fetch", found)
+        if unset:
+            return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
+        if nothing is not None:
+            return self._checked(module, "left out", nothing, found)
+        remarks += [*_named_otherwise(module, found), *self._tool_faults(before)]
+        return self._checked(module, "ok", "; ".join(remarks), found)
+
+    def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
+        """What a provider may refuse of the tools that were not there before."""
+        tools: dict[str, Any] = self._session.coordinator.get("tools")
+        added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
+        if not added:
+            return []
+        from amplifier_app.base.tool_schemas import tool_faults
+
+        return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
+
+    async def _look_at(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
+        """What can be told of an agent's module without handing work to the agent."""
+        failure = await self._import(module)
+        wrong = self._config_findings(module, found)
+        if failure is not None:
+            wrong = [_failed(module, found, failure)]
+        self._found += wrong
+        reason = "cannot be imported" if failure is not None else "its config is wrong"
+        return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
+
+    async def _import(self, module: PlannedModule) -> ModuleImportError | None:
+        """Import what cannot be mounted yet, for its schema and for what is wrong with it."""
+        loader: Any = self._session.coordinator.loader
+        try:
+            await loader.load(module.module, {}, source_hint=module.source)
+        except ModuleImportError as error:
+            return error
+        except ModuleLoadError:
+            # What its mount function is comes second to its config.
+            pass
+        return None
+
+    def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+        """What the module would fetch when it is used, where nothing may be fetched."""
+        if not self._sources.offline or not found.entry_point:
+            return []
+        from amplifier_app.sources.locked_run import missing_files
+
+        entry = {"module": module.module, "config": _spec(module).config}
+        at = module.entry.key_at("module")
+        said = missing_files(entry, found.entry_point)
+        return [Finding("module", Problem(f"offline: {one}", at)) for one in said]
+
+    def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+        try:
+            schema = config_schema(package_of(found, module.module))
+        except ModuleError as error:
+            problem = Problem(error.message, module.entry.key_at("module"))
+            return [Finding("module", problem)]
+        if schema is None:
+            return []
+        partial = module.agent is not None
+        self.warnings += ignored_keys(module.entry, module.module, schema)
+        problems = config_problems(module.entry, module.module, schema, partial=partial)
+        return [Finding("config", problem) for problem in problems]
+
+    def _checked(
+        self,
+        module: PlannedModule,
+        status: Status,
+        reason: str,
+        found: ResolvedSource | None = None,
+    ) -> CheckedModule:
+        at = module.entry.key_at("module")
+        return CheckedModule(
+            module.kind, module.key, module.module, at, status, reason, module.agent, found
+        )
+
+    def _check_providers(self) -> None:
+        """That there is somebody to ask, as a run makes sure of."""
+        providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
+        if any(one.status != "left out" for one in providers):
+            return
+        section = self._plan.merged.document.items.get("providers")
+        at = section.at if section is not None else self._plan.merged.document.at
+        reasons = [f"{one.key}: {one.reason}" for one in providers]
+        reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped]
+        hint = "; ".join(reasons) or NO_PROVIDER
+        self._found.append(Finding("plan", Problem("no model provider is available", at, hint)))
+
+
+def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:
+    """What keeps the plan from being run as it is."""
+    try:
+        ResolvedPlan(plan.merged, plan.chosen, plan.environ).resolve()
+    except PlanError as error:
+        return error.problems
+    return ()
+
+
+def _source_problem(module: PlannedModule, error: Exception) -> Problem:
+    at = module.entry.key_at("source" if module.source is not None else "module")
+    if not isinstance(error, AppError):
+        return Problem(f"{module.key}: {error}", at)
+    return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
+
+
+def _named_otherwise(module: PlannedModule, found: ResolvedSource) -> list[str]:
+    declared = found.layout.module_id if found.layout is not None else None
+    if declared in (None, module.module):
+        return []
+    return [f"its project declares it as {declared!r}"]
+
+
+def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
+    text = str(error) or type(error).__name__
+    return Finding("module", mount_problem(module, found, text, missing_import(error)))
+
+
+def _spec(module: PlannedModule) -> ModuleSpec:
+    from amplifier_app.plan.nodes import plain_data
+
+    data = plain_data(module.entry)
+    return ModuleSpec(
+        module.kind,
+        module.module,
+        module.source,
+        data.get("config") or {},
+        data.get("instance_id"),
+    )
+
+
+def as_json(report: CheckReport) -> dict[str, Any]:
+    """The report as plain data."""
+    return {
+        "schema_version": 1,
+        "outcome": report.ending.value,
+        "exit_code": report.ending.exit_code,
+        "plan": report.name,
+        "modules": [_module_json(module) for module in report.modules],
+        "problems": [
+            {
+                "kind": finding.kind,
+                "message": finding.problem.message,
+                "hint": finding.problem.hint,
+                "file": finding.problem.at.file,
+                "line": finding.problem.at.line,
+                "column": finding.problem.at.column,
+            }
+            for finding in report.findings
+        ],
+        "warnings": list(report.warnings),
+    }
+
+
+def _module_json(module: CheckedModule) -> dict[str, Any]:
+    found = module.found
+    return {
+        "id": module.module,
+        "key": module.key,
+        "kind": module.kind,
+        "agent": module.agent,
+        "at": str(module.at),
+        "place": found.place if found is not None else None,
+        "source": found.text if found is not None else None,
+        "version": found.version if found is not None else None,
+        "commit": found.commit if found is not None else None,
+        "status": module.status,
+        "reason": module.reason or None,
+    }

@@ -1,0 +1,148 @@
+"""A context manager that saves what it is told before it says that it has it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_app.sessions.transcript import CLEAR, replacement
+
+INTERRUPTED = "interrupted, effects unknown"
+"""The answer to a tool call whose result nobody saw; the call is not run again."""
+
+
+class RecordingContext:
+    """Stands in front of the plan's context manager for the whole session.
+
+    Everything but the recording is the inner context's; attributes it has beyond the
+    protocol are reachable as its own.
+
+    Args:
+        context: The plan's context manager.
+        save: Appends one record to the transcript and returns when it is on disk.
+
+    Attributes:
+        inner: The plan's context manager.
+    """
+
+    def __init__(self, context: Any, save: Callable[[dict[str, Any]], None]) -> None:
+        self.inner = context
+        self._save = save
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        """Store and save `message`.
+
+        Raises:
+            amplifier_app.base.errors.SessionError: It could not be saved.
+        """
+        await self.inner.add_message(message)
+        self._save(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        return await self.inner.get_messages_for_request(
+            token_budget=token_budget, provider=provider
+        )
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        return await self.inner.get_messages()
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        """Replace the conversation; the transcript keeps what was before.
+
+        A context with a file of its own may refuse to; then the transcript says what it holds.
+        """
+        await self.inner.set_messages(messages)
+        held = await self.inner.get_messages()
+        as_given = held and not not_in(messages, held)
+        self._save(replacement(messages if as_given else held))
+
+    async def clear(self) -> None:
+        """Start the conversation anew; the transcript keeps what was before."""
+        await self.inner.clear()
+        self._save(CLEAR)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with which a transcript of `saved` has all that a context holds.
+
+    None where the context holds nothing else: it may have left out messages, added to some, or put
+    notes to the model among them, which it will do again. One that holds nothing was cleared.
+    """
+    if saved and not held:
+        return [CLEAR]
+    position = 0
+    for index, message in enumerate(held):
+        following = range(position, len(saved))
+        found = next((other for other in following if _is_same(message, saved[other])), None)
+        if found is not None:
+            position = found + 1
+        elif not following:
+            return held[index:]
+        elif not _is_note(message):
+            return [replacement(held)]
+    return []
+
+
+def _is_same(held: Any, saved: dict[str, Any]) -> bool:
+    """Whether a context's message is the saved one, perhaps with something added."""
+    if held is saved or not isinstance(held, dict):
+        return held is saved
+    return all(key in held and held[key] == value for key, value in saved.items())
+
+
+def _is_note(message: dict[str, Any]) -> bool:
+    return message.get("role") in ("system", "developer")
+
+
+def is_unbegun(instruction: str, messages: list[dict[str, Any]]) -> bool:
+    """Whether nothing was said yet, the instruction included; notes of others do not count."""
+    return all(_is_note(message) and message.get("content") != instruction for message in messages)
+
+
+def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A tool result for each call of the last assistant message that has none."""
+    answered: set[Any] = set()
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            return [
+                {"role": "tool", "tool_call_id": call_id, "name": name, "content": INTERRUPTED}
+                for call_id, name in _calls(message).items()
+                if call_id not in answered
+            ]
+        if message.get("role") in ("tool", "function"):
+            answered |= _answers(message)
+        elif not _is_injected(message):
+            return []
+    return []
+
+
+def _is_injected(message: dict[str, Any]) -> bool:
+    """Whether a hook, not the conversation, put the message between a call and its results."""
+    metadata = message.get("metadata")
+    by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
+    return by_hook or _is_note(message)
+
+
+def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
+
+
+def _calls(message: dict[str, Any]) -> dict[Any, str]:
+    """Name by id of the tool calls of an assistant message, in either message form."""
+    calls = {block.get("id"): str(block.get("name", "")) for block in _blocks(message, "tool_call")}
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        name = function.get("name") or call.get("name") or call.get("tool") or ""
+        calls.setdefault(call.get("id"), str(name))
+    return calls
+
+
+def _answers(message: dict[str, Any]) -> set[Any]:
+    ids = {block.get("tool_call_id") for block in _blocks(message, "tool_result")}
+    return ids | {message.get("tool_call_id")}

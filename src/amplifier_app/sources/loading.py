@@ -1,0 +1,102 @@
+"""Plans as commands load them: what a plan includes from elsewhere is fetched like modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_app.plan import model as plans
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+
+if TYPE_CHECKING:
+    from amplifier_app.base.errors import Location
+    from amplifier_app.plan.bundles import BundleFetcher
+    from amplifier_app.plan.documents import MergedPlan
+    from amplifier_app.plan.scopes import Settings
+
+
+class Fetching(NamedTuple):
+    """How the bundles that a plan includes are fetched.
+
+    Attributes:
+        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
+        locked: Whether each has to be what the lock says.
+        keep: Whether a lock, if there is one, counts for the bundles that it knows.
+        lock: The file of the lock; None is the plan's own.
+    """
+
+    offline: bool | None = None
+    locked: bool = False
+    keep: bool = False
+    lock: Path | None = None
+
+    def open(self, project: Path | None) -> BundleFetcher:
+        """What fetches the bundles of one plan."""
+        # Most plans include none.
+        from amplifier_app.sources.bundles import Fetcher
+
+        return Fetcher(**self._asdict(), project=project)
+
+
+AS_ENVIRONMENT_SAYS = Fetching()
+
+
+def load_plan(
+    path: Path | str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+) -> ResolvedPlan:
+    """See `amplifier_app.plan.model.load_plan`."""
+    return plans.load_plan(path, environ=environ, project=project, fetch=fetching.open)
+
+
+def load_profile(
+    name: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+) -> ResolvedPlan:
+    """See `amplifier_app.plan.model.load_profile`."""
+    return plans.load_profile(name, environ=environ, project=project, fetch=fetching.open)
+
+
+def load(
+    *,
+    plan: Path | str | None = None,
+    profile: str | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    project: Path | None = None,
+    keep_unset: bool = False,
+    lenient: bool = False,
+    traffic: Traffic = NO_TRAFFIC,
+    fetching: Fetching = AS_ENVIRONMENT_SAYS,
+) -> ResolvedPlan:
+    """See `amplifier_app.plan.model.load`."""
+    return plans.load(
+        plan=plan,
+        profile=profile,
+        provider=provider,
+        model=model,
+        sets=sets,
+        environ=environ,
+        project=project,
+        keep_unset=keep_unset,
+        lenient=lenient,
+        traffic=traffic,
+        fetch=fetching.open,
+    )
+
+
+def read_source(source: str, at: Location, settings: Settings) -> MergedPlan:
+    """See `amplifier_app.plan.documents.read_source`."""
+    from amplifier_app.plan import documents
+
+    return documents.read_source(source, at, settings, fetch=AS_ENVIRONMENT_SAYS.open)

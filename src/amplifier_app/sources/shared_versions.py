@@ -1,0 +1,236 @@
+"""One process holds one version of a package: whether the modules of a session can share theirs.
+
+Each module has what it requires in a folder of its own, so two of them may have one package in two
+versions. Then versions are looked for that all of them can live with, before anything is
+mounted; if there are none, the modules and their requirements are named.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.base import installed
+from amplifier_app.base.installed import normalised
+from amplifier_app.sources.dependencies import DependencyCache
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.preferred import PREFERRED
+from amplifier_app.sources.requirement_names import distributions, required_by
+from amplifier_app.sources.resolved import ResolvedSource
+
+
+class _Use(NamedTuple):
+    """Who has which version of a distribution, and why if that is known."""
+
+    who: str
+    version: str
+    why: str
+
+
+def agree(
+    sources: Mapping[str, ResolvedSource],
+    cache: DependencyCache,
+    *,
+    locked: bool = False,
+    stop: threading.Event | None = None,
+) -> None:
+    """Give modules versions of their requirements that they can share, where they cannot yet.
+
+    Args:
+        sources: The modules by name; their `import_paths` may be changed.
+        cache: Where requirements are installed.
+        locked: Whether the versions are given, so that none may be changed.
+        stop: When set, what runs for it ends.
+
+    Raises:
+        SourceError: There are no such versions.
+        Stopped: `stop` was set.
+    """
+    if not any(source.import_paths for source in sources.values()):
+        return
+    _refuse_imported(sources, cache)
+    in_use = _in_use(cache)
+    conflict = _conflict(sources, in_use)
+    if conflict is None:
+        return
+    if locked:
+        raise _told(*conflict)
+    movable = [one for one in sources.values() if one.layout is not None and one.import_paths]
+    fixed = {**in_use, **{name: use.version for name, use in _modules(sources)}}
+    layouts = [one.layout for one in movable if one.layout is not None]
+    try:
+        agreed = cache.agree(layouts, fixed=fixed, stop=stop)
+    except SourceError as error:
+        if "No solution found" not in error.message:
+            raise
+        raise _told(*conflict) from error
+    for source, layout in zip(movable, layouts, strict=True):
+        pins = {**agreed, **fixed}
+        folder = cache.folder_for(layout, root=source.root, pins=pins, stop=stop)
+        source.import_paths = () if folder is None else (folder,)
+    conflict = _conflict(sources, in_use)
+    if conflict is not None:
+        raise _told(*conflict)
+
+
+def _conflict(
+    sources: Mapping[str, ResolvedSource], in_use: Mapping[str, str]
+) -> tuple[str, list[_Use]] | None:
+    """A distribution that is there in several versions, with one use of each."""
+    uses: dict[str, dict[str, _Use]] = {}
+    for name, version in in_use.items():
+        uses[name] = {version: _Use("this process", version, "has imported it already")}
+    for name, use in _modules(sources):
+        uses.setdefault(name, {}).setdefault(use.version, use)
+    for who, source in sources.items():
+        for name, version in source.requirements.items():
+            use = _Use(who, version, _why(source, name))
+            uses.setdefault(name, {}).setdefault(version, use)
+    for name, by_version in uses.items():
+        if len(by_version) > 1:
+            return name, list(by_version.values())
+    return _refused(sources)
+
+
+def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | None:
+    """A distribution that precedes the environment and that another module cannot use."""
+    preferred = {
+        name: (who, version)
+        for who, source in sources.items()
+        for name, version in distributions(map(str, source.preferred_paths)).items()
+    }
+    for who, source in sources.items() if preferred else ():
+        own = source.requirements
+        for name, text, why in _from_environment(source):
+            holder, version = preferred.get(name, ("", ""))
+            if not holder or name in own or _satisfies(version, text):
+                continue
+            present = installed.version_of(name)
+            mine = _Use(holder, version, _why(sources[holder], name))
+            return name, [mine, _Use(who, present, why)]
+    return None
+
+
+def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
+    """Name, requirement and reason of what a module, or what it uses of the environment, requires."""
+    from amplifier_app.sources.held import requirements_of
+
+    waiting = [(text, f"requires {text}") for text in _direct(source)]
+    seen: set[str] = set()
+    while waiting:
+        text, why = waiting.pop()
+        name = _requirement_name(text)
+        yield name, text, why
+        if name and name not in seen:
+            seen.add(name)
+            waiting += [
+                (one, f"requires {name}, which requires {one}") for one in requirements_of(name)
+            ]
+
+
+def _satisfies(version: str, text: str) -> bool:
+    from packaging.requirements import Requirement
+
+    return Requirement(text).specifier.contains(version, prereleases=True)
+
+
+def _refuse_imported(sources: Mapping[str, ResolvedSource], cache: DependencyCache) -> None:
+    """
+    Raises:
+        SourceError: Code of this process has imported the environment's copy of what a module
+            has in another version.
+    """
+    root = str(cache.root.absolute())
+    for who, source in sources.items():
+        for folder in source.preferred_paths:
+            for top, (name, version) in _packages(folder).items():
+                file = getattr(sys.modules.get(top), "__file__", None)
+                if isinstance(file, str) and not file.startswith(root):
+                    present = cache.environment().get(name, "another version")
+                    there = _Use("this process", present, "has imported it already")
+                    raise _told(name, [_Use(who, version, _why(source, name)), there])
+
+
+def _modules(sources: Mapping[str, ResolvedSource]) -> Iterator[tuple[str, _Use]]:
+    """The distributions that are modules themselves."""
+    for who, source in sources.items():
+        if source.distribution is not None and source.version is not None and not source.installed:
+            yield normalised(source.distribution), _Use(who, source.version, "is that itself")
+
+
+def _told(name: str, uses: list[_Use]) -> SourceError:
+    lines = [f"  {use.who} {use.why}, and has {use.version}" for use in uses]
+    return SourceError(
+        f"{name} is needed in different versions, and one process can hold only one:\n"
+        + "\n".join(lines),
+        hint="use versions of the modules that agree, or leave one of them out",
+    )
+
+
+def _why(source: ResolvedSource, name: str) -> str:
+    """Why a module has a distribution: its own requirement, or that of something it requires."""
+    for text in _direct(source):
+        if _requirement_name(text) == name:
+            return f"requires {text}"
+    from importlib.metadata import distributions as metadata_of
+
+    for folder in (*source.preferred_paths, *source.import_paths):
+        for found in metadata_of(path=[str(folder)]):
+            for text in found.requires or ():
+                if _requirement_name(text) == name:
+                    wanted = text.partition(";")[0].strip()
+                    return f"requires {found.name}, which requires {wanted}"
+    return "requires it"
+
+
+def _direct(source: ResolvedSource) -> list[str]:
+    """The requirements of a module, with those that the plan adds; the latter come first."""
+    layout = source.layout
+    if layout is None:
+        return []
+    return [*(one.written for one in layout.added), *required_by(layout)]
+
+
+def _requirement_name(text: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return normalised(Requirement(text).name)
+    except InvalidRequirement:
+        # A form that only uv knows.
+        return ""
+
+
+def _in_use(cache: DependencyCache) -> dict[str, str]:
+    """Name → version of what other sessions of this process have from the cache."""
+    root = cache.root.absolute()
+    found = distributions(folder for folder in sys.path if Path(folder).is_relative_to(root))
+    homes: dict[Path, dict[str, tuple[str, str]]] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." in name or not isinstance(file, str) or not Path(file).is_relative_to(root):
+            continue
+        home = root / Path(file).relative_to(root).parts[0]
+        if home not in homes:
+            homes[home] = _packages(home)
+        if name in homes[home]:
+            distribution, version = homes[home][name]
+            found[distribution] = version
+    return found
+
+
+def _packages(home: Path) -> dict[str, tuple[str, str]]:
+    """Top-level package → name and version of the distribution that has it."""
+    versions = distributions([str(home), str(home / PREFERRED)])
+    found: dict[str, tuple[str, str]] = {}
+    records = (*home.glob("*.dist-info/RECORD"), *home.glob(f"{PREFERRED}/*.dist-info/RECORD"))
+    for record in records:
+        name = normalised(record.parent.name.partition("-")[0])
+        for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
+            top = line.partition(",")[0].partition("/")[0].partition(".")[0]
+            if name in versions:
+                found.setdefault(top, (name, versions[name]))
+    return found

@@ -1,0 +1,239 @@
+"""Calling the handlers of an event, one after the other, and merging what they answer.
+
+A handler sees its own copy of the data and of the context variables, runs in the
+caller's task, and can never break an event by failing: it is logged and skipped. A
+handler that answers nonsense has not decided, so the event is denied.
+
+Precedence of the answers: deny > ask_user > inject_context > modify > continue.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, NamedTuple, cast, get_args
+
+from pydantic import BaseModel
+
+from amplifier_core._event_data import EventData
+from amplifier_core._foreign import (
+    Owner,
+    describe_exception,
+    describe_owner,
+    log_failure,
+    where_defined,
+)
+from amplifier_core.cancellation import task_cancel_count
+from amplifier_core.models import ContextInjection, HookAction, HookResult
+
+__all__ = [
+    "INVALID_RESPONSE",
+    "InContext",
+    "Registration",
+    "call_handler",
+    "call_handlers",
+    "passed_on",
+    "plain",
+]
+
+logger = logging.getLogger(__name__)
+
+INVALID_RESPONSE = "Hook handler returned invalid response"
+_ACTIONS = get_args(HookAction)
+
+
+class Registration(NamedTuple):
+    """A handler in its place; sorts by priority, then by the order of registration."""
+
+    priority: int
+    order: int
+    name: str
+    handler: Any
+    owner: Owner | None
+
+    def __str__(self) -> str:
+        return f"Handler '{self.name}' of {describe_owner(self.handler, self.owner)}"
+
+
+async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...]) -> HookResult:
+    """Call every handler in order and merge their answers."""
+    asked: HookResult | None = None
+    injections: list[tuple[str, HookResult]] = []
+    modified = False
+    cancels = task_cancel_count()
+    for entry in handlers:
+        answer = await call_handler(entry, event, data, cancels)
+        if answer is None:
+            continue
+        action = answer.action
+        if action == "continue":
+            continue
+        if action == "deny":
+            return _with_data(answer, data)
+        changed = plain(answer.data)
+        if action == "modify" and (changed is None or isinstance(changed, dict)):
+            if changed is not None:
+                data = changed
+                modified = True
+        elif action == "ask_user":
+            asked = asked or answer
+        elif action == "inject_context":
+            if answer.context_injection is not None:
+                injections.append((entry.name, answer))
+        else:
+            # Results can be changed after they were checked; what is no answer denies.
+            return _with_data(_denied(entry, event, f"action {action!r} with this data"), data)
+    if asked is not None:
+        return _with_data(asked, data)
+    if injections:
+        return _with_data(_merged(event, injections), data)
+    return passed_on(data, "modify" if modified else "continue")
+
+
+async def call_handler(
+    entry: Registration, event: str, data: Any, cancels: int
+) -> HookResult | None:
+    """What one handler wants; None when it failed or has no opinion.
+
+    `cancels` is how often the task had met a request to stop before the handlers ran.
+    """
+    view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
+    try:
+        context = copy_context()
+        answer = context.run(entry.handler, event, view)
+        if inspect.iscoroutine(answer):
+            answer = await InContext(answer, context)
+        if answer is None or isinstance(answer, HookResult):
+            return answer
+        return _read(entry, event, answer)
+    except asyncio.CancelledError as error:
+        # Ours to pass on only if somebody cancelled the task that emits; a handler that
+        # raises it on its own has merely failed.
+        if task_cancel_count() > cancels:
+            raise
+        failure: BaseException = error
+    # Handlers are foreign code: one that fails is skipped and the event goes on.
+    except Exception as error:
+        failure = error
+    log_failure(
+        *(logger, f"Handler '{entry.name}'", entry.handler, entry.owner, failure),
+        then="it was skipped and the event continued",
+        event=event,
+    )
+    return None
+
+
+class InContext:
+    """Awaits `coroutine` with every step of it run in `context`: what it sets there stays there.
+
+    Unlike in a task of its own it still runs in the caller's: cancelling the caller reaches it,
+    and nothing waits for another turn of the event loop.
+    """
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, run = self._coroutine, self._context.run
+        try:
+            waits_for = run(coroutine.send, None)
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as done:
+            return done.value
+
+
+# Reading and making answers
+
+
+def plain(data: Any) -> Any:
+    """A model as its fields and a dict of some subclass as it is; the rest is not ours to read."""
+    return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
+
+
+def _read(entry: Registration, event: str, answer: Any) -> HookResult:
+    """An answer of another type as a result; what cannot be read denies."""
+    dump = getattr(answer, "model_dump", None)
+    try:
+        fields = dump() if callable(dump) else answer
+        if not isinstance(fields, dict):
+            return _denied(entry, event, f"{type(answer).__name__}, not a HookResult")
+        action = cast("dict[str, Any]", fields).get("action", "continue")
+        if action not in _ACTIONS:
+            valid = ", ".join(_ACTIONS)
+            return _denied(entry, event, f"the action {action!r} (valid: {valid})")
+        return HookResult.model_validate(fields)
+    # Foreign objects: whatever goes wrong in reading one, it is no answer.
+    except Exception as error:
+        return _denied(entry, event, f"an invalid result: {describe_exception(error, None)}")
+
+
+def _denied(entry: Registration, event: str, answer: str) -> HookResult:
+    """What becomes of an event on which a handler answered nonsense."""
+    where = where_defined(entry.handler)
+    logger.error("%s (%s) answered %s with %s; the event was denied", entry, where, event, answer)
+    return HookResult(action="deny", reason=INVALID_RESPONSE)
+
+
+def _with_data(result: HookResult, data: Any) -> HookResult:
+    """`result` with the data as the handlers left it."""
+    return result.model_copy(update={"data": data if isinstance(data, dict) else {}})
+
+
+def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
+    """One inject_context result for all of them; `context_injections` keeps them apart."""
+    items = [
+        ContextInjection(
+            content=answer.context_injection or "",
+            role=answer.context_injection_role,
+            ephemeral=answer.ephemeral,
+            append_to_last_tool_result=answer.append_to_last_tool_result,
+            hook_name=name,
+            event=event,
+        )
+        for name, answer in injections
+    ]
+    first = injections[0][1]
+    if len(injections) == 1:
+        return first.model_copy(update={"context_injections": items})
+    return HookResult(
+        action="inject_context",
+        context_injection="\n\n".join(item.content for item in items),
+        context_injection_role=first.context_injection_role,
+        ephemeral=first.ephemeral,
+        suppress_output=first.suppress_output,
+        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
+        context_injections=items,
+    )
+
+
+# Read from the fields: making a HookResult would build its validator, which a session whose
+# handlers have no opinion never needs.
+_continue_fields = {name: field.default for name, field in HookResult.model_fields.items()}
+_continue_set = frozenset({"action", "data"})
+
+
+def passed_on(data: Any, action: str = "continue") -> HookResult:
+    """``HookResult(action=action, data=data)`` without validation, which is most of what an
+    event costs when nobody listens. Data that is no dict has no place in a result."""
+    result = HookResult.__new__(HookResult)
+    own = {**_continue_fields, "action": action, "context_injections": []}
+    own["data"] = data if isinstance(data, dict) else {}
+    set_slot = object.__setattr__
+    set_slot(result, "__dict__", own)
+    set_slot(result, "__pydantic_fields_set__", set(_continue_set))
+    set_slot(result, "__pydantic_extra__", None)
+    set_slot(result, "__pydantic_private__", None)
+    return result

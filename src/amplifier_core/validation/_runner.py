@@ -1,0 +1,284 @@
+"""The engine behind the five validators: import, mount onto a throwaway coordinator, inspect, clean up."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final, cast
+
+from amplifier_core._foreign import describe_exception, root_of, where_defined
+from amplifier_core._placing import required_arguments
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.package_import import import_from_path
+from amplifier_core.utils._logs import warnings_logged
+from amplifier_core.validation._kinds import KINDS, Kind, cleanup_of
+from amplifier_core.validation._members import check_member
+from amplifier_core.validation.base import (
+    ValidationCheck,
+    ValidationResult,
+    check_on_session_ready,
+    is_async,
+    positional_arity,
+)
+
+__all__ = ["run_checks"]
+
+# A module's own code may raise anything, and a module may call sys.exit() while it is imported.
+_FOREIGN_ERRORS: Final = (Exception, SystemExit)
+
+
+async def run_checks(
+    kind: Kind,
+    module_path: Path | str,
+    entry_point: str | None = None,
+    config: dict[str, Any] | None = None,
+) -> ValidationResult:
+    """Check a module against the contract of its kind. It is imported and mounted for real.
+
+    Args:
+        kind: what the module claims to be.
+        module_path: package folder, Python file, or dotted name; a text that can be a dotted name is
+            one, whatever there is in the current directory.
+        entry_point: ``function`` or ``package.module:function`` where it is not ``mount`` of the package.
+        config: handed to ``mount`` (a copy).
+    """
+    result = ValidationResult(kind.name, str(module_path))
+    module = _import(result, module_path, entry_point)
+    if module is None:
+        return result
+    name = (entry_point or "").rpartition(":")[2] or "mount"
+    result.checks += check_mount_function(module, name)
+    mount: Any = getattr(module, name, None)
+    if callable(mount):
+        await _mount_and_inspect(result, kind, module, mount, config)
+    return result
+
+
+def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]:
+    """Look at the function ``name`` of a module, and at its ``on_session_ready``, without calling them."""
+    mount = getattr(module, name, None)
+    if not callable(mount):
+        found = "is not callable" if mount is not None else "is missing"
+        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
+        return [ValidationCheck("mount_exists", False, message)]
+    checks = [ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable")]
+    checks.append(_check_signature(mount))
+    ready = check_on_session_ready(module)
+    return checks if ready is None else [*checks, ready]
+
+
+def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> list[ValidationCheck]:
+    """Look at mounted objects, given by name, as modules of a kind."""
+    kind = KINDS[kind_name]
+    return [
+        check for name, instance in instances for check in _check_instance(kind, name, instance)
+    ]
+
+
+def _check_instance(kind: Kind, name: str, instance: object) -> list[ValidationCheck]:
+    label = f"{kind.name} {name!r}"
+    if isinstance(instance, type):
+        message = (
+            f"{label} is the class {instance.__name__}, not an instance of it; "
+            f"write {instance.__name__}(…) where it is mounted"
+        )
+        return [_compliance(False, message)]
+    return [check_member(member, instance, label) for member in kind.members]
+
+
+def _import(
+    result: ValidationResult, module_path: Path | str, entry_point: str | None
+) -> ModuleType | None:
+    try:
+        module = _import_package(module_path)
+        submodule = (entry_point or "").rpartition(":")[0]
+        if submodule:
+            module = importlib.import_module(submodule)
+    except _FOREIGN_ERRORS as error:
+        result.add(
+            ValidationCheck(
+                "module_importable",
+                False,
+                f"cannot import {module_path}: {describe_exception(error, _root_of_path(module_path))}",
+            )
+        )
+        return None
+    result.add(ValidationCheck("module_importable", True, f"imported as {module.__name__}"))
+    return module
+
+
+def _import_package(module_path: Path | str) -> ModuleType:
+    path = _path(module_path)
+    if path is None:
+        return importlib.import_module(str(module_path))
+    if path.is_dir() and not (path / "__init__.py").is_file():
+        inside = sorted(child.parent.name for child in path.glob("*/__init__.py"))
+        advice = f"give the package folder in it: {', '.join(inside)}" if inside else "add one"
+        raise ImportError(f"the folder has no __init__.py; {advice}")
+    if not path.exists():
+        raise ImportError("there is no such folder or file")
+    return import_from_path(path)
+
+
+def _path(module_path: Path | str) -> Path | None:
+    """The path that is meant; None for a dotted name, which is one wherever it is looked at."""
+    if isinstance(module_path, Path):
+        return module_path
+    dotted = all(part.isidentifier() for part in module_path.split("."))
+    return None if dotted and not module_path.endswith(".py") else Path(module_path)
+
+
+def _root_of_path(module_path: Path | str) -> Path | None:
+    """Where the code of a module is that cannot be imported: a dotted name does not tell."""
+    path = _path(module_path)
+    return path.resolve() if path is not None and path.exists() else None
+
+
+def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:
+    faults: list[str] = []
+    arity = positional_arity(mount)
+    if arity < 2:
+        faults.append(f"takes {arity} arguments, not 2")
+    if not is_async(mount):
+        faults.append("is not async")
+    if faults:
+        message = f"mount {' and '.join(faults)}; write `async def mount(coordinator, config=None)`"
+        return ValidationCheck("mount_signature", False, message)
+    return ValidationCheck("mount_signature", True, "mount is async and takes coordinator, config")
+
+
+async def _mount_and_inspect(
+    result: ValidationResult,
+    kind: Kind,
+    module: ModuleType,
+    mount: Callable[..., Any],
+    config: dict[str, Any] | None,
+) -> None:
+    root = root_of(module)
+    coordinator = _throwaway_coordinator()
+    returned: Any = None
+    try:
+        with warnings_logged() as logged:
+            returned = await _call(mount, coordinator, config)
+        instances = kind.instances(coordinator, returned)
+        result.add(_check_compliance(kind, coordinator, instances, returned, logged))
+        result.checks += check_instances(kind.name, instances)
+    except _FOREIGN_ERRORS as error:
+        result.add(_compliance(False, f"mount() raised {describe_exception(error, root)}"))
+    finally:
+        check = _check_cleanup(kind, returned)
+        if check is not None:
+            result.add(check)
+        await _clean_up(result, cleanup_of(returned), coordinator, root)
+
+
+async def _call(
+    mount: Callable[..., Any], coordinator: ModuleCoordinator, config: dict[str, Any] | None
+) -> Any:
+    pending = mount(coordinator, _copied(config or {}))
+    if not inspect.isawaitable(pending):
+        raise TypeError(f"it returned {type(pending).__name__}, which cannot be awaited")
+    return await pending
+
+
+def _copied(value: Any) -> Any:
+    """Containers copied, leaves shared: a trial mount must not eat the settings of the real one."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _check_compliance(
+    kind: Kind,
+    coordinator: ModuleCoordinator,
+    instances: list[tuple[str, Any]],
+    returned: object,
+    logged: list[str],
+) -> ValidationCheck:
+    if kind.name == "hook":
+        events = [event for event, names in coordinator.hooks.list_handlers().items() if names]
+        return _compliance(True, f"mount() registered handlers for {len(events)} events")
+    names = ", ".join(repr(name) for name, _ in instances)
+    lacking = [name for name, instance in instances if not kind.conforms(instance)]
+    if lacking:
+        return _compliance(False, f"{kind.name} {', '.join(lacking)} lacks members of the protocol")
+    if instances:
+        return _compliance(True, f"mount() brought {kind.name} {names}")
+    if callable(returned) and not isinstance(returned, type):
+        message = (
+            f"mount() mounted no {kind.name} and returned a cleanup;"
+            f" mount it with `{kind.how_to_mount}`"
+        )
+        check = _compliance(False, message)
+        check.severity = "warning"
+        return check
+    reason = f" (it logged: {'; '.join(logged)})" if logged else ""
+    what = returned.__name__ if isinstance(returned, type) else type(returned).__name__
+    what = f"the class {what}" if isinstance(returned, type) else what
+    return _compliance(
+        False,
+        f"mount() mounted no {kind.name} and returned {what}{reason};"
+        f" mount it with `{kind.how_to_mount}`",
+    )
+
+
+def _compliance(passed: bool, message: str) -> ValidationCheck:
+    return ValidationCheck("protocol_compliance", passed, message)
+
+
+def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
+    """A failed check where something was returned that cannot be called without arguments."""
+    if kind.name == "hook" or isinstance(returned, type):
+        # A hook may return its handler.
+        return None
+    wanted = required_arguments(returned)
+    if not wanted or any(other.conforms(returned) for other in KINDS.values()):
+        return None
+    message = (
+        f"the cleanup returned by mount() requires {wanted} ({where_defined(returned)});"
+        " write it without arguments"
+    )
+    return ValidationCheck("cleanup", False, message, "warning")
+
+
+async def _clean_up(
+    result: ValidationResult,
+    cleanup: Callable[[], Any] | None,
+    coordinator: ModuleCoordinator,
+    root: Path | None,
+) -> None:
+    try:
+        if cleanup is not None:
+            pending = cleanup()
+            if inspect.isawaitable(pending):
+                await pending
+    # The module's cleanup cannot make its contract worse, but whoever reads the report wants to know.
+    except _FOREIGN_ERRORS as error:
+        message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
+        result.add(ValidationCheck("cleanup", False, message, "warning"))
+    await coordinator.cleanup()
+
+
+class _DenyAll:
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float, default: str
+    ) -> str:
+        return "Deny"
+
+
+class _Silent:
+    def show_message(self, message: str, level: str, source: str = "hook") -> None:
+        """Nobody is there to read it."""
+
+
+def _throwaway_coordinator() -> ModuleCoordinator:
+    """A coordinator of no session: nothing else is mounted, approvals are denied."""
+    session = SimpleNamespace(
+        session_id="validation",
+        parent_id=None,
+        config={"session": {"orchestrator": "none", "context": "none"}},
+    )
+    return ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())

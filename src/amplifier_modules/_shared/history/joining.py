@@ -1,0 +1,282 @@
+"""Joins messages that were read one by one into a conversation every vendor accepts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from amplifier_core.message_models import Message, ThinkingBlock, ToolCallBlock
+from amplifier_modules._shared.history.built_messages import Made
+from amplifier_modules._shared.history.parsed_cache import Readings
+from amplifier_modules._shared.history.parsing import Call, Reading, Result, read
+from amplifier_modules._shared.history.plain import plain_block
+from amplifier_modules._shared.history.values import is_blank
+
+INTERRUPTED = (
+    "The tool call was interrupted before its result was recorded. Its effects are unknown."
+)
+"""Answers a call whose result is missing; the call may have run."""
+
+LEAD_IN = "(The beginning of this conversation is not included.)"
+"""The user message in front of a conversation that would begin with an assistant message."""
+
+CONTINUE = "Continue."
+"""The user message behind a conversation that would end with an assistant message."""
+
+NO_MESSAGE = "(empty message)"
+"""The user message of a request that has none."""
+
+_COLLECTED = ("system", "developer")
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+
+_NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
+"""Keys of a call's block that an entry of `tool_calls` does not get from it."""
+
+_FIELDS = Message.model_fields.keys()
+_UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
+_set_slot = object.__setattr__
+
+
+class _Asked:
+    """A call at its place in the conversation: the id it gets there, and what answers it."""
+
+    __slots__ = ("call", "result", "wire_id")
+
+    def __init__(self, call: Call, wire_id: str) -> None:
+        self.call = call
+        self.wire_id = wire_id
+        self.result: Result | None = None
+
+    @property
+    def keeps_its_id(self) -> bool:
+        return self.call.fields["id"] == self.wire_id
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The call's block, with its id in this conversation."""
+        fields = self.call.fields
+        return fields if self.keeps_its_id else {**fields, "id": self.wire_id}
+
+
+class _Pairs:
+    """Finds the call each result answers.
+
+    A result answers the last call before it that has its id, or else the first one after it.
+    Calls and results without an id meet in the order they come.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[str, _Asked] = {}
+        self._early: dict[str, Result] = {}
+        self._nameless: deque[_Asked] = deque()
+        self._wire_ids: set[str] = set()
+        self.dropped: list[Result] = []
+
+    def add_calls(self, calls: list[Call]) -> list[_Asked]:
+        added: list[_Asked] = []
+        for call in calls:
+            asked = _Asked(call, self._unused(call.fields["id"]))
+            if call.id is None:
+                self._nameless.append(asked)
+            else:
+                asked.result = self._early.pop(call.id, None)
+                self._latest[call.id] = asked
+            added.append(asked)
+        return added
+
+    def add_result(self, result: Result) -> None:
+        if result.id is None:
+            if self._nameless:
+                self._nameless.popleft().result = result
+            else:
+                self.dropped.append(result)
+            return
+        asked = self._latest.get(result.id)
+        if asked is None and result.id not in self._early:
+            self._early[result.id] = result
+        elif asked is not None and asked.result is None:
+            asked.result = result
+        else:
+            self.dropped.append(result)
+
+    def orphans(self) -> list[Result]:
+        return [*self.dropped, *self._early.values()]
+
+    def _unused(self, wanted: str) -> str:
+        wire_id, number = wanted, 1
+        while wire_id in self._wire_ids:
+            number += 1
+            wire_id = f"{wanted}_{number}"
+        self._wire_ids.add(wire_id)
+        return wire_id
+
+
+def make_whole(
+    messages: Iterable[object], readings: Readings | None = None
+) -> tuple[list[Message], list[str]]:
+    """The messages as a valid conversation, and a line for each repair that was needed.
+
+    Args:
+        messages: Mappings or typed messages.
+        readings: Knows what messages of earlier requests were read as.
+
+    Raises:
+        TypeError: Something in `messages` is no message.
+    """
+    pairs = _Pairs()
+    placed: list[tuple[Reading, list[_Asked]]] = []
+    repairs: list[str] = []
+    for reading in map(read, messages) if readings is None else readings.of(messages):
+        repairs += reading.repairs
+        for result in reading.results:
+            pairs.add_result(result)
+        placed.append((reading, pairs.add_calls(reading.calls)))
+    repairs += [f"dropped a result of call {r.id or '(no id)'}" for r in pairs.orphans()]
+    whole: list[Message] = []
+    for reading, asked in placed:
+        _append(whole, reading, asked, repairs)
+    return _framed(whole, repairs), repairs
+
+
+def _append(
+    whole: list[Message], reading: Reading, asked: list[_Asked], repairs: list[str]
+) -> None:
+    if reading.message is not None and not is_blank(cast("str", reading.content)):
+        whole.append(reading.message)
+        return
+    # A call that gets another id here makes another message.
+    lasting = all(call.keeps_its_id for call in asked)
+    message = reading.made.message if lasting and reading.made is not None else None
+    if message is None:
+        content = _final_content(reading, asked)
+        if not content:
+            return
+        extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
+        if reading.name is not None:
+            extras["name"] = reading.name
+        known = len(repairs)
+        message = _message(reading.role, content, extras, repairs)
+        if message is not None and reading.role == "assistant":
+            _add_listed_form(message)
+        if lasting and message is not None and len(repairs) == known:
+            reading.made = Made(message)
+    if message is not None:
+        whole.append(message)
+    whole.extend(_answer(call, repairs) for call in asked)
+
+
+def _final_content(reading: Reading, asked: list[_Asked]) -> str | list[Any]:
+    content = reading.content
+    if isinstance(content, str):
+        return "" if is_blank(content) else content
+    calls = iter(asked)
+    blocks = [next(calls).fields if type(block) is Call else block for block in content]
+    while blocks and _type_of(blocks[-1]) in _THINKING:
+        # A message may not end in thinking; without what it led to, it is of no use either.
+        blocks.pop()
+    return blocks
+
+
+def _message(
+    role: str, content: str | list[Any], extras: dict[str, Any], repairs: list[str]
+) -> Message | None:
+    known = cast("Any", role)
+    if isinstance(content, str):
+        return _text_message(role, content, extras)
+    try:
+        return Message(role=known, content=content, **extras)
+    except ValidationError:
+        valid = [block for block in content if _is_valid(role, block)]
+    repairs.append(f"left out {len(content) - len(valid)} malformed blocks of a {role} message")
+    return Message(role=known, content=valid, **extras) if valid else None
+
+
+def _add_listed_form(message: Message) -> None:
+    """Say the calls and the thinking of a message once more, as `tool_calls` and `thinking_block`.
+
+    Published loops do, and many published providers build what they send from these alone. An
+    entry has no ``name``: the providers that read that key read the blocks as well, and would
+    send each call twice.
+    """
+    extra = message.model_extra
+    if extra is None or isinstance(message.content, str):
+        return
+    calls: list[dict[str, Any]] = []
+    for block in message.content:
+        if isinstance(block, ToolCallBlock):
+            more = (block.model_extra or {}).items()
+            call = {key: value for key, value in more if key not in _NOT_LISTED}
+            calls.append({**call, "id": block.id, "tool": block.name, "arguments": block.input})
+        elif isinstance(block, ThinkingBlock):
+            extra.setdefault("thinking_block", plain_block(block))
+    if calls:
+        extra["tool_calls"] = calls
+
+
+def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:
+    """A message in which nothing is left to validate.
+
+    Put together by hand: a request makes one for most of its messages, and pydantic's
+    `model_construct` takes several times as long.
+    """
+    message = Message.__new__(Message)
+    fields = {**_UNSET, "role": role, "content": text, **extras}
+    more = {key: fields.pop(key) for key in extras.keys() - _FIELDS}
+    _set_slot(message, "__dict__", fields)
+    _set_slot(message, "__pydantic_fields_set__", {"role", "content", *extras} - more.keys())
+    _set_slot(message, "__pydantic_extra__", more)
+    _set_slot(message, "__pydantic_private__", None)
+    return message
+
+
+def _is_valid(role: str, block: object) -> bool:
+    try:
+        Message(role=cast("Any", role), content=[cast("Any", block)])
+    except ValidationError:
+        return False
+    return True
+
+
+def _answer(asked: _Asked, repairs: list[str]) -> Message:
+    call_id, name, result = asked.wire_id, asked.call.fields["name"], asked.result
+    if result is None:
+        repairs.append(f"answered call {call_id} ({name}) as interrupted")
+        result = Result(call_id, INTERRUPTED, is_error=True)
+    made = None if result.made is None else result.made.message
+    if made is not None and made.tool_call_id == call_id and made.name == name:
+        return made
+    extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
+    extras |= {"tool_call_id": call_id, "name": name}
+    known = len(repairs)
+    message = _message("tool", result.content, extras, repairs)
+    if message is None:
+        return _text_message("tool", "", extras)
+    if len(repairs) == known:
+        result.made = Made(message)
+    return message
+
+
+def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
+    """Put a user message in front of, behind, or in place of what would not be accepted."""
+    spoken = [i for i, message in enumerate(whole) if message.role not in _COLLECTED]
+    if not spoken:
+        whole.append(_text_message("user", NO_MESSAGE, {}))
+        repairs.append("added a user message: there was none")
+        return whole
+    last = whole[spoken[-1]]
+    if last.role == "assistant" and not last.get("prefill"):
+        whole.append(_text_message("user", CONTINUE, {}))
+        repairs.append("added a user message: the last one was the assistant's")
+    if whole[spoken[0]].role == "assistant":
+        whole.insert(spoken[0], _text_message("user", LEAD_IN, {}))
+        repairs.append("added a user message: the first one was the assistant's")
+    return whole
+
+
+def _type_of(block: object) -> object:
+    if isinstance(block, dict):
+        return cast("dict[str, object]", block).get("type")
+    return getattr(block, "type", None)

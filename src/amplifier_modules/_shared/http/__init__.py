@@ -1,0 +1,1 @@
+"""HTTP for providers and tools."""

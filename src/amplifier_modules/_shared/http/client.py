@@ -1,0 +1,393 @@
+"""One attempt at an HTTP model service, with every failure as one of the kernel's errors.
+
+Retries, credentials and the meaning of bodies belong to the provider; this file knows
+connections, JSON, event streams and time limits. httpx is imported with the first request.
+
+    endpoint = Endpoint("https://host", {"x-api-key": key}, provider="anthropic")
+    answer = await endpoint.post_json("/v1/thing", {"a": 1}, model="m")
+    async with endpoint.stream_sse("/v1/thing", {"stream": True}, model="m") as stream:
+        async for event, data in stream:
+            ...
+    await endpoint.aclose()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    LLMError,
+    ProviderUnavailableError,
+    StreamError,
+)
+from amplifier_modules._shared.http.errors import TransportFaults, error_for_response
+from amplifier_modules._shared.http.sse import SSEDecoder
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_TIMEOUT = 10.0
+IDLE_TIMEOUT = 300.0
+_KEEPALIVE_SECONDS = 60.0
+_ERROR_BODY_LIMIT = 64 * 1024
+_EVENT_LIMIT = 64 * 1024 * 1024
+_USERINFO = re.compile(r"//[^/@]*@")
+
+
+class Endpoint:
+    """A service at one address, with its pool of kept-alive HTTP/1.1 connections.
+
+    Proxies and certificate files come from the environment as httpx reads it, though a server on
+    this machine is never asked through a proxy; redirects are not followed, so that credentials
+    stay with the address they were meant for.
+
+    Args:
+        base_url: Absolute http or https address; paths are appended to it.
+        headers: Sent with every request, credentials included.
+        provider: Name for error messages.
+        connect_timeout: Seconds to reach the service.
+        idle_timeout: Longest silence in seconds, while sending and between two bytes received.
+
+    Raises:
+        ConfigurationError: The address is not absolute http(s), or a header cannot be sent.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        *,
+        provider: str,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.provider = provider
+        self.connect_timeout = connect_timeout
+        self.idle_timeout = idle_timeout
+        self._headers = dict(headers)
+        self._client: httpx.AsyncClient | None = None
+        if not self.base_url.lower().startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"{provider}: base_url must begin with http:// or https://, not {base_url!r}",
+                provider=provider,
+            )
+        for name, value in self._headers.items():
+            if not value.isascii() or not value.isprintable():
+                raise ConfigurationError(
+                    f"{provider}: the value for the header {name} has a line break or another "
+                    "character that cannot be sent; check the key for stray characters",
+                    provider=provider,
+                )
+
+    async def post_json(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        model: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Sends one JSON object and returns the one that comes back.
+
+        Args:
+            path: Appended to the base address, with its leading slash.
+            timeout: Limit in seconds for the whole exchange; None leaves the idle limit alone.
+
+        Raises:
+            LLMError: Whatever went wrong, as the class that says what to do about it.
+        """
+        content = _encoded(body, self.provider, model)
+        return await self._json("POST", path, content, model, headers, timeout)
+
+    async def get_json(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Reads one JSON object. Arguments and errors as for `post_json`."""
+        return await self._json("GET", path, None, None, headers, timeout, params)
+
+    @asynccontextmanager
+    async def stream_sse(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        model: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[SSEStream]:
+        """Sends one JSON object and opens the event stream that answers it.
+
+        Leaving the context closes the connection, wherever the stream stands.
+
+        Args:
+            timeout: Limit in seconds for the whole stream; None leaves the idle limit alone.
+
+        Raises:
+            LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
+        """
+        content = _encoded(body, self.provider, model)
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        with self._faults(model):
+            client = self._open_client()
+            request = self._request(client, "POST", path, content, headers)
+            request.headers["accept"] = "text/event-stream"
+            # Events must come one by one; a compressing proxy would hold them back.
+            request.headers["accept-encoding"] = "identity"
+            async with asyncio.timeout_at(deadline):
+                response = await client.send(request, stream=True)
+        stream = SSEStream(response, self._faults(model), deadline)
+        try:
+            with self._faults(model):
+                async with asyncio.timeout_at(deadline):
+                    await self._check(response, model)
+            self._check_event_stream(response, model)
+            yield stream
+        finally:
+            await stream.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections. The endpoint may be used again and then opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        model: str | None,
+        headers: Mapping[str, str] | None,
+        timeout: float | None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> dict[str, Any]:
+        with self._faults(model):
+            client = self._open_client()
+            request = self._request(client, method, path, content, headers, params)
+            async with asyncio.timeout(timeout):
+                response = await client.send(request, stream=True)
+                try:
+                    await self._check(response, model)
+                    raw = await response.aread()
+                finally:
+                    await response.aclose()
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ProviderUnavailableError(
+                f"{self.provider} answered {request.url} with something that is no JSON object; "
+                "check base_url",
+                provider=self.provider,
+                model=model,
+                status_code=response.status_code,
+                retryable=False,
+            )
+        return cast("dict[str, Any]", answer)
+
+    def _open_client(self) -> httpx.AsyncClient:
+        if self._client is None:
+            from amplifier_modules._shared.http.lean_httpx import httpx
+
+            self._client = httpx.AsyncClient(
+                headers={
+                    "user-agent": "amplifier",
+                    "content-type": "application/json",
+                    **self._headers,
+                },
+                timeout=httpx.Timeout(self.idle_timeout, connect=self.connect_timeout),
+                follow_redirects=False,
+                **_way_to(self.base_url),
+            )
+        return self._client
+
+    def _request(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> httpx.Request:
+        return client.build_request(
+            method, self.base_url + path, content=content, headers=headers, params=params
+        )
+
+    async def _check(self, response: httpx.Response, model: str | None) -> None:
+        if response.is_success:
+            return
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _ERROR_BODY_LIMIT:
+                break
+        raise error_for_response(
+            response.status_code,
+            response.headers,
+            body[:_ERROR_BODY_LIMIT].decode("utf-8", "replace"),
+            provider=self.provider,
+            model=model,
+        )
+
+    def _check_event_stream(self, response: httpx.Response, model: str | None) -> None:
+        # Some servers stream without naming the type; only what cannot be a stream is refused.
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in ("text/html", "application/json"):
+            raise StreamError(
+                f"{self.provider} was asked for an event stream and answered with {kind}; "
+                "check base_url",
+                provider=self.provider,
+                model=model,
+                status_code=response.status_code,
+                retryable=False,
+            )
+
+    def _faults(self, model: str | None) -> TransportFaults:
+        return TransportFaults(
+            provider=self.provider,
+            model=model,
+            url=_USERINFO.sub("//", self.base_url),
+            connect_timeout=self.connect_timeout,
+            idle_timeout=self.idle_timeout,
+        )
+
+
+class SSEStream:
+    """The events of one answer, to be read once, as `(event type, data)`.
+
+    `read` gives them as they came together, iteration one by one. They end when the service closes
+    the answer; whether that was its proper end is the reader's to know.
+
+    Attributes:
+        headers: The answer's headers, looked up in lower case.
+
+    Raises:
+        StreamError: The connection broke while reading.
+        LLMTimeoutError: The service fell silent, or the time limit passed.
+    """
+
+    def __init__(
+        self, response: httpx.Response, faults: TransportFaults, deadline: float | None
+    ) -> None:
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
+        self._decoder = SSEDecoder()
+        self._faults = faults
+        self._deadline = deadline
+
+    async def read(self) -> list[tuple[str, str]] | None:
+        """The next events, at least one; None at the end."""
+        while True:
+            try:
+                if self._deadline is None:
+                    chunk = await anext(self._chunks, None)
+                else:
+                    async with asyncio.timeout_at(self._deadline):
+                        chunk = await anext(self._chunks, None)
+            except Exception as error:
+                named = self._faults.named(error, streaming=True)
+                if named is error:
+                    raise
+                raise named from error
+            if chunk is None:
+                return None
+            if events := self._decoder.feed(chunk):
+                return events
+            if self._decoder.pending > _EVENT_LIMIT:
+                raise self._endless()
+
+    async def __aiter__(self) -> AsyncGenerator[tuple[str, str]]:
+        while (events := await self.read()) is not None:
+            for event in events:
+                yield event
+
+    async def finish(self, patience: float = 0.25) -> None:
+        """Reads to the end, so that the connection can be used again.
+
+        For readers who have seen the last event they need. What still comes is ignored, and a
+        service that does not end its answer within `patience` seconds loses its connection.
+        """
+        with suppress(LLMError, TimeoutError):
+            async with asyncio.timeout(patience):
+                while await self.read() is not None:
+                    pass
+
+    async def aclose(self) -> None:
+        """Closes the answer; `Endpoint.stream_sse` does."""
+        await self._chunks.aclose()
+        await self._response.aclose()
+
+    def _endless(self) -> StreamError:
+        return StreamError(
+            f"{self._faults.provider} sent an event of more than {_EVENT_LIMIT} bytes",
+            provider=self._faults.provider,
+            model=self._faults.model,
+            retryable=False,
+        )
+
+
+def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
+    """The body as UTF-8 JSON; half a surrogate pair, which no service accepts, becomes U+FFFD."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the request to {provider} cannot be written as JSON: {error}",
+            provider=provider,
+            model=model,
+        ) from error
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+@lru_cache(maxsize=1)
+def trusted_context() -> ssl.SSLContext:
+    """What checks certificates: httpx's own, or the files the environment names."""
+    from amplifier_modules._shared.http.lean_httpx import httpx
+
+    context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _way_to(url: str) -> dict[str, Any]:
+    """Arguments of `httpx.AsyncClient` that say how to connect."""
+    from urllib.request import getproxies
+
+    # A proxy of the environment would look for this machine's own servers on its own.
+    if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
+        from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+
+        return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
+    from amplifier_modules._shared.http.lean_httpx import httpx
+
+    limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
+    return {"verify": trusted_context(), "limits": limits}
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine, going by its name."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")

@@ -1,0 +1,293 @@
+"""What a model service's refusal means, as the kernel's errors.
+
+    400, 405, 422 …   InvalidRequestError     ContextLengthError, QuotaExceededError or
+    413               ContextLengthError      ContentFilterError where the body says so
+    401 / 403 / 404   AuthenticationError / AccessDeniedError / NotFoundError
+    402               QuotaExceededError
+    408               LLMTimeoutError         retryable
+    409, 425          ProviderUnavailable     retryable
+    429               RateLimitError          retryable; QuotaExceededError if the account is empty
+    5xx               ProviderUnavailable     retryable (529 is overload)
+    3xx               ConfigurationError      redirects are not followed
+
+An error event inside a stream has no status; there the body's own error type stands for it.
+What goes wrong below HTTP (`TransportFaults`):
+
+    not reached in time, silent, past the time limit    LLMTimeoutError    retryable
+    refused, unknown host, broken off, bad protocol     NetworkError       retryable
+    broken off while the answer streamed                StreamError        retryable
+    certificate not trusted                             NetworkError       not retryable
+    address or header that cannot be sent               ConfigurationError
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, NamedTuple, cast
+
+from amplifier_core.llm_errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    ConfigurationError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    NotFoundError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitError,
+    StreamError,
+)
+
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+    "api_error": 500,
+    "unavailable_error": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_CLASS_OF_STATUS: dict[int, type[LLMError]] = {
+    401: AuthenticationError,
+    402: QuotaExceededError,
+    403: AccessDeniedError,
+    404: NotFoundError,
+    408: LLMTimeoutError,
+    409: ProviderUnavailableError,
+    413: ContextLengthError,
+    425: ProviderUnavailableError,
+    429: RateLimitError,
+}
+_NEXT_STEP: dict[type[LLMError], str] = {
+    AuthenticationError: "check the API key",
+    AccessDeniedError: "the key is valid but may not do this; check its permissions",
+    NotFoundError: "check the model name and base_url",
+    QuotaExceededError: "check the account's credit and limits",
+}
+_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_CONTEXT_PHRASES = (
+    "prompt is too long",
+    "input is too long",
+    "context length",
+    "context window",
+    "context size",
+    "context limit",
+    "maximum context",
+    "too many tokens",
+    "too many total text bytes",
+)
+_QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reached"}
+_QUOTA_PHRASES = ("credit balance", "exceeded your current quota", "spending limit", "usage limits")
+_FILTER_CODES = {"content_filter", "content_policy_violation"}
+_FILTER_PHRASES = ("content filter", "content management policy", "content filtering policy")
+_MESSAGE_LIMIT = 2000
+
+
+def error_for_response(
+    status: int,
+    headers: Mapping[str, str],
+    body: str,
+    *,
+    provider: str,
+    model: str | None,
+) -> LLMError:
+    """The error for an answer whose status is not 2xx.
+
+    Args:
+        status: HTTP status.
+        headers: The answer's headers, looked up in lower case.
+        body: What came as the body, possibly cut.
+        provider: Name of the provider, for the message.
+        model: Model that was asked.
+    """
+    if 300 <= status < 400:
+        target = headers.get("location", "an unnamed address")
+        return ConfigurationError(
+            f"{provider} answered with a redirect ({status}) to {target}; redirects are not "
+            "followed, set base_url to the service's own address",
+            provider=provider,
+            model=model,
+            status_code=status,
+        )
+    error = error_for_body(_decoded(body), status, provider=provider, model=model)
+    error.retry_after = retry_after(headers)
+    if headers.get("x-should-retry") == "false":
+        error.retryable = False
+    return error
+
+
+def error_for_body(
+    body: Any, status: int | None = None, *, provider: str, model: str | None
+) -> LLMError:
+    """The error for an error object, as the body of an answer or inside a stream.
+
+    Args:
+        body: The decoded JSON, or text where it is none. Understood are ``{"error": {...}}``,
+            ``{"error": str}``, ``{"message": str}`` and ``{"detail": ...}``.
+        status: HTTP status; None when the error came inside a stream.
+    """
+    kinds, message = _read(body)
+    code = status or next((_STATUS_OF_TYPE[k] for k in kinds if k in _STATUS_OF_TYPE), 500)
+    cls = _class_for(code, kinds, message.lower())
+    reported = f" ({status})" if status else ""
+    text = f"{provider} answered with an error{reported}: {message or 'no reason given'}"
+    if step := _NEXT_STEP.get(cls):
+        text += f"; {step}"
+    return cls(text, provider=provider, model=model, status_code=status or code)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds the service asks to wait, from `retry-after-ms` or both forms of `Retry-After`.
+
+    Returns:
+        None when there is no such header or it cannot be read.
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(value).timestamp() - time.time()
+            except ValueError:
+                continue
+        if seconds == seconds and seconds != float("inf"):
+            return max(0.0, seconds)
+    return None
+
+
+class TransportFaults(NamedTuple):
+    """Names what httpx and time limits raise; as a context manager, around one exchange.
+
+    Args:
+        url: Address for the message.
+        connect_timeout: Seconds, for the message.
+        idle_timeout: Seconds, for the message.
+    """
+
+    provider: str
+    model: str | None
+    url: str
+    connect_timeout: float
+    idle_timeout: float
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception) and (named := self.named(error)) is not error:
+            raise named from error
+
+    def named(self, error: Exception, *, streaming: bool = False) -> Exception:
+        """The kernel's error for `error`, or `error` itself when it is no fault of transport."""
+        from amplifier_modules._shared.http.lean_httpx import httpx
+
+        if isinstance(error, TimeoutError):
+            return self._error(LLMTimeoutError, "did not finish within its time limit")
+        if isinstance(
+            error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError
+        ):
+            what = f"cannot be asked: {error}; check base_url and the API key"
+            return self._error(ConfigurationError, what)
+        if isinstance(error, httpx.ConnectTimeout):
+            what = f"could not be reached within {self.connect_timeout:g} s"
+            return self._error(LLMTimeoutError, what)
+        if isinstance(error, httpx.TimeoutException):
+            return self._error(LLMTimeoutError, f"was silent for {self.idle_timeout:g} s")
+        if isinstance(error, httpx.ConnectError):
+            named = self._error(NetworkError, f"could not be reached: {_reason(error)}")
+            named.retryable = not _caused_by_certificate(error)
+            return named
+        if isinstance(error, httpx.HTTPError | httpx.StreamError):
+            cls = StreamError if streaming else NetworkError
+            return self._error(cls, f"broke off the connection: {_reason(error)}")
+        return error
+
+    def _error(self, cls: type[LLMError], what: str) -> LLMError:
+        text = f"{self.provider} at {self.url} {what}"
+        return cls(text, provider=self.provider, model=self.model)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _caused_by_certificate(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _class_for(status: int, kinds: Iterable[str], message: str) -> type[LLMError]:
+    found = set(kinds)
+    if status in (400, 402, 403, 413, 422, 429) or found:
+        if found & _QUOTA_CODES or _any_in(_QUOTA_PHRASES, message):
+            return QuotaExceededError
+        if found & _CONTEXT_CODES or (
+            status in (400, 413, 422) and _any_in(_CONTEXT_PHRASES, message)
+        ):
+            return ContextLengthError
+        if found & _FILTER_CODES or (status == 400 and _any_in(_FILTER_PHRASES, message)):
+            return ContentFilterError
+    if status >= 500:
+        return ProviderUnavailableError
+    return _CLASS_OF_STATUS.get(status, InvalidRequestError)
+
+
+def _any_in(phrases: Iterable[str], message: str) -> bool:
+    return any(phrase in message for phrase in phrases)
+
+
+def _decoded(body: str) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body
+
+
+def _read(body: Any) -> tuple[list[str], str]:
+    """The error's types and codes, and its message."""
+    if not isinstance(body, Mapping):
+        return [], _short(body)
+    outer = cast("Mapping[str, Any]", body)
+    inner = outer.get("error", outer)
+    if not isinstance(inner, Mapping):
+        return [], _short(inner)
+    error = cast("Mapping[str, Any]", inner)
+    kinds = [v for key in ("code", "type") if isinstance(v := error.get(key), str)]
+    message = error.get("message") or error.get("detail") or (dict(error) if error else "")
+    return kinds, _short(message)
+
+
+def _short(message: Any) -> str:
+    if isinstance(message, str):
+        text = " ".join(message.split())
+    else:
+        text = json.dumps(message, ensure_ascii=False, default=str)
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]} … (cut)"

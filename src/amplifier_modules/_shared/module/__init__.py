@@ -1,0 +1,1 @@
+"""Declaring a module: its config and its tools."""

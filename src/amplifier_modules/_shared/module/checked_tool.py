@@ -1,0 +1,56 @@
+"""Tools whose input is checked before they run, and whose failures are results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
+
+
+class CheckedTool(ABC):
+    """A tool (Tool Contract): a failure is a result, never an exception.
+
+    Attributes:
+        input_schema: JSON schema of the input, flat and of plain types (see `tool_input`).
+        input_aliases: Other names of its parameters, by alias (see `loop.aliases`). Orchestrators
+            replace them before hooks are asked. `execute` refuses them: what comes from an
+            orchestrator that does not replace them has passed the guards under a name they may
+            not read.
+        failures: What `run` may raise and `execute` turns into a failure.
+    """
+
+    name: ClassVar[str]
+    input_schema: ClassVar[dict[str, Any]]
+    input_aliases: ClassVar[Mapping[str, str]] = {}
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Run the tool; `error` of a failure has `message` and `type`."""
+        values: dict[str, Any] = {}
+        try:
+            values = read_input(self.input_schema, input)
+            return await self.run(values)
+        except InvalidInput as error:
+            return failure(type(error).__name__, str(error))
+        except self.failures as error:
+            return failure(type(error).__name__, self.told(error, values))
+
+    @abstractmethod
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        """What the model gets for values that fit the schema."""
+
+    def told(self, error: Exception, values: dict[str, Any]) -> str:
+        """What the model is told of a failure."""
+        return str(error)
+
+
+def failure(kind: str, message: str) -> ToolResult:
+    """A result that says what went wrong, and what kind of failure that is."""
+    return ToolResult(success=False, error={"message": message, "type": kind})

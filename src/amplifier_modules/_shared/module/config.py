@@ -1,0 +1,119 @@
+"""What modules take as config: the base of their models, and reading a mapping into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+
+from amplifier_modules._shared.module.published import Published, PublishedKeyError, with_own_names
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class ModuleConfig(BaseModel):
+    """Base of the config models; refuses unknown keys.
+
+    The validator of a model is built when there is something to validate, which in most plans
+    is never: most modules run with their defaults.
+
+    Attributes:
+        published: Keys of the published module of the same name that are no fields.
+    """
+
+    published: ClassVar[Mapping[str, Published]] = {}
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_id: str) -> ModelT:
+    """Validate a module's config against its model.
+
+    Args:
+        model: The module's config model, a `ModuleConfig`.
+        config: What the mount plan gives the module; None means no settings.
+        module_id: The id a person knows the module by, such as `loop-basic`.
+
+    Returns:
+        The validated model.
+
+    Raises:
+        ValueError: Something is not allowed. The message names the module, each key, what was
+            given where that is no secret, and what is allowed; for an unknown key also the
+            nearest known one, for a published key that is refused the reason.
+    """
+    given: Any = {} if config is None else config
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"{module_id}: config must be a mapping of settings, not {type(given).__name__}"
+        )
+    if not given and _is_whole_by_default(model):
+        return model.model_construct()
+    own = dict(cast("Mapping[str, Any]", given))
+    try:
+        if issubclass(model, ModuleConfig) and model.published:
+            own = with_own_names(model.published, own, module_id)
+        return model.model_validate(own)
+    except PublishedKeyError as error:
+        problems = [str(error)]
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        problems = [_problem(model, detail) for detail in details]
+    lines = "; ".join(problems)
+    # Outside the except block: the ValidationError carries the input, which may hold secrets.
+    raise ValueError(f"{module_id}: config is not valid: {lines}")
+
+
+def _is_whole_by_default(model: type[BaseModel]) -> bool:
+    checks = model.__pydantic_decorators__.model_validators
+    return not checks and not any(field.is_required() for field in model.model_fields.values())
+
+
+def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
+    location = detail["loc"]
+    path = _dotted(location) or "config"
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(model, location, path)
+    if kind == "missing":
+        return f"'{path}' is required"
+    message = detail["msg"].removeprefix("Value error, ")
+    return f"'{path}': {message[:1].lower()}{message[1:]}"
+
+
+def _unknown_key(model: type[BaseModel], location: tuple[int | str, ...], path: str) -> str:
+    if len(location) != 1:
+        return f"unknown key '{path}'"
+    from difflib import get_close_matches
+
+    allowed = _allowed_keys(model)
+    near = get_close_matches(str(location[0]), allowed, n=1, cutoff=0.6)
+    meant = f", did you mean '{near[0]}'?" if near else ""
+    return f"unknown key '{path}'{meant} (allowed: {', '.join(allowed) or 'none'})"
+
+
+def _allowed_keys(model: type[BaseModel]) -> list[str]:
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        if alias is None:
+            names.add(name)
+        elif isinstance(alias, str):
+            names.add(alias)
+        else:
+            choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+            names.update(choice for choice in choices if isinstance(choice, str))
+        if model.model_config.get("populate_by_name"):
+            names.add(name)
+    return sorted(names)
+
+
+def _dotted(location: Iterable[int | str]) -> str:
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path

@@ -1,0 +1,105 @@
+"""A module's config model as JSON Schema, for people, editors and checks before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema, to_jsonable_python
+
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published
+
+
+def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """What `parse_config` takes for `model`, as JSON Schema (draft 2020-12).
+
+    Every key has its default, and its description from the `Attributes` section of the model's
+    docstring, else from the field. Secrets are `writeOnly`.
+
+    Args:
+        model: A module's config model.
+    """
+    schema = model.model_json_schema(schema_generator=_Generator)
+    return {"type": "object", **schema}
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator, with defaults that are made, all spellings of a key, no titles."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        written = super().model_schema(schema)
+        model = cast("type[BaseModel]", schema["cls"])
+        written.pop("title", None)
+        summary, described = _docstring(model)
+        written["description"] = summary
+        properties: dict[str, Any] = written.get("properties", {})
+        for name, field in model.model_fields.items():
+            spellings = _spellings(name, field, model)
+            rule = properties[spellings[0]]
+            if name in described:
+                rule["description"] = described[name]
+            if field.default_factory is not None:
+                made = field.get_default(call_default_factory=True)
+                rule["default"] = to_jsonable_python(made)
+            for other in spellings[1:]:
+                same = {"description": f"The same as `{spellings[0]}`."}
+                properties[other] = {**rule, **same}
+        if issubclass(model, ModuleConfig) and model.published:
+            written["properties"] = properties | {
+                key: _published_rule(known, properties) for key, known in model.published.items()
+            }
+        return written
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule of a key of the published module, after that of the setting it stands for."""
+    told = {"description": known.description, "deprecated": True}
+    if known.schema is not None:
+        return {"default": None, **known.schema, **told}
+    if known.harmless is not None:
+        return {"enum": list(known.harmless), "default": None, **told}
+    if known.setting is None:
+        return {"default": None, **told, "x-ignored": known.note}
+    if "." in known.setting:
+        return {"default": None, **told}
+    return {**properties[known.setting], **told}
+
+
+def _spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:
+    """The keys a field may be given as, the one of pydantic's own schema first."""
+    alias = field.validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+    keys = [choice for choice in choices if isinstance(choice, str)]
+    if model.model_config.get("populate_by_name") and name not in keys:
+        keys.append(name)
+    return keys
+
+
+def _docstring(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
+    """The first paragraph of a model's docstring and its description of each field.
+
+    Fields that are inherited are described where they are declared.
+    """
+    described: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            described |= _attributes(inspect.cleandoc(base.__doc__ or ""))
+    summary = inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0]
+    return summary.replace("\n", " "), described
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    _, _, section = docstring.partition("\nAttributes:\n")
+    for match in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+        found[match[1]] = " ".join(match[2].split())
+    return found

@@ -1,0 +1,255 @@
+"""Runs commands so that nothing they start outlives its time.
+
+Each command gets a session and process group of its own, and unless it brings streams of its own
+stdin from the null device and one pipe for both outputs. A command ends when its first process does; what it left running in the
+background neither delays that nor escapes: it is known, its output is still taken, and it is
+killed with the session. `process_supervisor` says how, and what other systems than Linux get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_modules._shared.process.job import (
+    KILL_SECONDS,
+    SETTLE_SECONDS,
+    Command,
+    CommandError,
+    CommandNotStarted,
+    Job,
+    SupervisorLost,
+)
+from amplifier_support.environment import minimal_environment
+
+__all__ = [
+    "Command",
+    "CommandError",
+    "CommandNotStarted",
+    "Ended",
+    "ProcessRunner",
+    "SupervisorLost",
+]
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+# As a module it is compiled but once; its folder comes last, lest it hides a standard module.
+_START = """\
+import sys
+sys.path.append(sys.argv[2])
+__import__(sys.argv[3]).main()
+"""
+
+_LAST_SECONDS = 5.0
+"""How long is waited for the last output where nothing is left; it is there already."""
+
+
+class Ended(NamedTuple):
+    """How a command ended.
+
+    Attributes:
+        exit_code: 0 to 255, negative for the signal that killed it; None after a time limit.
+        timed_out: It reached its limit and was killed with everything it had started.
+        background: Pids of what it left running.
+        unkillable: Pids of what could not be killed, such as processes of another user.
+        seconds: Wall time it took.
+    """
+
+    exit_code: int | None
+    timed_out: bool
+    background: tuple[int, ...]
+    unkillable: tuple[int, ...]
+    seconds: float
+
+
+class ProcessRunner:
+    """Runs the commands of one session, on one event loop.
+
+    `close` it: until then what commands left in the background runs on.
+    """
+
+    def __init__(self) -> None:
+        self._supervisors: list[subprocess.Popen[bytes]] = []
+        self._channel: socket.socket | None = None
+        self._idle: list[socket.socket] = []
+        self._jobs: set[Job] = set()
+
+    async def run(
+        self, command: Command, *, timeout: float | None, output: Callable[[bytes], None]
+    ) -> Ended:
+        """Run a command to its end.
+
+        Args:
+            command: What to run.
+            timeout: Seconds until it is killed; None for no limit.
+            output: Called with what it writes, in order; also after the end, for as long as
+                something in the background writes.
+
+        Raises:
+            CommandNotStarted: The system refused to start it.
+            SupervisorLost: The supervisor was killed.
+            asyncio.CancelledError: After everything the command had started was killed.
+        """
+        started = time.monotonic()
+        job = await self._start(command, output)
+        try:
+            async with asyncio.timeout(timeout):
+                code, background = await asyncio.shield(job.exited)
+            if background:
+                # What is only on its way out is not worth telling.
+                await asyncio.wait([job.gone], timeout=SETTLE_SECONDS)
+                background = () if job.gone.done() else background
+            await job.settle(0 if background else _LAST_SECONDS)
+        except TimeoutError:
+            unkillable = await _to_the_end(job)
+            return Ended(None, True, (), unkillable, time.monotonic() - started)
+        except asyncio.CancelledError:
+            await _to_the_end(job)
+            raise
+        return Ended(code, False, background, (), time.monotonic() - started)
+
+    @property
+    def background(self) -> int:
+        """Number of commands of which something is still running."""
+        return len(self._jobs)
+
+    async def close(self) -> None:
+        """Kill everything that still runs, and the supervisor."""
+        jobs = list(self._jobs)
+        await asyncio.gather(*(job.kill() for job in jobs))
+        for job in jobs:
+            job.release()
+        self._hang_up()
+        for supervisor in self._supervisors:
+            # It has nothing left to look after, so this takes a moment.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(supervisor.wait, KILL_SECONDS)
+        self._supervisors.clear()
+
+    async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
+        # An idle monitor or the supervisor may end, for want of commands, just when it is handed
+        # one; it never starts that command then.
+        for hand_over in (self._to_monitor, self._to_supervisor, self._to_new_supervisor):
+            job = hand_over(command, output)
+            if job is None:
+                continue
+            self._jobs.add(job)
+            try:
+                if await asyncio.shield(job.ready):
+                    return job
+            except asyncio.CancelledError:
+                await _to_the_end(job)
+                raise
+            job.release()
+        raise SupervisorLost("the supervisor of commands ends as soon as it is started")
+
+    def _to_monitor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        """Have an idle monitor run it, if there is one."""
+        while self._idle:
+            monitor = self._idle.pop()
+            asyncio.get_running_loop().remove_reader(monitor.fileno())
+            job = self._handed_over(command, output, monitor=monitor)
+            if job is not None:
+                return job
+        return None
+
+    def _to_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        """Have the supervisor start a monitor for it, if there is a supervisor."""
+        channel = self._channel
+        return None if channel is None else self._handed_over(command, output, channel=channel)
+
+    def _to_new_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
+        self._hang_up()
+        return self._handed_over(command, output, channel=self._launch())
+
+    def _handed_over(
+        self,
+        command: Command,
+        output: Callable[[bytes], None],
+        *,
+        monitor: socket.socket | None = None,
+        channel: socket.socket | None = None,
+    ) -> Job | None:
+        job = Job(command, output, monitor=monitor, forget=self._jobs.discard, idle=self._rest)
+        try:
+            taken = job.hand_over(channel)
+        except BaseException:
+            job.release()
+            raise
+        if not taken:
+            job.release()
+        return job if taken else None
+
+    def _rest(self, monitor: socket.socket) -> None:
+        """Keep a monitor that has nothing to do, until it ends or is needed."""
+        if self._channel is None:
+            # Its supervisor is gone; nobody would see to what it leaves behind.
+            monitor.close()
+            return
+        self._idle.append(monitor)
+        asyncio.get_running_loop().add_reader(monitor.fileno(), self._dismiss, monitor)
+
+    def _dismiss(self, monitor: socket.socket) -> None:
+        # Nothing is said by an idle monitor: its socket becomes readable when it ends.
+        asyncio.get_running_loop().remove_reader(monitor.fileno())
+        monitor.close()
+        self._idle.remove(monitor)
+
+    def _launch(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                supervisor = subprocess.Popen(
+                    _supervisor_command(theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=minimal_environment(),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise CommandNotStarted(f"no supervisor for commands: {error}") from error
+        self._supervisors.append(supervisor)
+        self._channel = ours
+        # Nothing is ever said on it: it becomes readable when the supervisor ends.
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._hang_up)
+        return ours
+
+    def _hang_up(self) -> None:
+        for monitor in list(self._idle):
+            self._dismiss(monitor)
+        if self._channel is not None:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+            self._reap()
+
+    def _reap(self) -> None:
+        """Collect supervisors that have ended, or are about to."""
+        self._supervisors = [each for each in self._supervisors if each.poll() is None]
+        if len(self._supervisors) > (self._channel is not None):
+            asyncio.get_running_loop().call_later(0.05, self._reap)
+
+
+def _supervisor_command(channel: int) -> list[str]:
+    options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+    module = (str(_SUPERVISOR.parent), _SUPERVISOR.stem)
+    return [sys.executable, *options, "-c", _START, str(channel), *module]
+
+
+async def _to_the_end(job: Job) -> tuple[int, ...]:
+    """Kill a job, which has its own time limit, although the caller may be cancelled again."""
+    task = asyncio.ensure_future(job.kill())
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    job.release()
+    return task.result()

@@ -1,0 +1,381 @@
+"""What providers of HTTP model services share: settings, retries, events, tool calls.
+
+A provider writes one attempt, as a generator of chunks whose last one is the `ChatResponse`, and
+gets `complete` and `stream_complete` from here:
+
+    class MyProvider(HTTPProvider):
+        async def _attempt(self, request):
+            async with self._endpoint.stream_sse(path, body, model=request.model) as stream:
+                ...
+                yield chunk
+            yield response
+
+Retries have this one owner. A stream is begun anew only while nothing of it has been handed out;
+`complete` hands out nothing before the end and may retry until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, ClassVar, TypeVar, cast
+
+from pydantic import AliasChoices, Field, SecretStr
+
+from amplifier_core.llm_errors import LLMError, StreamError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
+from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
+from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.plain import plain_usage
+from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published, ignored
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.providers.prices import PricesConfig
+from amplifier_modules._shared.providers.refused_images import RefusedImages
+
+__all__ = [
+    "EVENTS",
+    "Chunk",
+    "HTTPProvider",
+    "HTTPProviderConfig",
+    "combined",
+    "from_environment",
+]
+
+logger = logging.getLogger(__name__)
+
+EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
+"""What providers of HTTP services emit, for the channel `observability.events`."""
+
+Chunk = dict[str, Any] | ChatResponse
+"""A piece of a streamed answer; the last one is the whole answer."""
+
+LONGEST_RETRY_AFTER = 120.0
+"""Seconds. Who asks for a longer pause is not waited for: the error goes up with its `retry_after`."""
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+"""Seconds before the first retry, doubling up to the longest; spread at random."""
+
+# Where a service names its delay, that delay counts, not the backoff's.
+_NO_BACKOFF = 1e-9
+
+_REPLACEABLE = frozenset(
+    {
+        "max_output_tokens",
+        "metadata",
+        "model",
+        "reasoning_effort",
+        "stop",
+        "temperature",
+        "timeout",
+        "tool_choice",
+        "top_p",
+    }
+)
+
+T = TypeVar("T")
+
+
+class HTTPProviderConfig(ModuleConfig):
+    """Settings every provider of an HTTP service takes.
+
+    Attributes:
+        api_key: Key of the service; better a `${VARIABLE}` than the key itself.
+        base_url: Address of the service.
+        model: Model to ask for (also `default_model`).
+        temperature: How freely the model chooses its words; 0 is least.
+        top_p: Share of the likeliest words the model chooses from.
+        max_retries: Further attempts after a failure that may pass; 0 for none.
+        prices: What the service charges, instead of the vendor's list.
+        list_prices: Whether the vendor's list prices count; by default only at its own address.
+        debug: Log every request and answer at DEBUG level, without their texts.
+    """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **dict.fromkeys(
+            ("raw", "raw_debug"),
+            ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
+        ),
+        "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
+        **dict.fromkeys(
+            (
+                *("min_retry_delay", "max_retry_delay", "retry_jitter"),
+                *("overloaded_delay_multiplier", "throttle_delay", "throttle_threshold"),
+                *("max_concurrent_requests", "rate_limit_state_path"),
+            ),
+            ignored("delays follow the service's answers; set 'max_retries'"),
+        ),
+    }
+
+    api_key: SecretStr | None = None
+    base_url: str | None = None
+    model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
+    max_tokens: int | None = Field(default=None, gt=0, description="Longest answer, in tokens.")
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    timeout: float | None = Field(
+        default=None, gt=0, description="Limit of one attempt, in seconds."
+    )
+    connect_timeout: float = Field(default=CONNECT_TIMEOUT, gt=0, description="In seconds.")
+    idle_timeout: float = Field(
+        default=IDLE_TIMEOUT, gt=0, description="Longest silence, in seconds."
+    )
+    max_retries: int = Field(default=4, ge=0)
+    priority: int = Field(default=100, description="The lowest number is asked first.")
+    prices: PricesConfig | None = None
+    list_prices: bool | None = None
+    debug: bool = False
+
+
+class HTTPProvider(ABC):
+    """A provider of one HTTP service (Provider Contract, Protocol Definition).
+
+    Args:
+        name: What it is mounted as.
+        config: Its settings.
+        coordinator: Whose hooks hear of calls and retries; None for no events.
+    """
+
+    def __init__(self, name: str, config: HTTPProviderConfig, coordinator: Any = None) -> None:
+        self._name = name
+        self.model = config.model
+        self.priority = config.priority
+        self._max_retries = config.max_retries
+        self._timeout = config.timeout
+        self._coordinator = coordinator
+        self._images = RefusedImages()
+        if config.debug:
+            logger.setLevel(logging.DEBUG)
+
+    @property
+    def name(self) -> str:
+        """What the provider is mounted as."""
+        return self._name
+
+    @abstractmethod
+    def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        """Asks once. `request` is normalised and its `model` and `timeout` are filled in.
+
+        Raises:
+            LLMError: Anything that went wrong.
+        """
+
+    async def complete(
+        self, request: ChatRequest | Mapping[str, Any], **kwargs: Any
+    ) -> ChatResponse:
+        """The model's whole answer.
+
+        Args:
+            request: A `ChatRequest`, or its fields as a mapping.
+            **kwargs: `model`, `temperature`, `top_p`, `max_output_tokens`, `stop`, `tool_choice`,
+                `reasoning_effort`, `timeout` and `metadata` replace those of `request`; others are
+                ignored.
+
+        Raises:
+            LLMError: The last attempt's error.
+        """
+        asked = self._asked(request, kwargs)
+        async with self._reported(asked) as report:
+            report.response = await self._retrying(lambda: self._drained(asked), asked)
+            return report.response
+
+    async def stream_complete(
+        self, request: ChatRequest | Mapping[str, Any], **kwargs: Any
+    ) -> AsyncGenerator[Chunk]:
+        """The same answer as it comes; its last chunk is the `ChatResponse`.
+
+        Raises:
+            StreamError: The answer broke off after its first chunk.
+            LLMError: It failed before, on the last attempt.
+        """
+        asked = self._asked(request, kwargs)
+        async with self._reported(asked) as report:
+            chunk, rest = await self._retrying(lambda: self._begun(asked), asked)
+            async with aclosing(rest):
+                try:
+                    while not isinstance(chunk, ChatResponse):
+                        yield chunk
+                        chunk = await anext(rest)
+                except StopAsyncIteration:
+                    raise self._unfinished(asked) from None
+                except LLMError as error:
+                    if not error.retryable or isinstance(error, StreamError):
+                        raise
+                    raise self._broken(error) from error
+            report.response = self._told(asked, chunk)
+        yield chunk
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        """The tools the model wants to have called, in order; empty if none."""
+        return list(response.tool_calls or [])
+
+    # -- attempts ----------------------------------------------------------------------------
+
+    def _asked(
+        self, request: ChatRequest | Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> ChatRequest:
+        asked = normalise(request)
+        fields = {k: v for k, v in kwargs.items() if k in _REPLACEABLE}
+        if not (fields.get("model") or asked.model):
+            fields["model"] = self.model
+        if self._timeout is not None and fields.get("timeout", asked.timeout) is None:
+            fields["timeout"] = self._timeout
+        return asked.model_copy(update=fields) if fields else asked
+
+    async def _drained(self, request: ChatRequest) -> ChatResponse:
+        chunk, rest = await self._begun(request)
+        async with aclosing(rest):
+            while not isinstance(chunk, ChatResponse):
+                chunk = await anext(rest, None)
+                if chunk is None:
+                    raise self._unfinished(request)
+        return self._told(request, chunk)
+
+    async def _begun(self, request: ChatRequest) -> tuple[Chunk, AsyncGenerator[Chunk]]:
+        sent = self._images.sendable(request)
+        chunks = self._attempt(sent)
+        try:
+            return await anext(chunks), chunks
+        except StopAsyncIteration:
+            raise self._unfinished(request) from None
+        except LLMError as error:
+            # Asking without the images is not a retry: that would be the same request again.
+            if not self._images.learn(sent, error):
+                raise
+        return await self._begun(request)
+
+    def _told(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        """The response, which says so where images were not sent."""
+        if (missing := self._images.degradation(request)) is not None:
+            known = [response.degradation] if response.degradation else []
+            response.degradation = combined([*known, missing])
+        return response
+
+    def _unfinished(self, request: ChatRequest) -> StreamError:
+        return StreamError(
+            f"{self._name} ended its answer without finishing it",
+            provider=self._name,
+            model=request.model,
+        )
+
+    def _broken(self, error: LLMError) -> StreamError:
+        return StreamError(
+            f"the answer broke off: {error}",
+            provider=error.provider,
+            model=error.model,
+            status_code=error.status_code,
+            retry_after=error.retry_after,
+        )
+
+    async def _retrying(self, operation: Callable[[], Awaitable[T]], request: ChatRequest) -> T:
+        async def attempt() -> T:
+            try:
+                return await operation()
+            except LLMError as error:
+                if error.retryable and error.retry_after is not None:
+                    if error.retry_after > LONGEST_RETRY_AFTER:
+                        raise _NotWaitedFor from error
+                    error.delay_multiplier = _NO_BACKOFF
+                raise
+
+        async def on_retry(number: int, delay: float, error: LLMError) -> None:
+            if self._is_cancelled():
+                raise error
+            await self._emit(
+                "provider:retry",
+                request,
+                attempt=number,
+                max_retries=self._max_retries,
+                delay=delay,
+                error_type=type(error).__name__,
+                error_message=str(error),
+            )
+
+        config = RetryConfig(self._max_retries, FIRST_DELAY, LONGEST_DELAY)
+        try:
+            return await retry_with_backoff(attempt, config, on_retry=on_retry)
+        except _NotWaitedFor as stop:
+            raise cast("LLMError", stop.__cause__) from None
+
+    def _is_cancelled(self) -> bool:
+        token = getattr(self._coordinator, "cancellation", None)
+        return token is not None and token.is_cancelled
+
+    # -- events ------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _reported(self, request: ChatRequest) -> AsyncGenerator[_Report]:
+        """Brackets a call, all its attempts included, with `llm:request` and `llm:response`."""
+        report = _Report()
+        begun = time.monotonic()
+        tools = [tool.name for tool in request.tools or ()]
+        if repairs := getattr(request, "repairs", ()):
+            await self._emit("provider:tool_sequence_repaired", request, repairs=list(repairs))
+        await self._emit("llm:request", request, message_count=len(request.messages), tools=tools)
+        try:
+            yield report
+        except BaseException as error:
+            await self._emit(
+                "llm:response",
+                request,
+                status="error" if isinstance(error, Exception) else "aborted",
+                duration_ms=_milliseconds_since(begun),
+                error={"type": type(error).__name__, "message": str(error)},
+            )
+            raise
+        response = report.response
+        await self._emit(
+            "llm:response",
+            request,
+            status="ok",
+            duration_ms=_milliseconds_since(begun),
+            usage=plain_usage(response.usage) if response and response.usage else None,
+            finish_reason=response.finish_reason if response else None,
+        )
+
+    async def _emit(self, event: str, request: ChatRequest, **data: Any) -> None:
+        hooks = getattr(self._coordinator, "hooks", None)
+        if hooks is not None:
+            about = {"provider": self._name, "model": request.model}
+            logger.debug("%s: %s %s", self._name, event, data)
+            await hooks.emit(event, {**event_ids(), **about, **data})
+
+
+class _Report:
+    response: ChatResponse | None = None
+
+
+class _NotWaitedFor(Exception):
+    """Takes an error past the retry loop; its cause is the error."""
+
+
+def _milliseconds_since(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)
+
+
+def from_environment(configured: SecretStr | str | None, *names: str) -> str | None:
+    """What the config says, else the first of these environment variables that is not empty."""
+    if isinstance(configured, SecretStr):
+        configured = configured.get_secret_value()
+    for value in (configured, *(os.environ.get(name) for name in names)):
+        if value and (stripped := value.strip()):
+            return stripped
+    return None
+
+
+def combined(degradations: Iterable[Degradation]) -> Degradation | None:
+    """Several departures from the request as the one a `ChatResponse` has room for."""
+    found = list(degradations)
+    if len(found) < 2:
+        return found[0] if found else None
+    return Degradation(
+        requested="; ".join(item.requested for item in found),
+        actual="; ".join(item.actual for item in found),
+        reason="; ".join(dict.fromkeys(item.reason for item in found)),
+    )

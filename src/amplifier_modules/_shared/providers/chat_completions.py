@@ -1,0 +1,270 @@
+"""A client of the Chat Completions API, for every server that speaks it.
+
+A provider of such a server names its address and what is known of its models; requests, streams,
+and the differences between servers are dealt with here. Where a server refuses a parameter that
+another demands, the request is written anew without it and the server's taste is remembered; that
+is not a retry, since a retry sends the same request again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, cast
+
+from amplifier_core.llm_errors import InvalidRequestError, LLMTimeoutError, StreamError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
+from amplifier_modules._shared.http.client import Endpoint, SSEStream
+from amplifier_modules._shared.providers.base import (
+    Chunk,
+    HTTPProvider,
+    HTTPProviderConfig,
+    combined,
+)
+from amplifier_modules._shared.providers.chat_messages import (
+    wire_messages,
+    wire_name,
+    wire_response_format,
+    wire_tool_choice,
+    wire_tools,
+)
+from amplifier_modules._shared.providers.chat_stream import (
+    FINISH_REASONS,
+    ChatStream,
+    read_usage,
+    tool_calls_of,
+)
+
+_PATH = "/chat/completions"
+_DONE = "[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Taste:
+    """What one model of one server accepts.
+
+    Attributes:
+        max_tokens: Name of the parameter that limits the answer.
+        stream_usage: It takes `stream_options`.
+        effort_with_tools: Reasoning effort to send with tools where the request names none.
+    """
+
+    max_tokens: str = "max_tokens"
+    stream_usage: bool = True
+    effort_with_tools: str | None = None
+
+
+class ChatCompletionsProvider(HTTPProvider):
+    """A provider of one server (Provider Contract, Protocol Definition).
+
+    Args:
+        name: What it is mounted as.
+        config: Its settings.
+        coordinator: Whose hooks hear of calls and retries; None for no events.
+        extra_body: Merged into every request, over what stands there.
+        reasoning_effort: For requests that name none.
+        developer_role: The server knows the role ``developer``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: HTTPProviderConfig,
+        coordinator: Any = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+        reasoning_effort: str | None = None,
+        developer_role: bool = False,
+    ) -> None:
+        super().__init__(name, config, coordinator)
+        self._defaults = config
+        self._extra_body = dict(extra_body or {})
+        self._reasoning_effort = reasoning_effort
+        self._developer_role = developer_role
+        self._learned: dict[str, Taste] = {}
+
+    @abstractmethod
+    async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
+        """The server for a request, ready to be asked. Raises `LLMError`."""
+
+    async def _model_of(self, request: ChatRequest) -> str:
+        """The model to ask for. Raises `LLMError` where there is none."""
+        return request.model or self.model
+
+    def _taste(self, model: str) -> Taste:
+        """What the server is expected to accept for a model, until it says otherwise."""
+        return Taste()
+
+    def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
+        """What a call cost in US dollars; None where that is not known."""
+        return None
+
+    # -- one attempt ---------------------------------------------------------------------------
+
+    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
+        endpoint = await self._open_endpoint(request)
+        model = await self._model_of(request)
+        tried: set[Taste] = set()
+        begun = False
+        while True:
+            taste = self._learned.get(model) or self._taste(model)
+            tried.add(taste)
+            body = self._body(request, model, taste)
+            try:
+                async with aclosing(self._stream(endpoint, request, body)) as chunks:
+                    async for chunk in chunks:
+                        begun = True
+                        yield chunk
+                return
+            except InvalidRequestError as error:
+                learned = None if begun else _lesson(str(error), body, taste)
+                if learned is None or learned in tried:
+                    raise
+                self._learned[model] = learned
+
+    async def _stream(
+        self, endpoint: Endpoint, request: ChatRequest, body: dict[str, Any]
+    ) -> AsyncGenerator[Chunk]:
+        model: str = body["model"]
+        names = {wire_name(tool.name): tool.name for tool in request.tools or ()}
+        answer = ChatStream(provider=self._name, model=model, names=names)
+        async with endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout) as stream:
+            try:
+                while (events := await stream.read()) is not None:
+                    for _, data in events:
+                        if data == _DONE:
+                            break
+                        for piece in answer.feed(data):
+                            yield piece
+                    else:
+                        continue
+                    await stream.finish()
+                    break
+            except (StreamError, LLMTimeoutError):
+                # With the finish reason the answer is whole; only its accounting is lost.
+                if answer.finish_reason is None:
+                    raise
+            if answer.finish_reason is None:
+                raise self._unfinished(request)
+            for piece in answer.close():
+                yield piece
+            yield self._response(request, body, answer, stream)
+
+    def _response(
+        self, request: ChatRequest, body: dict[str, Any], answer: ChatStream, stream: SSEStream
+    ) -> ChatResponse:
+        content = answer.content()
+        calls = tool_calls_of(content)
+        stopped = cast("str", answer.finish_reason)
+        finish = "content_filter" if answer.refusal() else FINISH_REASONS.get(stopped, "stop")
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        usage = read_usage(answer.usage)
+        if usage is not None:
+            usage.cost_usd = self._cost(answer.model or "", usage, answer.service_tier)
+        metadata: dict[str, Any] = {
+            "model": answer.model,
+            "stop_reason": stopped,
+            "provider": self._name,
+        }
+        request_id = stream.headers.get("x-request-id") or answer.id
+        if request_id:
+            metadata["request_id"] = request_id
+        if refusal := answer.refusal():
+            metadata["refusal"] = refusal
+        return ChatResponse(
+            content=cast("Any", content),
+            tool_calls=calls or None,
+            usage=usage,
+            degradation=combined(self._degradations(request, body)),
+            finish_reason=finish,
+            metadata=metadata,
+        )
+
+    # -- the request ---------------------------------------------------------------------------
+
+    def _body(self, request: ChatRequest, model: str, taste: Taste) -> dict[str, Any]:
+        defaults = self._defaults
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": wire_messages(request.messages, developer_role=self._developer_role),
+            "stream": True,
+        }
+        if taste.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        optional = {
+            taste.max_tokens: _first(request.max_output_tokens, defaults.max_tokens),
+            "temperature": _first(request.temperature, defaults.temperature),
+            "top_p": _first(request.top_p, defaults.top_p),
+            "stop": request.stop or None,
+            "response_format": wire_response_format(request),
+            "reasoning_effort": self._effort(request, taste),
+        }
+        body |= {key: value for key, value in optional.items() if value is not None}
+        if request.tools:
+            body["tools"] = wire_tools(request.tools)
+            if request.tool_choice is not None:
+                choice, parallel = wire_tool_choice(request.tool_choice)
+                body["tool_choice"] = choice
+                if not parallel:
+                    body["parallel_tool_calls"] = False
+        return body | self._extra_body
+
+    def _effort(self, request: ChatRequest, taste: Taste) -> str | None:
+        wanted = _first(request.reasoning_effort, self._reasoning_effort)
+        return taste.effort_with_tools if wanted is None and request.tools else wanted
+
+    def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
+        """Where the request that was sent departs from the one that was asked for."""
+        model: str = body["model"]
+        forced = (self._learned.get(model) or self._taste(model)).effort_with_tools
+        wanted = _first(request.reasoning_effort, self._reasoning_effort)
+        if not request.tools or wanted is not None or forced is None:
+            return []
+        return [
+            Degradation(
+                requested="the model's own reasoning effort",
+                actual=f"reasoning_effort {forced}",
+                reason=f"{self._name} refuses tools together with reasoning for {model}",
+            )
+        ]
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    """What a refusal teaches about the server; None when the fault is the request's own."""
+    text = message.lower()
+    for marks, learn in _LESSONS:
+        if all(mark in text for mark in marks) and (learned := learn(body, taste)) is not None:
+            return learned
+    return None
+
+
+def _without_stream_usage(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    return replace(taste, stream_usage=False) if "stream_options" in body else None
+
+
+def _other_limit(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    if taste.max_tokens not in body:
+        return None
+    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+    return replace(taste, max_tokens=other[taste.max_tokens])
+
+
+def _no_effort_with_tools(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    # An effort that somebody asked for is not taken away behind their back.
+    return None if "reasoning_effort" in body else replace(taste, effort_with_tools="none")
+
+
+_LESSONS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any], Taste], Taste | None]], ...] = (
+    (("stream_options",), _without_stream_usage),
+    (("max_tokens", "max_completion_tokens"), _other_limit),
+    (("max_completion_tokens",), _other_limit),
+    (("function tools", "reasoning_effort", "'none'"), _no_effort_with_tools),
+)

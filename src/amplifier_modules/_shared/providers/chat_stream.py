@@ -1,0 +1,293 @@
+"""A streamed Chat Completions answer, put together from its chunks.
+
+Reads what OpenAI sends and what the compatible servers make of it: reasoning under two names, tool
+calls without an index, without an id, with the same index for all, or with arguments that are no
+JSON. Nothing of that is an error; only what cannot be read at all is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from amplifier_core.llm_errors import StreamError
+from amplifier_core.message_models import ToolCall, Usage
+from amplifier_modules._shared.http.errors import error_for_body
+
+BlockType = Literal["text", "thinking", "tool_call"]
+Piece = dict[str, Any]
+"""A chunk of a stream other than the last: the start, a delta or the end of a content block."""
+
+FINISH_REASONS = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+# The server gave up in the middle and says so; what came until then is no answer.
+_GAVE_UP = {"insufficient_system_resource", "error", "abort", "cancelled"}
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: BlockType
+    index: int
+    texts: list[str] = field(default_factory=list[str])
+    id: str = ""
+    name: str = ""
+    refusal: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def start(self) -> Piece:
+        piece = {"type": "content_block_start", "index": self.index, "block_type": self.kind}
+        return piece | {"id": self.id, "name": self.name} if self.kind == "tool_call" else piece
+
+    def delta(self, text: str) -> Piece:
+        self.texts.append(text)
+        return {
+            "type": "content_block_delta",
+            "index": self.index,
+            "block_type": self.kind,
+            "delta": text,
+        }
+
+    def end(self) -> Piece:
+        return {
+            "type": "content_block_end",
+            "index": self.index,
+            "block_type": self.kind,
+            "block": self.content(),
+        }
+
+    def content(self) -> dict[str, Any]:
+        if self.kind == "thinking":
+            return {"type": "thinking", "thinking": self.text}
+        if self.kind == "text":
+            block: dict[str, Any] = {"type": "text", "text": self.text}
+            return block | {"refusal": True} if self.refusal else block
+        arguments, invalid = parse_arguments(self.text)
+        block = {"type": "tool_call", "id": self.id, "name": self.name, "input": arguments}
+        return block if invalid is None else block | {"invalid_arguments": invalid}
+
+
+class ChatStream:
+    """Turns the `data` of each event into chunks, and at the end into an answer's parts.
+
+    Args:
+        provider: For error messages.
+        model: Model that was asked.
+        names: Names of the offered tools by the names that were sent.
+
+    Attributes:
+        finish_reason: The server's own word, once the answer is complete.
+        model: What the server says answered.
+        usage: The server's own object, the last one that came.
+        id: The server's id of the completion.
+        service_tier: What the server says it billed as.
+    """
+
+    def __init__(self, *, provider: str, model: str | None, names: Mapping[str, str]) -> None:
+        self.finish_reason: str | None = None
+        self.model = model
+        self.usage: dict[str, Any] | None = None
+        self.id: str | None = None
+        self.service_tier: str | None = None
+        self._provider = provider
+        self._asked = model
+        self._names = names
+        self._blocks: list[_Block] = []
+        self._open: _Block | None = None
+        self._calls: dict[int, _Block] = {}
+        self._last_call: _Block | None = None
+
+    def feed(self, data: str) -> list[Piece]:
+        """The chunks that one event makes.
+
+        Raises:
+            LLMError: The event is an error, or cannot be read, or says that the server gave up.
+        """
+        try:
+            event: Any = json.loads(data)
+        except ValueError as error:
+            raise self._broken("sent an event that is no JSON") from error
+        if not isinstance(event, dict):
+            raise self._broken("sent an event that is no JSON object")
+        chunk = cast("dict[str, Any]", event)
+        if chunk.get("error"):
+            raise error_for_body(chunk, provider=self._provider, model=self._asked)
+        pieces: list[Piece] = []
+        try:
+            self._read(chunk, pieces)
+        except (AttributeError, TypeError, KeyError) as error:
+            raise self._broken("sent an event of an unknown shape") from error
+        return pieces
+
+    def close(self) -> list[Piece]:
+        """The ends of the blocks still open, when the stream has ended."""
+        ends = [self._open.end()] if self._open is not None else []
+        self._open = None
+        ends += [block.end() for block in self._blocks if block.kind == "tool_call"]
+        return ends
+
+    def content(self) -> list[dict[str, Any]]:
+        """The content blocks of the answer, in order."""
+        return [block.content() for block in self._blocks]
+
+    def refusal(self) -> str | None:
+        """What the model said where it refused."""
+        return "".join(block.text for block in self._blocks if block.refusal) or None
+
+    def _read(self, chunk: dict[str, Any], pieces: list[Piece]) -> None:
+        if self.id is None:
+            self.id = str(chunk.get("id") or "")
+            self.model = str(chunk.get("model") or self.model or "")
+        if usage := chunk.get("usage"):
+            self.usage = usage
+        if tier := chunk.get("service_tier"):
+            self.service_tier = tier
+        for choice in chunk.get("choices") or ():
+            if not choice.get("index"):
+                self._read_choice(choice, pieces)
+
+    def _read_choice(self, choice: dict[str, Any], pieces: list[Piece]) -> None:
+        delta = choice.get("delta") or choice.get("message")
+        if delta:
+            if text := delta.get("reasoning_content") or delta.get("reasoning"):
+                self._add_text("thinking", text, pieces)
+            if text := delta.get("content"):
+                self._add_text("text", text, pieces)
+            if text := delta.get("refusal"):
+                self._add_text("text", text, pieces, refusal=True)
+            for call in delta.get("tool_calls") or ():
+                self._add_call(call, pieces)
+        if reason := choice.get("finish_reason"):
+            if reason in _GAVE_UP:
+                raise self._broken(f"gave up in the middle of its answer ({reason})")
+            self.finish_reason = str(reason)
+
+    def _add_text(
+        self, kind: BlockType, text: Any, pieces: list[Piece], *, refusal: bool = False
+    ) -> None:
+        if not isinstance(text, str):
+            text = _joined(text)
+        block = self._open
+        if block is None or block.kind != kind or block.refusal is not refusal:
+            self._end_text(pieces)
+            block = self._open = _Block(kind, len(self._blocks), refusal=refusal)
+            self._blocks.append(block)
+            pieces.append(block.start())
+        pieces.append(block.delta(text))
+
+    def _end_text(self, pieces: list[Piece]) -> None:
+        if self._open is not None:
+            pieces.append(self._open.end())
+            self._open = None
+
+    def _add_call(self, call: dict[str, Any], pieces: list[Piece]) -> None:
+        function: dict[str, Any] = call.get("function") or {}
+        block = self._call_of(call, function)
+        if block is None:
+            self._end_text(pieces)
+            name = str(function.get("name") or "")
+            block = _Block(
+                "tool_call",
+                len(self._blocks),
+                id=self._unused_id(call.get("id")),
+                name=self._names.get(name, name),
+            )
+            self._blocks.append(block)
+            self._calls[_index(call, len(self._calls))] = self._last_call = block
+            pieces.append(block.start())
+        arguments = function.get("arguments")
+        if arguments:
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            pieces.append(block.delta(text))
+
+    def _call_of(self, call: dict[str, Any], function: dict[str, Any]) -> _Block | None:
+        """The call a delta goes on with; None when it begins a new one."""
+        begins = bool(function.get("name"))
+        at = call.get("index")
+        if isinstance(at, int):
+            block = self._calls.get(at)
+            # Some servers give every call the index 0; another id with a name tells them apart.
+            another = block is not None and call.get("id") not in (None, "", block.id)
+            return None if begins and another else block
+        return None if begins or not self._calls else self._last_call
+
+    def _unused_id(self, given: Any) -> str:
+        taken = {block.id for block in self._blocks}
+        if isinstance(given, str) and given and given not in taken:
+            return given
+        return f"call_{secrets.token_hex(12)}"
+
+    def _broken(self, what: str) -> StreamError:
+        text = f"{self._provider} {what}"
+        return StreamError(text, provider=self._provider, model=self._asked)
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
+    """A call's arguments, and their text where it is no JSON object."""
+    if not text.strip():
+        return {}, None
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}, text
+    return (cast("dict[str, Any]", value), None) if isinstance(value, dict) else ({}, text)
+
+
+def tool_calls_of(content: list[dict[str, Any]]) -> list[ToolCall]:
+    """The calls among content blocks; `invalid_arguments` stays with them."""
+    calls: list[ToolCall] = []
+    for block in content:
+        if block["type"] == "tool_call":
+            invalid = block.get("invalid_arguments")
+            extra = {} if invalid is None else {"invalid_arguments": invalid}
+            call = ToolCall(id=block["id"], name=block["name"], arguments=block["input"], **extra)
+            calls.append(call)
+    return calls
+
+
+def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
+    """The server's usage object in the kernel's terms; None if there is none."""
+    if not raw:
+        return None
+    prompt = _count(raw, "prompt_tokens") or 0
+    output = _count(raw, "completion_tokens") or 0
+    read = raw.get("prompt_tokens_details") or {}
+    written = raw.get("completion_tokens_details") or {}
+    cached = _count(read, "cached_tokens")
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=output,
+        total_tokens=_count(raw, "total_tokens") or prompt + output,
+        reasoning_tokens=_count(written, "reasoning_tokens"),
+        # DeepSeek reports what came from its cache under a name of its own.
+        cache_read_tokens=_count(raw, "prompt_cache_hit_tokens") if cached is None else cached,
+        cache_write_tokens=_count(read, "cache_write_tokens"),
+    )
+
+
+def _count(source: Mapping[str, Any], key: str) -> int | None:
+    value = source.get(key)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _index(call: dict[str, Any], default: int) -> int:
+    at = call.get("index")
+    return at if isinstance(at, int) else default
+
+
+def _joined(parts: Any) -> str:
+    """Text that came as a list of parts."""
+    if not isinstance(parts, list):
+        return str(parts)
+    items = cast("list[Any]", parts)
+    return "".join(str(item.get("text") or "") for item in items if isinstance(item, Mapping))
