@@ -36,7 +36,7 @@ done
 parent=$PPID
 while [ "$parent" -gt 1 ]; do
   # What watches over commands has been given no keys, and need not hide.
-  tr '\\0' '\\n' < /proc/$parent/cmdline | grep -q process/supervisor ||
+  tr '\\0' '\\n' < /proc/$parent/cmdline | grep -qE '^supervisor|import supervisor' ||
   if (exec < /proc/$parent/mem) 2>/dev/null; then echo "/proc/$parent/mem" >> opened; fi
   parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$parent/status)
 done
