@@ -80,10 +80,10 @@ class SavedSession:
         try:
             remove_unfinished(path)
             self.metadata = _read_metadata(path)
-            reading = Reading([], 0, 0, True) if create else _read_saved(path, self.metadata)
+            reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
             self._writer = TranscriptWriter(self._transcript, reading)
-            self.repaired = reading.torn
+            self.repaired = reading.file.torn
         except BaseException:
             self._lock.release()
             raise
@@ -323,7 +323,7 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     transcript = path / "transcript.jsonl"
     reading = read_transcript(transcript)
     exists, turns = transcript.exists(), metadata.get("turns")
-    if exists and (reading.size or not turns):
+    if exists and (reading.file.size or not turns):
         return reading
     state = "is empty" if exists else "is missing"
     had = f", and {turns} {'turn' if turns == 1 else 'turns'} were saved" if turns else ""

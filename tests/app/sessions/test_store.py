@@ -197,7 +197,7 @@ def test_a_torn_tail_is_cut_on_opening_and_said(store: SessionStore) -> None:
         assert session.messages() == [{"role": "user", "content": "one"}]
     finally:
         session.close()
-    assert read_transcript(path / "transcript.jsonl").torn == 0
+    assert read_transcript(path / "transcript.jsonl").file.torn == 0
 
 
 def test_updating_metadata_leaves_no_stray_files(store: SessionStore) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions import transcript
 from amplifier_app.sessions.transcript import (
     CLEAR,
     TranscriptWriter,
@@ -17,6 +16,7 @@ from amplifier_app.sessions.transcript import (
     read_transcript,
     replacement,
 )
+from amplifier_support import journal
 
 RECORDS = [
     {"role": "user", "content": "hello"},
@@ -49,7 +49,7 @@ def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(tmp_path:
         # The record is whole once only its line feed is missing.
         kept = RECORDS if cut == len(whole) - 1 else RECORDS[:-1]
         assert reading.messages == kept, cut
-        assert reading.torn == (0 if kept is RECORDS else cut - start)
+        assert reading.file.torn == (0 if kept is RECORDS else cut - start)
         write(path, [{"role": "user", "content": "next"}])
         assert read_transcript(path).messages == [*kept, {"role": "user", "content": "next"}], cut
 
@@ -220,12 +220,14 @@ def test_an_append_that_a_signal_interrupted_leaves_nothing_behind_the_next(
         raise interrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(transcript, "_sync_data", interrupted)
+        patch.setattr(journal, "_sync_data", interrupted)
         with pytest.raises(interrupt):
             writer.append({"role": "tool", "tool_call_id": "c", "content": "x" * 1000})
     writer.append(RECORDS[1])
     writer.close()
-    assert read_transcript(path) == ([RECORDS[0], RECORDS[1]], path.stat().st_size, 0, True)
+    reading = read_transcript(path)
+    assert reading.messages == RECORDS[:2]
+    assert reading.file[1:] == (path.stat().st_size, 0, True)
 
 
 @pytest.mark.parametrize("value", [{(1, 2): 3}, "circular"])

@@ -187,7 +187,7 @@ def test_a_damaged_file_ends_the_run_and_names_the_line(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", plan, "second", "--session", "s")
     assert done.code == 3
     assert "context.jsonl:2" in done.stderr
-    assert "Mend or remove the line" in done.stderr
+    assert "Fix or remove the line" in done.stderr
 
 
 def test_no_save_leaves_no_file(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_links_folders_and_pipes_are_refused(path: Path, tmp_path: Path) -> None
         Journal(path)
     path.rmdir()
     os.mkfifo(path)
-    with pytest.raises(JournalError, match="no file"):
+    with pytest.raises(JournalError, match="not a regular file"):
         Journal(path)
 
 
@@ -231,11 +231,11 @@ def test_a_full_disk_is_told_and_what_was_saved_stays(path: Path) -> None:
         pytest.skip("needs /dev/full")
     journal = Journal(path)
     journal.append(said("a"))
-    kept, full = os.dup(journal._descriptor), os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, journal._descriptor)
+    kept, full = os.dup(journal._writer.descriptor), os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, journal._writer.descriptor)
     with pytest.raises(JournalError, match=r"Cannot save to .*No space left"):
         journal.append(said("b"))
-    os.dup2(kept, journal._descriptor)
+    os.dup2(kept, journal._writer.descriptor)
     with path.open("ab") as torn:  # what the disk took of it
         torn.write(b'{"role":"user","content":"b' + b"b" * 100)
     journal.append(said("c"))

@@ -1,0 +1,249 @@
+"""A file of JSON lines that is only ever appended to, and loses nothing it acknowledged.
+
+A record is acknowledged once its line is on disk (`fdatasync`). What a crash can leave behind is
+therefore at most one record at the end that was never acknowledged, torn or filled with NUL bytes;
+the next writer cuts it off. Anything else that does not parse is damage, which is reported and not
+touched.
+
+A record is an item, or is about those before it: ``{"control": "clear"}`` removes them,
+``{"control": "replace", "messages": […]}`` puts these in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+Record = dict[str, Any]
+
+CLEAR: Record = {"control": "clear"}
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+def replacement(items: list[Record]) -> Record:
+    """The record that replaces all items before it.
+
+    One record, because a crash between several would leave a state that never was.
+    """
+    return {"control": "replace", "messages": items}
+
+
+class NotJSON(ValueError):
+    """The record cannot be written as JSON."""
+
+
+class Damaged(ValueError):
+    """A record that is not the torn last one cannot be read.
+
+    Attributes:
+        line: Its number, from 1.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line} is damaged")
+        self.line = line
+
+
+class UnknownControl(ValueError):
+    """A record is of a newer version.
+
+    Attributes:
+        line: Its number, from 1.
+        control: What it asks for.
+    """
+
+    def __init__(self, line: int, control: object) -> None:
+        super().__init__(f"line {line} has the unknown control {control!r}")
+        self.line = line
+        self.control = control
+
+
+# -- reading -----------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """What a journal holds.
+
+    Attributes:
+        records: Its records, one for each line.
+        size: Bytes of whole records; whatever is behind them is torn.
+        torn: Bytes behind the last whole record.
+        ends_line: Whether the last record has its line feed.
+    """
+
+    records: Sequence[Record]
+    size: int
+    torn: int
+    ends_line: bool
+
+
+EMPTY = Reading((), 0, 0, True)
+
+
+def read(data: bytes) -> Reading:
+    """The records in the content of a journal.
+
+    Raises:
+        Damaged: A record that is not the torn last one does not parse.
+    """
+    records: list[Record] = []
+    size = 0
+    lines = data.split(b"\n")
+    for index, line in enumerate(lines):
+        if index == len(lines) - 1 and not line:
+            break
+        record = parse(line)
+        if record is None:
+            if _is_torn(lines[index:]):
+                break
+            raise Damaged(index + 1)
+        records.append(record)
+        size += len(line) + 1
+    # The last record is whole even if only its line feed is missing.
+    ends_line = size <= len(data)
+    size = min(size, len(data))
+    return Reading(records, size, len(data) - size, ends_line)
+
+
+def current_items(
+    records: Iterable[Record], is_item: Callable[[object], bool], first_line: int = 1
+) -> list[Record]:
+    """The items that are left after every record.
+
+    Args:
+        records: The records of a journal.
+        is_item: Whether a record is an item.
+        first_line: The number of the first record's line.
+
+    Raises:
+        Damaged: A record is neither an item nor about items.
+        UnknownControl: A record is of a newer version.
+    """
+    items: list[Record] = []
+    for line, record in enumerate(records, first_line):
+        control = record.get("control")
+        if is_item(record):
+            items.append(record)
+        elif control == "clear":
+            items.clear()
+        elif control == "replace":
+            given = record.get("messages")
+            if not isinstance(given, list) or not all(map(is_item, cast("list[Any]", given))):
+                raise Damaged(line)
+            items[:] = given
+        elif control is None:
+            raise Damaged(line)
+        else:
+            raise UnknownControl(line, control)
+    return items
+
+
+def parse(line: bytes) -> Record | None:
+    """The record of a line; None if it has none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            return cast("Record", record)
+    return None
+
+
+def _is_torn(lines: list[bytes]) -> bool:
+    """Whether these, from the first bad one to the end, are what an interrupted append leaves.
+
+    That is one unfinished line, or blocks of NUL bytes; never anything with a whole record
+    behind it, because each record was on disk before the next was begun.
+    """
+    if len(lines) == 1:
+        return True
+    return any(b"\x00" in line for line in lines) and not any(map(parse, lines))
+
+
+# -- writing -----------------------------------------------------------------------------
+
+
+class Writer:
+    """Appends to the open file of a journal; there must be one writer only.
+
+    Args:
+        descriptor: The file, open for writing; closed by `close`.
+        reading: What was read of it.
+
+    Attributes:
+        descriptor: The file; -1 when closed.
+        size: Bytes of its whole records.
+    """
+
+    def __init__(self, descriptor: int, reading: Reading = EMPTY) -> None:
+        self.descriptor = descriptor
+        self.size = reading.size
+        self._torn = reading.torn
+        self._ends_line = reading.ends_line
+        self._unfinished = False
+
+    def repair(self) -> None:
+        """Cut off the torn end, and finish the last line. Raises OSError."""
+        if self._torn:
+            os.ftruncate(self.descriptor, self.size)
+            os.fsync(self.descriptor)
+            self._torn = 0
+        if not self._ends_line:
+            self.write(b"\n")
+            self._ends_line = True
+
+    def write(self, line: bytes) -> None:
+        """Add an encoded record and return when it is on disk.
+
+        Raises:
+            OSError: The system refused; the file is as it was before.
+        """
+        try:
+            if self._unfinished:
+                # A signal interrupted the last append, or the disk did not let it be undone.
+                os.ftruncate(self.descriptor, self.size)
+            self._unfinished = True
+            written = 0
+            while written < len(line):
+                written += os.pwrite(self.descriptor, line[written:], self.size + written)
+            _sync_data(self.descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.descriptor, self.size)
+            raise
+        self.size += len(line)
+        self._unfinished = False
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def encode(record: Record) -> bytes:
+    """One line of JSON, ASCII only, so that any text (lone surrogates too) survives.
+
+    Raises:
+        NotJSON: The record refers to itself, or has keys that JSON does not know.
+    """
+    try:
+        text = json.dumps(record, default=_as_data, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJSON(str(error)) from error
+    return text.encode("ascii") + b"\n"
+
+
+def _as_data(value: Any) -> Any:
+    """What JSON does not know, as data: models and dataclasses as their fields, the rest as text."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, (set, frozenset)):
+        return list(cast("set[object]", value))
+    return str(value)
