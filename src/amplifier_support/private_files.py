@@ -11,7 +11,9 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 # Neither through a link, nor inherited by tools, nor waiting for the other end of a pipe.
-_SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
+_SAFE_FLAGS = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
 
 
 def open_regular(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_backup.config import INDEX
 from amplifier_modules.hooks_backup.states import digest_of
+from amplifier_support.atomic_write import write_atomically
+from amplifier_support.private_files import open_private
 
 OBJECTS = "objects"
 
@@ -92,9 +93,7 @@ class Store:
         path.parent.mkdir(mode=records.FOLDER_MODE, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # The half of one, which a run that was killed left behind.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), records.FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
+        with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)
         self._used += len(data)
 
@@ -162,10 +161,8 @@ class Store:
 
     def _rewrite(self, kept: Iterable[Mapping[str, Any]]) -> None:
         assert self._made is not None
-        handle, name = tempfile.mkstemp(dir=self._made)
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.writelines(json.dumps(record) + "\n" for record in kept)
-        os.replace(name, self._made / INDEX)
+        lines = "".join(json.dumps(record) + "\n" for record in kept)
+        write_atomically(self._made / INDEX, lines.encode("ascii"), durable=False)
 
 
 def remove(folder: Path) -> None:

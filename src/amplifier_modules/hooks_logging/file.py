@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
+from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, open_private
+
 logger = logging.getLogger(__name__)
 
-FILE_MODE = 0o600
-FOLDER_MODE = 0o700
 LOCK_SECONDS = 1.0
 
 
@@ -137,16 +136,4 @@ def _open(path: Path) -> int:
         OSError: It cannot be opened, or is no regular file.
     """
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-        flags |= getattr(os, optional, 0)
-    file = os.open(path, flags, FILE_MODE)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(f"{path} is not a regular file")
-        if hasattr(os, "fchmod"):
-            os.fchmod(file, FILE_MODE)
-    except OSError:
-        os.close(file)
-        raise
-    return file
+    return open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)

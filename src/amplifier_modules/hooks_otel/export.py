@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import re
-import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
+from amplifier_support.private_files import FOLDER_MODE, open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -243,13 +243,9 @@ def _write_on_stderr(data: bytes) -> None:
 
 def _append(path: Path, data: bytes) -> None:
     """Add to a file that is the owner's alone, never through a link."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-        flags |= getattr(os, optional, 0)
-    with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is not a regular file")
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with open(descriptor, "wb", buffering=0) as file:
         rest = memoryview(data)
         while rest:
             rest = rest[file.write(rest) or 0 :]

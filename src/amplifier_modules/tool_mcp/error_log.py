@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amplifier_modules._shared.privacy.redaction import Redactor
+from amplifier_support.private_files import open_private
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,7 @@ class ErrorLog:
         try:
             if self._file is None:
                 path = self._folder() / self._name
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-                self._file = os.open(path, flags, 0o600)
+                self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.write(self._file, data)
             self._written += len(data)
         except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.process.output import OutputCapture
+from amplifier_support.private_files import open_private
 
 _SPILL_LIMIT = 64 * 1024 * 1024
 _IMAGES = {
@@ -135,8 +136,7 @@ class Results:
         import mimetypes
 
         path = self._new_file((mimetypes.guess_extension(kind) or ".bin").lstrip("."))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)
         return path
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from amplifier_support.atomic_write import write_atomically
 
 Status = Literal["pending", "in_progress", "completed"]
 
@@ -86,9 +87,5 @@ def save(folder: Path, items: Sequence[Item]) -> None:
     Raises:
         OSError: It cannot be written; what was kept before is still there.
     """
-    part = folder / f".{FILE_NAME}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(part, flags, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump([item.as_data() for item in items], stream, ensure_ascii=False)
-    part.replace(folder / FILE_NAME)
+    data = json.dumps([item.as_data() for item in items], ensure_ascii=False)
+    write_atomically(folder / FILE_NAME, data.encode(), durable=False)

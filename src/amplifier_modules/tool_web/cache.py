@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
-import secrets
 import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+from amplifier_support.atomic_write import write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class PageCache:
                 path.unlink(missing_ok=True)
                 return
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(path, page)
+            write_atomically(path, json.dumps(page._asdict()).encode(), durable=False)
             self._sweep(self._folder)
         except OSError as error:
             logger.warning("A page cannot be kept in %s: %s", self._folder, error)
@@ -145,18 +145,6 @@ def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.lstat().st_size
     return 0
-
-
-def _write(path: Path, page: Page) -> None:
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    try:
-        with os.fdopen(os.open(part, flags, 0o600), "w", encoding="utf-8") as stream:
-            json.dump(page._asdict(), stream)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> Page | None:
