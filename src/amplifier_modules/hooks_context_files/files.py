@@ -1,29 +1,25 @@
 """Reads the files and what they include, within limits.
 
-A line that is `@path` and nothing else stands for the text of that file; the path starts from the
-file that names it. `@@` at the beginning of such a line stands for one `@`, and lines of code
-between ``` or ~~~ are left alone. Files are opened through descriptors and never outside the
-folder they may come from, wherever a link leads (`_shared.paths`).
+An include (`amplifier_support.include_lines`) starts from the file that names it. Files are opened
+through descriptors and never outside the folder they may come from, wherever a link leads
+(`_shared.paths`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from amplifier_modules._shared.files.roots import PathError, PathGuard, is_regular
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
+from amplifier_support.include_lines import include_lines
 
 MOST_FILES = 100
 _MARKUP = 300
 """Characters that stand around the text of a file, at most, beside its path."""
-
-_INCLUDE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 class ContextFile(NamedTuple):
@@ -89,7 +85,7 @@ class Reader:
             return self._problem(f"{path} cannot be read: {error.strerror or error}")
         if read is None:
             return None
-        lines = list(_lines(read.text))
+        lines = [(line.text, line.target) for line in include_lines(read.text)]
         if len(opened) < self._config.max_depth:
             return "\n".join(
                 line if target is None else self._included(guard, read.real, line, target, opened)
@@ -155,23 +151,3 @@ def _read(file: int, most: int) -> bytes:
     while len(data) < most and (more := os.read(file, most - len(data))):
         data += more
     return data
-
-
-def _lines(text: str) -> Iterator[tuple[str, str | None]]:
-    """The lines as they are to be, and for each that is an include what it names."""
-    fence = ""
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-            yield line, None
-            continue
-        fence = mark[1] if mark else ""
-        match = _INCLUDE.fullmatch(line)
-        if match is None:
-            yield line, None
-        elif match[1]:
-            yield line.replace("@@", "@", 1), None
-        else:
-            yield line, match[2]

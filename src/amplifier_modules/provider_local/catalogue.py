@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from amplifier_core.llm_errors import ConfigurationError
+from amplifier_support.did_you_mean import did_you_mean
 
 ToolCalling = Literal["off", "json", "native"]
 """How a model is asked to call tools: not at all, by constrained JSON, by its own chat template."""
@@ -110,10 +111,8 @@ def find_model(name: str) -> LocalModel:
             max_output_tokens=2048,
             path=path,
         )
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    meant = f", did you mean '{near[0]}'?" if near else ""
+    near = did_you_mean(name, known)
+    meant = f", {near}" if near else ""
     raise ConfigurationError(
         f"provider-local: no model '{name}'{meant} (known: {', '.join(known)}; or the path of a "
         "GGUF file)",
