@@ -74,7 +74,7 @@ def test_runs_as_a_module_too() -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["runn"], "Did you mean 'run'?"),
+        (["runn"], "did you mean 'run'?"),
         (["summarise this"], 'amplifier run "summarise this"'),
         (["run", "--bogus"], "--bogus"),
         (["run", "--output", "xml", "hi"], "xml"),

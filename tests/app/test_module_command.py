@@ -56,9 +56,9 @@ def test_an_invalid_module_ends_with_3(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("./my-tol", "there is no folder or file", "Did you mean 'my-tool'?"),
+        ("./my-tol", "there is no folder or file", "did you mean 'my-tool'?"),
         ("/nowhere/at/all", "there is no folder or file /nowhere/at/all", ""),
-        ("tool-bsh", "no module of that id", "Did you mean 'tool-bash'?"),
+        ("tool-bsh", "no module of that id", "did you mean 'tool-bash'?"),
         ("qwertz", "no module of that id", "'amplifier module list'"),
     ],
 )

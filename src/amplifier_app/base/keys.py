@@ -12,20 +12,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app.base import paths
+from amplifier_app import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
+from amplifier_support.private_files import open_regular
 
 Where = Literal["keyring", "file"]
 
 _VERSION = 1
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MAX_BYTES = 1 << 20
-_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
 _AGAIN = "Store the keys again with: amplifier init"
 
 
@@ -125,7 +124,7 @@ class KeyStore:
 
     def _entries(self) -> dict[str, dict[str, str]]:
         try:
-            descriptor = os.open(self.file, os.O_RDONLY | _CAREFUL)
+            descriptor = open_regular(self.file, os.O_RDONLY)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -149,14 +148,14 @@ class KeyStore:
 
         lock = self.folder / "keys.lock"
         try:
-            files.make_private_directory(self.folder)
-            self.folder.chmod(files.DIRECTORY_MODE)
+            files.make_private_folder(self.folder)
+            self.folder.chmod(files.FOLDER_MODE)
             os.close(files.open_private(lock, os.O_RDWR | os.O_CREAT))
             with locked(lock, None):
                 entries = self._entries()
                 yield entries
                 data = {"version": _VERSION, "keys": entries}
-                files.write_atomically(self.file, json.dumps(data, indent=2) + "\n")
+                files.write_private(self.file, json.dumps(data, indent=2) + "\n")
         except SessionError as error:
             raise ConfigError(error.message, hint=error.hint) from error
         except OSError as error:
@@ -186,8 +185,6 @@ def _why_not_opened(file: Path, error: OSError) -> str:
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     """Why what is in the file may be somebody else's."""
     file = folder / "keys.json"
-    if not stat.S_ISREG(facts.st_mode):
-        return f"{file} is no file"
     if folder.is_symlink():
         return f"{folder} is a link"
     if os.name == "nt":

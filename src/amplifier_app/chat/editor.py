@@ -20,8 +20,8 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
-from amplifier_app.base import paths
-from amplifier_app.base.private_files import make_private_directory, open_private
+from amplifier_app import paths
+from amplifier_app.base.private_files import make_private_folder, open_private
 
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
 
@@ -143,6 +143,6 @@ def project_history(project: str) -> FileHistory:
     """
     name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:24]
     path = paths.state_dir() / "history" / name
-    make_private_directory(path.parent)
+    make_private_folder(path.parent)
     os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
     return FileHistory(path)

@@ -61,12 +61,10 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.table.items()))
 
     def _unknown(self, name: str) -> Exception:
-        from difflib import get_close_matches
-
         from amplifier_app.base.errors import UsageError
+        from amplifier_support.did_you_mean import did_you_mean
 
-        near = get_close_matches(name, self.table, n=1)
-        hint = f"Did you mean '{near[0]}'?" if near else self.advice(name)
+        hint = did_you_mean(name, self.table) or self.advice(name)
         return UsageError(f"no such command: {name}", hint=hint)
 
     def advice(self, name: str) -> str:

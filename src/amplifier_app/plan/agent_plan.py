@@ -10,9 +10,9 @@ from amplifier_app.plan import overrides
 from amplifier_app.plan.merge import overlay_agent
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, text_of, with_items
-from amplifier_app.plan.problems import did_you_mean
 from amplifier_app.plan.resolution import entries_of
 from amplifier_app.plan.structure import entry_key
+from amplifier_support.did_you_mean import did_you_mean
 
 SELF = "self"
 """The agent that is the plan itself, unless the plan has one of this name."""
@@ -99,10 +99,9 @@ def _unknown(name: str, known: list[str]) -> ConfigError:
             f"there is no agent {name!r}: the plan has no agents",
             hint="Add some to the plan under 'agents:'.",
         )
-    near = did_you_mean(name, known)
     return ConfigError(
         f"there is no agent {name!r}; the plan has: {', '.join(known)}",
-        hint=near[:1].upper() + near[1:] if near else None,
+        hint=did_you_mean(name, known),
     )
 
 

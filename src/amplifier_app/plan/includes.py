@@ -1,8 +1,7 @@
 """`@path/to/file` as a line of an instruction: the file's text in its place.
 
 The path starts from the file that names it, `~` is the home folder. What is included is text as
-it is: `${…}` means nothing in it, but it may include files itself. `@@` at the beginning of such
-a line stands for one `@`, and lines of code between ``` or ~~~ are left alone.
+it is: `${…}` means nothing in it, but it may include files itself.
 
 In a bundle a sentence may mention `@namespace:path` as well. It stays as it is, and the file's text
 follows the instruction, as that of files under `context.include` does.
@@ -20,6 +19,7 @@ from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.document import ContextFile
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of, with_items
 from amplifier_app.plan.yaml_reader import decode, read_bytes
+from amplifier_support.include_lines import include_lines
 
 if TYPE_CHECKING:
     from amplifier_app.plan.document import DocumentReader, Origin
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 10
 MAX_BYTES = 1024 * 1024
 
-_LINE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]+:[^/\\].*")
 _MENTION = re.compile(r"(?<![\w@./-])@([A-Za-z][\w.-]*:[\w-][\w./-]*[\w-])")
 _CODE = re.compile(r"(`+).*?\1")
@@ -95,7 +93,7 @@ class Includer:
         self._mentioned = {}
         places = _Places(self._problems.text(node.at.file), node.at)
         parts: list[str] = []
-        for line, include, is_code in _lines(text):
+        for line, include, is_code in include_lines(text):
             if include is None:
                 parts.append(line)
                 if is_code:
@@ -235,7 +233,7 @@ class Includer:
         self._problems.add_text(this.file, text)
         text = text.replace("\r\n", "\n").rstrip()
         parts: list[str] = []
-        for number, (line, include, is_code) in enumerate(_lines(text), 1):
+        for number, (line, include, is_code) in enumerate(include_lines(text), 1):
             if include is None:
                 parts.append(line)
                 if is_code:
@@ -273,41 +271,6 @@ def _followed_by(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
         text = f"# Context: {file.name}\n\n{file.text}"
         parts.append(text if instruction.literal else text.replace("$", "$$"))
     return instruction._replace(value="\n\n".join(parts))
-
-
-def escaped(text: str) -> str:
-    """The text written so that it means itself: no line of it includes anything."""
-    return "\n".join(
-        re.sub("@", "@@", line, count=1) if _LINE.fullmatch(line) and not fenced else line
-        for line, fenced in _fenced_lines(text)
-    )
-
-
-def _lines(text: str) -> Iterator[tuple[str, str | None, bool]]:
-    """The lines as they are to be, for each that is an include what it names, and whether a line
-    means only itself."""
-    for line, fenced in _fenced_lines(text):
-        match = None if fenced else _LINE.fullmatch(line)
-        if match is None:
-            yield line, None, fenced
-        elif match[1]:
-            yield line.replace("@@", "@", 1), None, True
-        else:
-            yield line, match[2], False
-
-
-def _fenced_lines(text: str) -> Iterator[tuple[str, bool]]:
-    """The lines, and whether each is code between fences."""
-    fence = ""
-    for line in text.split("\n"):
-        match = _FENCE.match(line)
-        if fence:
-            yield line, True
-            if match and match[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        else:
-            fence = match[1] if match else ""
-            yield line, bool(fence)
 
 
 class _Places:

@@ -60,9 +60,9 @@ def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
         items["agents"] = with_items(agents, named)
     instruction = items.get("instruction")
     if isinstance(instruction, Scalar) and "@" in str(instruction.value):
-        from amplifier_app.plan.includes import escaped
+        from amplifier_support.include_lines import escape_includes
 
-        items["instruction"] = instruction._replace(value=escaped(str(instruction.value)))
+        items["instruction"] = instruction._replace(value=escape_includes(str(instruction.value)))
     return with_items(tree, items)
 
 

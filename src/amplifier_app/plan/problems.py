@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_support.did_you_mean import did_you_mean
 
 _SECRET_VALUE = (
     r"(?i)(api[-_]?key|secret|password|token|credentials?|private_?key|authorization)"
@@ -150,16 +151,6 @@ def _in_order(problems: Iterable[Problem]) -> list[Problem]:
     for problem in unique:
         files.setdefault(problem.at.file, len(files))
     return sorted(unique, key=lambda p: (files[p.at.file], p.at.line or 0, p.at.column or 0))
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean 'x'?` for the known name nearest to `name`, else None."""
-    # Only reached when something is already wrong, so the import is not paid by a good plan.
-    import difflib
-
-    by_lower: Mapping[str, str] = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[near[0]]!r}?" if near else None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

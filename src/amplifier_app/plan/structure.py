@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.problems import Problems, did_you_mean
+from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape
+from amplifier_support.did_you_mean import did_you_mean
 
 _ENTRY_KEYS = ("module", "source", "requires", "config", "instance_id")
 _PROVIDER_KEYS = (*_ENTRY_KEYS, "when")

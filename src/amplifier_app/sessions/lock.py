@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import open_private
+from amplifier_support.private_files import try_lock
 
 _ASK, _ASK_SECONDS = 20, 0.01
 """How often, and how many seconds apart, the lock file is read for its holder's pid."""
@@ -23,7 +24,7 @@ class SessionLock:
     def __init__(self, path: Path, session_id: str) -> None:
         self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
-            if not _try_lock(self._descriptor):
+            if not try_lock(self._descriptor):
                 raise SessionError(
                     f"Session {session_id} is in use by process {self._holder()}",
                     hint="End that run, or start from here with a copy of the session.",
@@ -50,27 +51,3 @@ class SessionLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:
-        return _try_lock_windows(descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _try_lock_windows(descriptor: int) -> bool:
-    import msvcrt
-
-    try:
-        # One byte far behind the pid: locked bytes cannot be read by others there.
-        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
-        return False
-    return True

@@ -22,14 +22,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app.base import paths
+from amplifier_app import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import (
-    DIRECTORY_MODE,
-    make_private_directory,
+    FOLDER_MODE,
+    make_private_folder,
     remove_unfinished,
-    sync_directory,
-    write_atomically,
+    sync_folder,
+    write_private,
 )
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
@@ -117,7 +117,7 @@ class SavedSession:
         """
         self.metadata = {**self.metadata, **metadata, "updated": _now()}
         text = json.dumps(self.metadata, indent=2, default=str) + "\n"
-        write_atomically(self.path / "metadata.json", text)
+        write_private(self.path / "metadata.json", text)
 
     def close(self) -> None:
         """Let go of the session; a second call does nothing."""
@@ -151,11 +151,11 @@ class SessionStore:
         """
         session_id = session_id or new_session_id()
         path = self._path(session_id)
-        make_private_directory(self.root)
+        make_private_folder(self.root)
         try:
-            path.mkdir(mode=DIRECTORY_MODE)
-            path.chmod(DIRECTORY_MODE)
-            sync_directory(self.root)
+            path.mkdir(mode=FOLDER_MODE)
+            path.chmod(FOLDER_MODE)
+            sync_folder(self.root)
         except FileExistsError:
             raise SessionError(
                 f"Session {session_id} exists already", hint=f"Resume it: --resume {session_id}"
@@ -174,7 +174,7 @@ class SessionStore:
     ) -> SavedSession:
         session = SavedSession(path, create=True)
         try:
-            write_atomically(path / "plan.yaml", plan_yaml)
+            write_private(path / "plan.yaml", plan_yaml)
             session.metadata = {
                 "schema_version": SCHEMA_VERSION,
                 "id": session.id,

@@ -20,6 +20,7 @@ from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_app.sources.search_order import Candidate, Override, Places, variable_of
 from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
@@ -313,12 +314,9 @@ def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
 
 
 def _not_found(module_id: str) -> str:
-    import difflib
-
     known = sorted({*installed.bundled(), *(one.module_id for one in installed.installed())})
     # Ids share their first word, which alone is no resemblance.
-    near = difflib.get_close_matches(module_id, known, n=1, cutoff=0.8)
-    advice = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+    advice = did_you_mean(module_id, known, 0.8) or f"there are: {', '.join(known)}"
     return (
         f"there is no module {module_id!r}: it is neither bundled nor installed, "
         f"and the plan gives no 'source' for it; {advice}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +19,9 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
+from amplifier_support.private_files import open_regular
 
 _VERSION = 1
-_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
 
 
 class Record(NamedTuple):
@@ -113,11 +112,11 @@ class TrustStore:
 
     def _read(self, file: Path) -> Record | None:
         try:
-            descriptor = os.open(file, os.O_RDONLY | _CAREFUL)
+            descriptor = open_regular(file, os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
-            why = "it is a link" if file.is_symlink() else str(error.strerror).lower()
+            why = str(error.strerror).lower()
             raise ConfigError(f"the record of trust {file} cannot be read: {why}") from error
         with open(descriptor, "rb") as stream:
             problem = _distrust(self.folder, os.fstat(descriptor))
@@ -142,11 +141,11 @@ class TrustStore:
         }
         file = self._file(record.root)
         try:
-            files.make_private_directory(self.folder)
-            self.folder.chmod(files.DIRECTORY_MODE)
+            files.make_private_folder(self.folder)
+            self.folder.chmod(files.FOLDER_MODE)
             # Writers of one record take turns; a reader sees one of their versions whole.
             with locked(file.with_suffix(".lock"), None):
-                files.write_atomically(file, json.dumps(data) + "\n")
+                files.write_private(file, json.dumps(data) + "\n")
         except SessionError as error:
             raise ConfigError(error.message, hint=error.hint) from error
         except OSError as error:
@@ -155,8 +154,6 @@ class TrustStore:
 
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     """Why a record may be somebody else's."""
-    if not stat.S_ISREG(facts.st_mode):
-        return "is no file"
     if folder.is_symlink():
         return "is behind a link"
     if os.name == "nt":

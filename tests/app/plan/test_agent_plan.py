@@ -137,7 +137,7 @@ def test_self_is_the_plan_unless_an_agent_is_called_so(write: Write) -> None:
     ("agents", "told"),
     [
         ("  writer: {}\n  reader: {}\n", "the plan has: reader, writer"),
-        ("  it2: {}\n", "Did you mean 'it2'?"),
+        ("  it2: {}\n", "did you mean 'it2'?"),
         ("  {}\n", "the plan has no agents"),
     ],
 )

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan import PlanError, ResolvedPlan
-from amplifier_app.plan.document import Origin
-from amplifier_app.plan.includes import Includer, escaped
+from amplifier_app.plan import PlanError, ResolvedPlan, load
+from amplifier_app.plan.includes import Includer
 from amplifier_app.plan.nodes import Scalar
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.reading import Reader
-from amplifier_app.sources.loading import load
+from amplifier_app.plan.reading import Origin, Reader
+from amplifier_support.include_lines import escape_includes
 from tests.app.plan.conftest import Write
 
 PLAN = "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -211,6 +210,6 @@ def test_any_text_escaped_means_itself(lines: list[str]) -> None:
     text = "\n".join(lines)
     problems = Problems()
     includer = Includer(Origin("f", Path("/nowhere/f")), Reader(problems))
-    filled = includer.fill(Scalar(escaped(text), Location("f", 1, 1), literal=True))
+    filled = includer.fill(Scalar(escape_includes(text), Location("f", 1, 1), literal=True))
     assert not problems
     assert filled.value == text

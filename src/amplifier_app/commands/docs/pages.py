@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.plan.problems import did_you_mean
+from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
     "chat": "chat",

@@ -10,7 +10,9 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.interpolation import names_in
 from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
-from amplifier_app.plan.problems import PlanError, did_you_mean
+from amplifier_app.plan.problems import PlanError
+from amplifier_app.sources import installed
+from amplifier_support.did_you_mean import did_you_mean
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 

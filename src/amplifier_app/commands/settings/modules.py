@@ -22,14 +22,21 @@ from amplifier_app.commands.settings.checks import (
 from amplifier_app.plan import edit
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
-from amplifier_app.plan.problems import Problems, did_you_mean, suggest
+from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.structure import entry_key
 from amplifier_app.sources.layout import find_layout
-from amplifier_app.sources.loading import load_profile
+from amplifier_app.plan.source_spec import (
+    ArchiveSource,
+    FolderSource,
+    Source,
+    SourceSyntaxError,
+    parse_source,
+)
+from amplifier_support.did_you_mean import did_you_mean
 
 SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
 """Kind of a module → the section of a plan that lists it."""

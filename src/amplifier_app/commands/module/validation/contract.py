@@ -10,7 +10,6 @@ import inspect
 import re
 import threading
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +27,7 @@ from amplifier_core.package_import import import_from_path
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation._kinds import cleanup_of
 from amplifier_core.validation._validators import VALIDATORS
+from amplifier_support.did_you_mean import did_you_mean
 
 # A module's own code may raise anything, and may call sys.exit().
 _FOREIGN_ERRORS = (Exception, SystemExit)
@@ -203,12 +203,12 @@ async def _check_events(findings: Findings, coordinator: MockCoordinator) -> Non
         contributed.update(names if isinstance(names, (list, tuple, set)) else ())
     registered = [event for event, names in coordinator.hooks.list_handlers().items() if names]
     for event in registered:
-        near = get_close_matches(event, ALL_EVENTS, n=1, cutoff=0.8)
+        near = did_you_mean(event, ALL_EVENTS, 0.8)
         # An event of another module has a namespace of its own, and no such resemblance.
         if event in {*ALL_EVENTS, *contributed} or (":" in event and not near):
             continue
         message = f"it registers a handler of {event!r}, which is no event of the contracts"
-        advice = f"did you mean {near[0]!r}?" if near else "see amplifier_core.events"
+        advice = near or "see amplifier_core.events"
         findings.bad("events", message, advice, "warning")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +13,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import UsageError
 from amplifier_app.sources.layout import Layout
 from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver, ResolvedSource
@@ -60,7 +61,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
     except ModuleNotFoundError as error:
         raise UsageError(
             f"there is no folder or file {text!r} here, and no module of that id",
-            hint=_near(text, installed.bundled())
+            hint=did_you_mean(text, installed.bundled(), 0.7)
             or "Give its folder, a source such as git+https://…, or an id that "
             "'amplifier module list' shows.",
         ) from error
@@ -72,14 +73,9 @@ def _refuse_missing(path: Path, text: str) -> None:
         return
     siblings = os.listdir(path.parent) if path.parent.is_dir() else []
     beside = [str(Path(text).parent / name) for name in siblings]
-    raise UsageError(f"there is no folder or file {path}", hint=_near(str(Path(text)), beside))
-
-
-def _near(text: str, known: Iterable[str]) -> str | None:
-    from difflib import get_close_matches
-
-    near = get_close_matches(text, known, n=1, cutoff=0.7)
-    return f"Did you mean '{near[0]}'?" if near else None
+    raise UsageError(
+        f"there is no folder or file {path}", hint=did_you_mean(str(Path(text)), beside, 0.7)
+    )
 
 
 def _fetched(source: str) -> Subject:
