@@ -16,6 +16,7 @@ from amplifier_app.sessions.recording_context import (
     not_in,
 )
 from amplifier_app.sessions.store import SavedSession, SessionStore
+from amplifier_support.usage import add_counts
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
 """How much it matters, and a sentence."""
@@ -129,8 +130,7 @@ class Keeper:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})
-        for name, count in usage.items():
-            tokens[name] = tokens.get(name, 0) + count
+        add_counts(tokens, usage)
         self.saved.update(
             title=before.get("title") or title,
             turns=(before.get("turns") or 0) + 1,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
+from amplifier_support.usage import add_counts, dollars
+
 EventHandler = Callable[[str, dict[str, Any]], None]
 
 Status = Literal["success", "incomplete", "cancelled", "error"]
@@ -50,11 +52,8 @@ class Usage:
         """Add one call's usage: the kernel's model, or a dict of the same keys."""
         if not usage:
             return
-        for name in _TOKEN_FIELDS:
-            value = _field(usage, name)
-            if isinstance(value, int):
-                self.tokens[name] = self.tokens.get(name, 0) + value
-        self._add_cost(_field(usage, "cost_usd"))
+        add_counts(self.tokens, {name: _field(usage, name) for name in _TOKEN_FIELDS})
+        self._add_cost(dollars(_field(usage, "cost_usd")))
 
     def add_unknown(self, calls: int) -> None:
         """Add calls of which nothing is known."""
@@ -65,17 +64,16 @@ class Usage:
         """Add another sum to this one."""
         if not other.calls:
             return
-        for name, value in other.tokens.items():
-            self.tokens[name] = self.tokens.get(name, 0) + value
+        add_counts(self.tokens, other.tokens)
         self._add_cost(other.cost_usd, other.calls)
 
-    def _add_cost(self, cost: Any, calls: int = 1) -> None:
+    def _add_cost(self, cost: Decimal | None, calls: int = 1) -> None:
         first = not self.calls
         self.calls += calls
         if cost is None or (self.cost_usd is None and not first):
             self.cost_usd = None
         else:
-            self.cost_usd = (self.cost_usd or Decimal(0)) + Decimal(str(cost))
+            self.cost_usd = (self.cost_usd or Decimal(0)) + cost
 
 
 def _field(usage: Any, name: str) -> Any:

@@ -14,6 +14,8 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_modules._shared.history.plain import plain_block, plain_usage
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.fields import read
+from amplifier_modules._shared.history.plain import plain_block, plain_usage
+from amplifier_support.usage import add_counts, dollars
 
 logger = logging.getLogger(__name__)
 
@@ -116,12 +118,10 @@ class UsageTotal:
         self._cost: Decimal | None = None
 
     def add(self, usage: dict[str, Any]) -> None:
-        for name, value in usage.items():
-            if isinstance(value, int) and not isinstance(value, bool):
-                self._totals[name] = self._totals.get(name, 0) + value
-        cost = usage.get("cost_usd")
+        add_counts(self._totals, usage)
+        cost = dollars(usage.get("cost_usd"))
         if cost is not None:
-            self._cost = (self._cost or Decimal(0)) + Decimal(str(cost))
+            self._cost = (self._cost or Decimal(0)) + cost
 
     def as_dict(self) -> dict[str, Any]:
         """Counts by name, and `cost_usd` as a decimal string if any call had a cost."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, cast
+
+from amplifier_support.usage import dollars
 
 
 class Spent:
@@ -43,7 +45,7 @@ class Spent:
                 setattr(spent, name, max(0, data[name]))
         if isinstance(data.get("seconds"), (int, float)):
             spent.seconds = max(0.0, float(data["seconds"]))
-        spent.cost = _dollars(data.get("cost_usd")) or Decimal(0)
+        spent.cost = dollars(data.get("cost_usd")) or Decimal(0)
         return spent
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,7 +65,7 @@ class Spent:
         tokens = _tokens(usage)
         if tokens is None:
             self.unmeasured += 1
-        cost = _dollars(usage.get("cost_usd"))
+        cost = dollars(usage.get("cost_usd"))
         if cost is None:
             self.unpriced += 1
         self.tokens += tokens or 0
@@ -84,13 +86,3 @@ def _tokens(usage: Mapping[str, Any]) -> int | None:
     counts = [part for part in parts if isinstance(part, int)]
     # Servers that count nothing report zeros; no request takes none.
     return sum(counts) or None
-
-
-def _dollars(value: object) -> Decimal | None:
-    if value is None or isinstance(value, bool):
-        return None
-    try:
-        amount = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return amount if amount.is_finite() and amount >= 0 else None
