@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from amplifier_app import paths
+from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_support.atomic_write import write_atomically
 

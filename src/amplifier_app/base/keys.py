@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMappi
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app import paths
+from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_support.private_files import open_regular
 

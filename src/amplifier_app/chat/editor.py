@@ -20,7 +20,7 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
-from amplifier_app import paths
+from amplifier_app.base import paths
 from amplifier_app.base.private_files import make_private_folder, open_private
 
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})

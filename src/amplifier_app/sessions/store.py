@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app import paths
+from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import (
     FOLDER_MODE,

@@ -11,7 +11,6 @@ from amplifier_app.plan.interpolation import names_in
 from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.problems import PlanError
-from amplifier_app.sources import installed
 from amplifier_support.did_you_mean import did_you_mean
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"

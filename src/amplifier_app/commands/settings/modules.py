@@ -29,13 +29,7 @@ from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, 
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.structure import entry_key
 from amplifier_app.sources.layout import find_layout
-from amplifier_app.plan.source_spec import (
-    ArchiveSource,
-    FolderSource,
-    Source,
-    SourceSyntaxError,
-    parse_source,
-)
+from amplifier_app.sources.loading import load_profile
 from amplifier_support.did_you_mean import did_you_mean
 
 SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}

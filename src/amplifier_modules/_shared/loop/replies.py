@@ -14,7 +14,6 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_modules._shared.history.plain import plain_block, plain_usage
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.fields import read
-from amplifier_modules._shared.history.plain import plain_block, plain_usage
 from amplifier_support.usage import add_counts, dollars
 
 logger = logging.getLogger(__name__)
