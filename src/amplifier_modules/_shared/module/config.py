@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
 from amplifier_modules._shared.module.published import Published, PublishedKeyError, with_own_names
+from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -88,11 +89,9 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
 def _unknown_key(model: type[BaseModel], location: tuple[int | str, ...], path: str) -> str:
     if len(location) != 1:
         return f"unknown key '{path}'"
-    from difflib import get_close_matches
-
     allowed = _allowed_keys(model)
-    near = get_close_matches(str(location[0]), allowed, n=1, cutoff=0.6)
-    meant = f", did you mean '{near[0]}'?" if near else ""
+    near = did_you_mean(str(location[0]), allowed)
+    meant = f", {near}" if near else ""
     return f"unknown key '{path}'{meant} (allowed: {', '.join(allowed) or 'none'})"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_support.private_files import open_private
+
 
 class Captured(NamedTuple):
     """What to show of an output.
@@ -71,8 +73,7 @@ class OutputCapture:
             return self._path
         try:
             path = self._new_file()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-            self._file = os.open(path, flags, 0o600)
+            self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             self._problem = error.strerror or str(error)
             return None
