@@ -3,6 +3,7 @@
 Reading order: `private_files` (files for their owner only), `atomic_write` (replacing them),
 `journal` (appending to them), `environment` (what a child process inherits), `programs` (finding and
 running helper programs), `git` (git without foreign configuration), `process_privacy` (who can read
-this process), and the small rules that several share: `did_you_mean`, `include_lines`, `usage`.
+this process), `process_tree` (the processes below this one), and the small rules that several share:
+`did_you_mean`, `include_lines`, `usage`.
 Standard library only; kernel, modules and app may import it.
 """

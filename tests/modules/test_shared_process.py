@@ -25,6 +25,7 @@ from amplifier_modules._shared.process.commands import (
     ProcessRunner,
     SupervisorLost,
 )
+from amplifier_support import process_tree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -338,7 +339,7 @@ async def test_a_runner_can_be_used_again_after_close(shell: Shell) -> None:
 def children() -> set[int]:
     """Living children of this process and zombies alike: a killed one stays until it is collected."""
     me = os.getpid()
-    return {pid for pid, (parent, _, _) in supervisor.process_table().items() if parent == me}
+    return {pid for pid, (parent, _, _) in process_tree.process_table().items() if parent == me}
 
 
 async def test_an_idle_supervisor_ends_and_comes_back(shell: Shell) -> None:
@@ -445,14 +446,14 @@ async def test_a_gigabyte_of_output_costs_no_memory(shell: Shell) -> None:
 
 def test_descendants_are_found_and_spared() -> None:
     with subprocess.Popen([BASH, "-c", "sleep 300 & wait"]) as child:
-        while len(supervisor.descendants(os.getpid())) < 2:
+        while len(process_tree.descendants(os.getpid())) < 2:
             time.sleep(0.01)
-        found = supervisor.descendants(os.getpid())
+        found = process_tree.descendants(os.getpid())
         assert child.pid in found
-        below = supervisor.descendants(child.pid)
+        below = process_tree.descendants(child.pid)
         assert len(below) == 1
         assert set(below) < set(found)
-        spared = supervisor.descendants(os.getpid(), spared=frozenset({child.pid}))
+        spared = process_tree.descendants(os.getpid(), spared=frozenset({child.pid}))
         assert not {child.pid, *below} & set(spared)
         for pid in (*below, child.pid):
             os.kill(pid, signal.SIGKILL)
@@ -462,7 +463,7 @@ def test_the_table_of_ps_is_that_of_proc() -> None:
     if shutil.which("ps") is None:
         pytest.skip("there is no ps")
     me = os.getpid()
-    assert supervisor._table_from_ps()[me] == supervisor._table_from_proc()[me]
+    assert process_tree._table_from_ps()[me] == process_tree._table_from_proc()[me]
 
 
 async def test_without_adoption_the_group_is_ended(
@@ -473,7 +474,7 @@ async def test_without_adoption_the_group_is_ended(
 
     text = Path(supervisor.__file__).read_text()
     without = tmp_path / "without.py"
-    without.write_text(text.replace('sys.platform.startswith("linux")', "False"))
+    without.write_text(text.replace("self._adopt = adopter()", "self._adopt = lambda: False"))
     monkeypatch.setattr(process, "_SUPERVISOR", without)
     stubborn = [STUBBORN[name] for name in ("plain", "ignores TERM", "child", "session", "stopped")]
     for count, command in enumerate(stubborn, start=1):

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import amplifier_support
 from amplifier_modules._shared.process.job import (
     KILL_SECONDS,
     SETTLE_SECONDS,
@@ -39,11 +40,12 @@ __all__ = [
 ]
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-# As a module it is compiled but once; its folder comes last, lest it hides a standard module.
+_PACKAGES = str(Path(amplifier_support.__file__).parents[1])
+# As a module it is compiled but once; the folders come last, lest they hide a standard module.
 _START = """\
 import sys
-sys.path.append(sys.argv[2])
-__import__(sys.argv[3]).main()
+sys.path += sys.argv[2:4]
+__import__(sys.argv[4]).main()
 """
 
 _LAST_SECONDS = 5.0
@@ -241,8 +243,8 @@ class ProcessRunner:
 
 def _supervisor_command(channel: int) -> list[str]:
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
-    module = (str(_SUPERVISOR.parent), _SUPERVISOR.stem)
-    return [sys.executable, *options, "-c", _START, str(channel), *module]
+    folders = (str(_SUPERVISOR.parent), _PACKAGES)
+    return [sys.executable, *options, "-c", _START, str(channel), *folders, _SUPERVISOR.stem]
 
 
 async def _to_the_end(job: Job) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import amplifier_support
 from amplifier_app.base.checks import Check, some
 from amplifier_app.base.errors import AppError
 from amplifier_support.environment import without_secrets
@@ -23,7 +24,13 @@ MEMORY_BYTES = 4 * 1024**3
 NOT_TOLD = 70
 """The child's exit code where it could not report the end of its checks."""
 
-_WARDEN = Path(__file__).with_name("warden.py")
+_START = """\
+import sys
+sys.path += sys.argv[1:]
+__import__("warden").main()
+"""
+# Last, lest they hide a standard module.
+_FOLDERS = (str(Path(__file__).parent), str(Path(amplifier_support.__file__).parents[1]))
 _WARDEN_SECONDS = 30.0
 _OUTPUT_LINES = 20
 
@@ -83,7 +90,7 @@ def _watched(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any
     """Run a warden to its end; it ends at once, with all it watches over, when this is left."""
     pid = b""
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_WARDEN)],
+        [sys.executable, "-I", "-S", "-c", _START, *_FOLDERS],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

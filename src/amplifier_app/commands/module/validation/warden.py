@@ -1,8 +1,6 @@
-"""Runs one program with limits, and ends with it everything it started; never imported.
+"""Runs one program with limits, and ends with it everything it started; the `main` of its own program.
 
-    python -I -S warden.py
-
-reads one line of JSON from stdin, `{"argv", "cwd", "seconds", "bytes", "request"}`, and starts
+It reads one line of JSON from stdin, `{"argv", "cwd", "seconds", "bytes", "request"}`, and starts
 `argv` with the descriptor of a socket as a last argument. The program reads `request` (one line)
 from the socket and writes its answers (lines) there; its outputs go to a pipe of the warden. The
 warden writes two lines to stdout: the pid of the program, then, when nothing of it is left,
@@ -28,6 +26,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from amplifier_support import process_tree
+from amplifier_support.process_privacy import forbid_inspection
+
 OUTPUT_BYTES = 16 * 1024
 """How much of the end of the outputs is kept."""
 
@@ -41,19 +42,12 @@ POLL_SECONDS = 0.1
 LEAVING_SECONDS = 0.5
 """How long what is still there when the program ends may take to go by itself."""
 
-KILL_SECONDS = 10.0
-"""After this whatever does not die, such as a process of another user, is given up."""
-
-_PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
     """A living process below the warden. `resident` is in bytes."""
 
-    pid: int
-    group: int
     resident: int
     name: str
 
@@ -61,45 +55,32 @@ class Process(NamedTuple):
 # -- what is running ---------------------------------------------------------------------
 
 
-def descendants(root: int, group: int) -> list[Process]:
-    """Living processes below `root`, and those of `group`."""
-    table = dict(_from_proc() if os.path.isdir("/proc/self") else _from_ps())
-    found: list[Process] = []
-    for pid, (_, process) in table.items():
-        ancestor = pid
-        while ancestor in table and ancestor != root:
-            ancestor = table[ancestor][0]
-        if pid != root and (ancestor == root or process.group == group):
-            found.append(process)
-    return found
+def look_up(pids: list[int]) -> list[Process]:
+    """What is known of those that still live."""
+    if os.path.isdir("/proc/self"):
+        return list(_from_proc(pids))
+    return list(_from_ps(pids))
 
 
-def _from_proc() -> Iterator[tuple[int, tuple[int, Process]]]:
+def _from_proc(pids: list[int]) -> Iterator[Process]:
     page = os.sysconf("SC_PAGE_SIZE")
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for pid in pids:
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
+            with open(f"/proc/{pid}/stat", "rb") as file:
                 # The name stands in parentheses, and may hold any of them.
                 before, _, after = file.read().rpartition(b")")
         except OSError:
             continue  # It has ended meanwhile.
-        fields = after.split()
-        if fields[0] not in (b"Z", b"X"):
-            shown = before.partition(b"(")[2].decode("utf-8", "replace")
-            process = Process(int(name), int(fields[2]), int(fields[21]) * page, shown)
-            yield int(name), (int(fields[1]), process)
+        name = before.partition(b"(")[2].decode("utf-8", "replace")
+        yield Process(int(after.split()[21]) * page, name)
 
 
-def _from_ps() -> Iterator[tuple[int, tuple[int, Process]]]:
-    command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,rss=,state=,comm="]
-    for line in subprocess.run(command, capture_output=True, check=True).stdout.splitlines():
-        pid, parent, group, kilobytes, state, name = line.split(None, 5)
-        if not state.startswith(b"Z"):
-            shown = os.path.basename(name.decode("utf-8", "replace"))
-            process = Process(int(pid), int(group), int(kilobytes) * 1024, shown)
-            yield int(pid), (int(parent), process)
+def _from_ps(pids: list[int]) -> Iterator[Process]:
+    command = ["/bin/ps", "-o", "rss=,comm=", "-p", ",".join(map(str, pids))]
+    # It fails when none of them lives any more.
+    for line in subprocess.run(command, capture_output=True, check=False).stdout.splitlines():
+        kilobytes, name = line.split(None, 1)
+        yield Process(int(kilobytes) * 1024, os.path.basename(name.decode("utf-8", "replace")))
 
 
 # -- the program -------------------------------------------------------------------------
@@ -110,7 +91,7 @@ class Warden:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
-        self._adopting, prepare = _system()
+        self._adopting = process_tree.adopter()()
         self._socket, theirs = socket.socketpair()
         self._outputs, writing = os.pipe()
         os.set_blocking(self._outputs, False)
@@ -122,7 +103,7 @@ class Warden:
             stderr=writing,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-            preexec_fn=prepare,
+            preexec_fn=_preparation(),
         )
         theirs.close()
         os.close(writing)
@@ -139,7 +120,7 @@ class Warden:
         left: list[Process] = []
         if how == "ended":
             left = self._those_who_stay()
-        self._kill_all()
+        process_tree.kill_all(self._running, self._gone, grace=0)
         self._read_outputs()
         self._read_answers()
         if how == "abandoned":
@@ -174,7 +155,7 @@ class Warden:
                 return "time"
             if len(self._answers) > ANSWER_BYTES:
                 return "answers"
-            if sum(process.resident for process in self._running()) > self._spec["bytes"]:
+            if sum(each.resident for each in look_up(self._running())) > self._spec["bytes"]:
                 return "memory"
 
     def _read_outputs(self) -> bool:
@@ -203,20 +184,16 @@ class Warden:
             self._answers += data
         return True
 
-    def _running(self) -> list[Process]:
-        return descendants(os.getpid(), self.pid)
+    def _running(self) -> list[int]:
+        group = 0 if self._adopting else self.pid
+        return process_tree.descendants(os.getpid(), group=group)
 
     def _reap(self) -> bool:
-        """Take the exit statuses of those who ended; whether any child is left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            if pid == self.pid:
-                self._code = os.waitstatus_to_exitcode(status)
+        """Collect the exit statuses of those that ended; whether any child is left."""
+        ended, any_left = process_tree.reap()
+        if self.pid in ended:
+            self._code = os.waitstatus_to_exitcode(ended[self.pid])
+        return any_left
 
     def _gone(self) -> bool:
         """Whether nothing is left; where orphans are adopted, that is certain."""
@@ -228,28 +205,11 @@ class Warden:
         while not self._gone() and time.monotonic() < limit:
             self._read_outputs()
             time.sleep(0.01)
-        return self._running()
-
-    def _kill_all(self) -> None:
-        limit = time.monotonic() + KILL_SECONDS
-        while not self._gone() and time.monotonic() < limit:
-            for process in self._running():
-                # A group is killed at one stroke, which a fork in it cannot outrun.
-                if process.group != os.getpgrp():
-                    _kill(os.killpg, process.group)
-                _kill(os.kill, process.pid)
-            time.sleep(0.002)
+        return look_up(self._running())
 
 
-def _kill(send: Callable[[int, int], None], number: int) -> None:
-    try:
-        send(number, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # It ended meanwhile, or belongs to somebody else.
-
-
-def _system() -> tuple[bool, Callable[[], None]]:
-    """Become the subreaper, if the system can; and what the program does before it starts."""
+def _preparation() -> Callable[[], None]:
+    """What the program does before it starts."""
     import resource
 
     prctl: Any = None
@@ -264,27 +224,15 @@ def _system() -> tuple[bool, Callable[[], None]]:
             # If the warden is killed, the program is.
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
-    return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, prepare
-
-
-def _forbid_inspection() -> None:
-    """As `amplifier_support.process_privacy`, which cannot be imported here."""
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    return prepare
 
 
 def main() -> None:
     """Serve one request."""
     # The request has keys in it.
-    _forbid_inspection()
+    forbid_inspection()
     warden = Warden(json.loads(sys.stdin.buffer.readline()))
     print(warden.pid, flush=True)
     ended = warden.watch()
     if ended is not None:
         print(json.dumps(ended), flush=True)
-
-
-if __name__ == "__main__":
-    main()

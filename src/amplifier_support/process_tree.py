@@ -1,0 +1,213 @@
+"""The processes below this one: finding them, ending them, and adopting what they leave behind.
+
+For programs that start others and answer for everything these start. Such a program starts in a
+lean interpreter, some of them for every burst of commands: nothing is imported here that costs as
+much as all else, such as `signal` and `socket`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    Table = dict[int, tuple[int, int, bool]]
+else:
+    import _signal as signal
+
+GRACE_SECONDS = 0.5
+"""Between SIGTERM and SIGKILL."""
+
+KILL_SECONDS = 5.0
+"""After this the caller is given what does not die, such as processes of another user."""
+
+CROWD = 200
+"""From so many processes on none is asked politely: they may be getting more."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopter() -> Callable[[], bool]:
+    """What makes the calling process the subreaper of all it starts; False if it could not."""
+    if not sys.platform.startswith("linux"):
+        return lambda: False
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+# -- finding them ------------------------------------------------------------------------
+
+
+def process_table() -> Table:
+    """Parent, process group and whether it is a zombie, by pid, of every process."""
+    if os.path.isdir("/proc/self"):
+        return _table_from_proc()
+    return _table_from_ps()
+
+
+def _table_from_proc() -> Table:
+    return {int(name): _looked_up(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _looked_up(pid: int) -> tuple[int, int, bool]:
+    """An entry of the table; that of a zombie of nobody when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command's own name stands in parentheses and may contain any of them.
+            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return 0, 0, True
+    return int(parent), int(group), state in b"ZX"
+
+
+def _table_from_ps() -> Table:
+    import subprocess
+
+    table: Table = {}
+    command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,state="]
+    for line in subprocess.run(command, capture_output=True, check=True).stdout.splitlines():
+        pid, parent, group, state = line.split()[:4]
+        table[int(pid)] = (int(parent), int(group), state.startswith(b"Z"))
+    return table
+
+
+def descendants(root: int, spared: frozenset[int] = frozenset(), group: int = 0) -> list[int]:
+    """Living processes below `root`, and those of `group`; not `spared` nor what is below those.
+
+    What forks and ends all the time may be missed by one look: that nothing is left only a
+    `reap` that finds no child can tell.
+    """
+    if group or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return _descendants_from_table(root, spared, group)
+    found = _closure(_children(root), _children, spared)
+    return sorted(pid for pid in found if not _looked_up(pid)[2])
+
+
+def _children(pid: int) -> list[int]:
+    """Children as the kernel lists them, zombies included.
+
+    This is fast enough to catch what forks and ends, which reading all of /proc is not.
+    """
+    children: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children += map(int, file.read().split())
+    except OSError:
+        pass  # The process, or one of its threads, has ended.
+    return children
+
+
+def _descendants_from_table(root: int, spared: frozenset[int], group: int) -> list[int]:
+    table = process_table()
+    by_parent: dict[int, list[int]] = {}
+    for pid, (parent, _, _) in table.items():
+        by_parent.setdefault(parent, []).append(pid)
+    members = [pid for pid, entry in table.items() if group and entry[1] == group]
+    first = [*by_parent.get(root, ()), *members]
+    found = _closure(first, lambda pid: by_parent.get(pid, []), spared)
+    return sorted(pid for pid in found - {os.getpid()} if not table[pid][2])
+
+
+def _closure(
+    first: list[int], children_of: Callable[[int], list[int]], spared: frozenset[int]
+) -> set[int]:
+    found: set[int] = set()
+    waiting = first
+    while waiting:
+        pid = waiting.pop()
+        if pid not in spared and pid not in found:
+            found.add(pid)
+            waiting += children_of(pid)
+    return found
+
+
+# -- ending them -------------------------------------------------------------------------
+
+
+def kill_all(
+    running: Callable[[], list[int]], over: Callable[[], bool], grace: float = GRACE_SECONDS
+) -> list[int]:
+    """End what `running()` lists, politely and then not, until `over()`.
+
+    Args:
+        running: The processes to end.
+        over: Reaps, and says whether nothing is left.
+        grace: Seconds between SIGTERM and SIGKILL; with 0 there is no SIGTERM.
+
+    Returns:
+        What has not ended in `KILL_SECONDS`.
+    """
+    left = running()
+    if grace and len(left) <= CROWD:
+        _signal(left, signal.SIGTERM, signal.SIGCONT)
+        if _comes_true(over, grace):
+            return []
+    until = time.monotonic() + KILL_SECONDS
+    pause = 0.0
+    while not over():
+        before, left = left, running()
+        _kill_groups(left)
+        _signal(left, signal.SIGKILL)
+        if time.monotonic() > until:
+            return left
+        # Hardly a pause as long as new ones come up: they live for a millisecond or two.
+        pause = min(pause * 2, 0.02) if left == before else 0.0002
+        time.sleep(pause)
+    return []
+
+
+def _comes_true(condition: Callable[[], bool], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    pause = 0.001
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+    return True
+
+
+def _kill_groups(pids: list[int]) -> None:
+    """Kill the process groups of `pids`, none of which may be this process's own.
+
+    A group is killed at one stroke, which a fork in it cannot outrun.
+    """
+    known = {os.getpid(), *pids}
+    entries = map(_looked_up, pids)
+    # The parent is looked at once more, lest a pid has gone to a stranger meanwhile.
+    groups = {group for parent, group, _ in entries if parent in known}
+    for group in groups - {0, os.getpgrp()}:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # As in `_signal`.
+
+
+def _signal(pids: list[int], *numbers: int) -> None:
+    for pid in pids:
+        for number in numbers:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # It ended meanwhile, or belongs to another user: the next look shows.
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Exit statuses of children that ended, by pid, and whether any child is left."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        ended[pid] = status
