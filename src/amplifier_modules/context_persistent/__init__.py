@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
+    from amplifier_modules.context_persistent.config import PersistentContextConfig
 
 __amplifier_module_type__ = "context"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.context_persistent.config import PersistentContextConfig
-
-    return config_schema_of(PersistentContextConfig)
+_config = ConfigDeclaration(
+    "context-persistent", "amplifier_modules.context_persistent.config:PersistentContextConfig"
+)
+config_schema = _config.schema
 
 
+@_config.parsed
 async def mount(
-    coordinator: ModuleCoordinator, config: Mapping[str, Any] | None = None
+    coordinator: ModuleCoordinator, settings: PersistentContextConfig
 ) -> Callable[[], None]:
     """Mount a `PersistentContextManager` with the conversation its file holds, if it has one.
 
@@ -36,13 +37,11 @@ async def mount(
         JournalError: The file cannot be used.
     """
     from amplifier_modules._shared.context.mounting import mount_context
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
+    from amplifier_modules.context_persistent.config import MODULE_ID
     from amplifier_modules.context_persistent.journal import Journal
     from amplifier_modules.context_persistent.manager import PersistentContextManager
     from amplifier_modules.context_persistent.place import conversation_file
 
-    settings = parse_config(PersistentContextConfig, config, MODULE_ID)
     path = conversation_file(settings, coordinator)
     journal = None if path is None else Journal(path)
     context = PersistentContextManager(

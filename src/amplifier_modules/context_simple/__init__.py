@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_modules._shared.context.mounting import mount_context
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
 from amplifier_modules.context_simple.config import MODULE_ID
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
@@ -14,13 +15,10 @@ if TYPE_CHECKING:
 
 __amplifier_module_type__ = "context"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.context_simple.config import SimpleContextConfig
-
-    return config_schema_of(SimpleContextConfig)
+_config = ConfigDeclaration(
+    "context-simple", "amplifier_modules.context_simple.config:SimpleContextConfig"
+)
+config_schema = _config.schema
 
 
 async def mount(

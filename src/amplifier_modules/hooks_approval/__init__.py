@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_approval.config import ApprovalConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_approval.config import ApprovalConfig
-
-    return config_schema_of(ApprovalConfig)
+_config = ConfigDeclaration(
+    "hooks-approval", "amplifier_modules.hooks_approval.config:ApprovalConfig"
+)
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], None]:
+@_config.parsed
+async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None]:
     """Decide on every `tool:pre`; settings as in `ApprovalConfig`.
 
     Returns:
@@ -26,11 +29,9 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import TOOL_PRE
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
+    from amplifier_modules.hooks_approval.config import MODULE_ID
     from amplifier_modules.hooks_approval.hook import ApprovalHook
 
-    settings = parse_config(ApprovalConfig, config, MODULE_ID)
     hook = ApprovalHook(coordinator, settings)
     return coordinator.hooks.register(
         TOOL_PRE, hook.on_tool, priority=settings.priority, name=MODULE_ID

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_backup.config import BackupConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_backup.config import BackupConfig
-
-    return config_schema_of(BackupConfig)
+_config = ConfigDeclaration("hooks-backup", "amplifier_modules.hooks_backup.config:BackupConfig")
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], None]:
+@_config.parsed
+async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
     """Keep copies at every `tool:pre`; settings as in `BackupConfig`.
 
     Registers the capabilities `backup.undo` and `backup.list`.
@@ -27,12 +28,11 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
+    from amplifier_modules.hooks_backup.config import MODULE_ID
     from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
     from amplifier_modules.hooks_backup.gate import Gate
 
-    gate = Gate(coordinator, parse_config(BackupConfig, config, MODULE_ID))
+    gate = Gate(coordinator, settings)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(BACKUP_EVENTS))
     gate.listen()
     return gate.close

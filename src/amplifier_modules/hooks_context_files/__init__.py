@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_context_files.config import ContextFilesConfig
-
-    return config_schema_of(ContextFilesConfig)
+_config = ConfigDeclaration(
+    "hooks-context-files", "amplifier_modules.hooks_context_files.config:ContextFilesConfig"
+)
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], None]:
+@_config.parsed
+async def mount(coordinator: Any, settings: ContextFilesConfig) -> Callable[[], None]:
     """Answer `prompt:submit` and `tool:post` with files; settings as in `ContextFilesConfig`.
 
     Returns:
@@ -26,15 +29,9 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_context_files.config import (
-        LOADED,
-        MODULE_ID,
-        ContextFilesConfig,
-    )
+    from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID
     from amplifier_modules.hooks_context_files.hook import ContextFilesHook
 
-    settings = parse_config(ContextFilesConfig, config, MODULE_ID)
     hook = ContextFilesHook(coordinator, settings)
     handlers = {PROMPT_SUBMIT: hook.on_prompt}
     if settings.project and settings.nested:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_logging.config import LoggingConfig
 
 __amplifier_module_type__ = "hook"
+
+_config = ConfigDeclaration("hooks-logging", "amplifier_modules.hooks_logging.config:LoggingConfig")
+config_schema = _config.schema
 
 logger = logging.getLogger(__name__)
 
 
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_logging.config import LoggingConfig
-
-    return config_schema_of(LoggingConfig)
-
-
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], None] | None:
+@_config.parsed
+async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None] | None:
     """Listen to every event the kernel names; settings as in `LoggingConfig`.
 
     Returns:
@@ -32,11 +31,9 @@ async def mount(
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_logging.config import CAPABILITY, MODULE_ID, LoggingConfig
+    from amplifier_modules.hooks_logging.config import CAPABILITY, MODULE_ID
     from amplifier_modules.hooks_logging.log import EventLog, log_path
 
-    settings = parse_config(LoggingConfig, config, MODULE_ID)
     path = log_path(settings, coordinator)
     if path is None:
         logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_otel.config import OtelConfig
 
 __amplifier_module_type__ = "hook"
+
+_config = ConfigDeclaration("hooks-otel", "amplifier_modules.hooks_otel.config:OtelConfig")
+config_schema = _config.schema
 
 logger = logging.getLogger(__name__)
 
 
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_otel.config import OtelConfig
-
-    return config_schema_of(OtelConfig)
-
-
+@_config.parsed
 async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
+    coordinator: Any, settings: OtelConfig
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Make spans of the session's events; settings as in `OtelConfig`.
 
@@ -31,10 +32,8 @@ async def mount(
         ValueError: The config is not valid.
         RuntimeError: The OpenTelemetry SDK is not installed.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig, is_disabled
+    from amplifier_modules.hooks_otel.config import MODULE_ID, is_disabled
 
-    settings = parse_config(OtelConfig, config, MODULE_ID)
     if not settings.enabled:
         return None
     if is_disabled():

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_redaction.config import RedactionConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_redaction.config import RedactionConfig
-
-    return config_schema_of(RedactionConfig)
+_config = ConfigDeclaration(
+    "hooks-redaction", "amplifier_modules.hooks_redaction.config:RedactionConfig"
+)
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], None]:
+@_config.parsed
+async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], None]:
     """Redact the events the kernel names; settings as in `RedactionConfig`.
 
     Returns:
@@ -26,11 +29,9 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_redaction.config import CAPABILITY, MODULE_ID, RedactionConfig
+    from amplifier_modules.hooks_redaction.config import CAPABILITY, MODULE_ID
     from amplifier_modules.hooks_redaction.hook import RedactionHook
 
-    settings = parse_config(RedactionConfig, config, MODULE_ID)
     hook = RedactionHook(coordinator, settings)
     hook.listen([*ALL_EVENTS, "provider:stream", "session:config"])
     coordinator.register_capability(CAPABILITY, hook.redacted)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_shell.config import ShellConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_shell.config import ShellConfig
-
-    return config_schema_of(ShellConfig)
+_config = ConfigDeclaration("hooks-shell", "amplifier_modules.hooks_shell.config:ShellConfig")
+config_schema = _config.schema
 
 
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], Coroutine[Any, Any, None]]:
+@_config.parsed
+async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Coroutine[Any, Any, None]]:
     """Run the configured commands on their events; settings as in `ShellConfig`.
 
     Returns:
@@ -28,11 +27,9 @@ async def mount(
         ValueError: The config is not valid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_shell.config import CAPABILITY, EVENTS, MODULE_ID, ShellConfig
+    from amplifier_modules.hooks_shell.config import CAPABILITY, EVENTS, MODULE_ID
     from amplifier_modules.hooks_shell.hook import ShellHooks
 
-    settings = parse_config(ShellConfig, config, MODULE_ID)
     hooks = ShellHooks(coordinator, settings)
     hooks.listen(ALL_EVENTS)
     coordinator.register_capability(CAPABILITY, hooks)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_status.config import StatusConfig
 
 __amplifier_module_type__ = "hook"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.hooks_status.config import StatusConfig
-
-    return config_schema_of(StatusConfig)
+_config = ConfigDeclaration("hooks-status", "amplifier_modules.hooks_status.config:StatusConfig")
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], None]:
+@_config.parsed
+async def mount(coordinator: Any, settings: StatusConfig) -> Callable[[], None]:
     """Answer `provider:request` with the status; settings as in `StatusConfig`.
 
     Returns:
@@ -26,11 +27,9 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         ValueError: The config is not valid.
     """
     from amplifier_core.events import PROVIDER_REQUEST
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
+    from amplifier_modules.hooks_status.config import MODULE_ID
     from amplifier_modules.hooks_status.status import StatusHook
 
-    settings = parse_config(StatusConfig, config, MODULE_ID)
     hook = StatusHook(coordinator, settings)
     return coordinator.hooks.register(
         PROVIDER_REQUEST, hook.on_request, priority=settings.priority, name=MODULE_ID

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules._shared.loop.config import LoopConfig
 
 __amplifier_module_type__ = "orchestrator"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.loop.config import LoopConfig
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-
-    return config_schema_of(LoopConfig)
+_config = ConfigDeclaration("loop-basic", "amplifier_modules._shared.loop.config:LoopConfig")
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+@_config.parsed
+async def mount(coordinator: Any, settings: LoopConfig) -> None:
     """Mount the orchestrator; settings as in `LoopConfig`.
 
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.loop.config import LoopConfig
-    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 
-    settings = parse_config(LoopConfig, config, BasicOrchestrator.name)
     await BasicOrchestrator(settings).mount(coordinator)

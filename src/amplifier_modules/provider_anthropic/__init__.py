@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.provider_anthropic.config import AnthropicConfig
 
 __amplifier_module_type__ = "provider"
+
+_config = ConfigDeclaration(
+    "provider-anthropic", "amplifier_modules.provider_anthropic.config:AnthropicConfig"
+)
+config_schema = _config.schema
 
 logger = logging.getLogger(__name__)
 
 
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.provider_anthropic.config import AnthropicConfig
-
-    return config_schema_of(AnthropicConfig)
-
-
+@_config.parsed
 async def mount(
-    coordinator: Any, config: dict[str, Any] | None = None
+    coordinator: Any, settings: AnthropicConfig
 ) -> Callable[[], Awaitable[None]] | None:
     """Mounts the provider; without credentials it only says so and returns None.
 
@@ -28,13 +31,10 @@ async def mount(
         ValueError: The config is not valid.
         ConfigurationError: The address or the key cannot be used, or a package is missing.
     """
-    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules._shared.providers.base import EVENTS
-    from amplifier_modules.provider_anthropic.config import AnthropicConfig
     from amplifier_modules.provider_anthropic.provider import AnthropicProvider
     from amplifier_modules.provider_anthropic.transport import open_transport
 
-    settings = parse_config(AnthropicConfig, config, "provider-anthropic")
     transport = open_transport(settings)
     if transport is None:
         logger.warning(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
 __amplifier_module_type__ = "provider"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.provider_local.config import LocalConfig
-
-    return config_schema_of(LocalConfig)
+_config = ConfigDeclaration("provider-local", "amplifier_modules.provider_local.config:LocalConfig")
+config_schema = _config.schema
 
 
 def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
 __amplifier_module_type__ = "provider"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.provider_openai.config import OpenAIConfig
-
-    return config_schema_of(OpenAIConfig)
+_config = ConfigDeclaration(
+    "provider-openai", "amplifier_modules.provider_openai.config:OpenAIConfig"
+)
+config_schema = _config.schema
 
 
 async def mount(

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.provider_replay.config import ReplayConfig
 
 __amplifier_module_type__ = "provider"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.provider_replay.config import ReplayConfig
-
-    return config_schema_of(ReplayConfig)
+_config = ConfigDeclaration(
+    "provider-replay", "amplifier_modules.provider_replay.config:ReplayConfig"
+)
+config_schema = _config.schema
 
 
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], Awaitable[None]] | None:
+@_config.parsed
+async def mount(coordinator: Any, settings: ReplayConfig) -> Callable[[], Awaitable[None]] | None:
     """Records the providers mounted so far, or mounts those of a recording in their place.
 
     Returns:
@@ -27,11 +28,9 @@ async def mount(
     Raises:
         ValueError: The config is not valid, or the recording cannot be written or read.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
     from amplifier_modules.provider_replay.mounting import mount_provider
 
-    return await mount_provider(coordinator, parse_config(ReplayConfig, config, MODULE_ID))
+    return await mount_provider(coordinator, settings)
 
 
 async def on_session_ready(coordinator: Any) -> None:

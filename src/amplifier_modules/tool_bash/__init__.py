@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.tool_bash.config import BashConfig
 
 __amplifier_module_type__ = "tool"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.tool_bash.config import BashConfig
-
-    return config_schema_of(BashConfig)
+_config = ConfigDeclaration("tool-bash", "amplifier_modules.tool_bash.config:BashConfig")
+config_schema = _config.schema
 
 
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], Awaitable[None]]:
+@_config.parsed
+async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitable[None]]:
     """Mount `bash` and, unless they are left out, `bash_output` and `bash_kill`.
 
     Args:
@@ -32,14 +31,12 @@ async def mount(
         ValueError: The config is not valid.
         RuntimeError: The system is not a POSIX one, or has no shell.
     """
-    from amplifier_modules._shared.module.config import parse_config
     from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
-    from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
+    from amplifier_modules.tool_bash.config import MODULE_ID
     from amplifier_modules.tool_bash.shell import Shell
     from amplifier_modules.tool_bash.telling import TOOL_OUTPUT
     from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashTool
 
-    settings = parse_config(BashConfig, config, MODULE_ID)
     shell = Shell(coordinator, settings)
     background = Background(coordinator, shell, settings) if settings.max_background else None
     tools: list[Any] = [BashTool(shell, settings, background)]

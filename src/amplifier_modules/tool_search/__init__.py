@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.tool_search.config import SearchConfig
 
 __amplifier_module_type__ = "tool"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.tool_search.config import SearchConfig
-
-    return config_schema_of(SearchConfig)
+_config = ConfigDeclaration("tool-search", "amplifier_modules.tool_search.config:SearchConfig")
+config_schema = _config.schema
 
 
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], Awaitable[None]]:
+@_config.parsed
+async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaitable[None]]:
     """Mount `grep` and `glob`; settings as in `SearchConfig`.
 
     Returns:
@@ -28,11 +27,9 @@ async def mount(
         ValueError: The config is not valid, or asks for a ripgrep that is not there.
         RuntimeError: The system is not a POSIX one.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.tool_search.config import MODULE_ID, SearchConfig
     from amplifier_modules.tool_search.tools import search_tools
 
-    tools, close = search_tools(coordinator, parse_config(SearchConfig, config, MODULE_ID))
+    tools, close = search_tools(coordinator, settings)
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
     return close

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.tool_todo.config import TodoConfig
 
 __amplifier_module_type__ = "tool"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.tool_todo.config import TodoConfig
-
-    return config_schema_of(TodoConfig)
+_config = ConfigDeclaration("tool-todo", "amplifier_modules.tool_todo.config:TodoConfig")
+config_schema = _config.schema
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+@_config.parsed
+async def mount(coordinator: Any, settings: TodoConfig) -> None:
     """Mount `todo`. Settings as in `TodoConfig`.
 
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.tool_todo.config import MODULE_ID, TodoConfig
+    from amplifier_modules.tool_todo.config import MODULE_ID
     from amplifier_modules.tool_todo.tool import TODO_EVENTS, TodoTool
 
-    settings = parse_config(TodoConfig, config, MODULE_ID)
     tool = TodoTool(coordinator, settings)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TODO_EVENTS))
     coordinator.register_capability("todo.items", tool.items)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from amplifier_modules._shared.module.declaration import ConfigDeclaration
+
+if TYPE_CHECKING:
+    from amplifier_modules.tool_web.config import WebConfig
 
 __amplifier_module_type__ = "tool"
 
-
-def config_schema() -> dict[str, Any]:
-    """What `mount` takes as config, as JSON Schema."""
-    from amplifier_modules._shared.module.config_schema import config_schema_of
-    from amplifier_modules.tool_web.config import WebConfig
-
-    return config_schema_of(WebConfig)
+_config = ConfigDeclaration("tool-web", "amplifier_modules.tool_web.config:WebConfig")
+config_schema = _config.schema
 
 
-async def mount(
-    coordinator: Any, config: Mapping[str, Any] | None = None
-) -> Callable[[], Awaitable[None]]:
+@_config.parsed
+async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable[None]]:
     """Mount `web_fetch`, and `web_search` where `search` is configured; settings as in `WebConfig`.
 
     Returns:
@@ -27,11 +26,10 @@ async def mount(
     Raises:
         ValueError: The config is not valid.
     """
-    from amplifier_modules._shared.module.config import parse_config
-    from amplifier_modules.tool_web.config import MODULE_ID, WebConfig
+    from amplifier_modules.tool_web.config import MODULE_ID
     from amplifier_modules.tool_web.tools import WEB_EVENTS, web_tools
 
-    tools, close = web_tools(coordinator, parse_config(WebConfig, config, MODULE_ID))
+    tools, close = web_tools(coordinator, settings)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(WEB_EVENTS))
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
