@@ -39,7 +39,7 @@ async def test_the_handlers(rig: Events) -> None:
         rig.add_tool(echo_tool(name))
     rig.config["steps"] = [
         {"name": "plan"},
-        {"name": "mend", "prompt": "Do it."},
+        {"name": "fix", "prompt": "Do it."},
         {"name": "test", "prompt": "Test it."},
         {"name": "review", "prompt": "Review it."},
     ]
@@ -49,7 +49,7 @@ async def test_the_handlers(rig: Events) -> None:
 
     assert await rig.run("go") == "Looks good."
 
-    assert rig.steps_run() == ["plan", "mend", "test", "mend", "test", "review"]
+    assert rig.steps_run() == ["plan", "fix", "test", "fix", "test", "review"]
     assert rig.other.completions[0].body["model"] == "small-model"
     assert [d["tool_name"] for d in rig.of("tool:post")] == ["grep"]
     assert "Do what is left to do." in rig.said()
@@ -61,4 +61,4 @@ async def test_the_handlers(rig: Events) -> None:
 def test_the_plan() -> None:
     orchestrator = yaml.safe_load(block("yaml"))["session"]["orchestrator"]
     settings = parse_config(EventsConfig, orchestrator["config"], "loop-events")
-    assert [step.name for step in settings.steps] == ["draft", "review", "mend"]
+    assert [step.name for step in settings.steps] == ["draft", "review", "fix"]

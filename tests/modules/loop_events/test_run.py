@@ -10,7 +10,7 @@ from tests.support.cli import run_amplifier
 
 STEPS = [
     {"name": "draft", "prompt": "Write it."},
-    {"name": "mend", "prompt": "Mend it."},
+    {"name": "fix", "prompt": "Fix it."},
 ]
 
 
@@ -24,7 +24,7 @@ def test_only_the_answer_of_the_last_step_is_on_stdout(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
     assert (done.code, done.stdout) == (0, "Mended.\n")
     assert "step: draft" in done.stderr
-    assert "step: mend" in done.stderr
+    assert "step: fix" in done.stderr
 
 
 def test_a_turn_of_too_many_steps_has_an_exit_code(tmp_path: Path) -> None:

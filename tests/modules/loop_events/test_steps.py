@@ -20,7 +20,7 @@ from tests.support.llm_server import Reply, Stall, Status, ToolCall
 THREE = [
     {"name": "draft", "prompt": "Write it."},
     {"name": "review", "prompt": "Look at it."},
-    {"name": "mend", "prompt": "Mend it."},
+    {"name": "fix", "prompt": "Fix it."},
 ]
 
 
@@ -51,12 +51,12 @@ async def test_declared_steps_run_in_order_in_one_conversation(rig: Events) -> N
 
     assert await rig.run("a poem, please") == "Mended."
 
-    assert rig.said() == ["a poem, please", "Write it.", "Look at it.", "Mend it."]
-    assert rig.steps_run() == ["draft", "review", "mend"]
+    assert rig.said() == ["a poem, please", "Write it.", "Look at it.", "Fix it."]
+    assert rig.steps_run() == ["draft", "review", "fix"]
     assert rig.last("plan:end")["source"] == "config"
     ends = rig.of("step:end")
     assert [d["response"] for d in ends] == ["A draft.", "Fine.", "Mended."]
-    assert [d["next"] for d in ends] == ["review", "mend", None]
+    assert [d["next"] for d in ends] == ["review", "fix", None]
     assert [(d["run"], d["count"], d["status"]) for d in ends] == [
         (1, 3, "success"), (2, 3, "success"), (3, 3, "success"),
     ]  # fmt: skip
@@ -73,29 +73,29 @@ async def test_a_step_names_its_provider_its_model_and_its_tools(rig: Events) ->
     rig.config["steps"] = [
         {"name": "draft", "model": "claude-haiku-4-5"},
         {"name": "review", "prompt": "Look.", "provider": "openai", "tools": ["read"]},
-        {"name": "mend", "tools": []},
+        {"name": "fix", "tools": []},
     ]
     assert await rig.run("go") == "Mended."
 
-    draft, mend = (request.body for request in rig.main.completions)
+    draft, fix = (request.body for request in rig.main.completions)
     (review,) = (request.body for request in rig.other.completions)
-    assert (draft["model"], mend["model"]) == ("claude-haiku-4-5", "claude-sonnet-5-5")
+    assert (draft["model"], fix["model"]) == ("claude-haiku-4-5", "claude-sonnet-5-5")
     assert [tool["name"] for tool in draft["tools"]] == ["read", "write"]
     assert [tool["function"]["name"] for tool in review["tools"]] == ["read"]
-    assert not mend.get("tools")
-    assert rig.said() == ["go", "Look.", "Next step: mend"]
+    assert not fix.get("tools")
+    assert rig.said() == ["go", "Look.", "Next step: fix"]
 
 
 async def test_a_declared_step_may_redirect(rig: Events) -> None:
     await rig.says("one", "three")
     one, two, three = THREE
-    rig.config["steps"] = [{**one, "next": "mend"}, two, {**three, "next": "end"}]
+    rig.config["steps"] = [{**one, "next": "fix"}, two, {**three, "next": "end"}]
     assert await rig.run("go") == "three"
-    assert rig.steps_run() == ["draft", "mend"]
+    assert rig.steps_run() == ["draft", "fix"]
 
 
 async def test_a_handler_redirects_at_the_end_of_a_step(rig: Events) -> None:
-    await rig.says("A draft.", "Not good.", "A draft, mended.", "Good.", "Thanks.")
+    await rig.says("A draft.", "Not good.", "A draft, fixed.", "Good.", "Thanks.")
     rig.config["steps"] = [
         {"name": "draft", "prompt": "Write it."},
         {"name": "review", "prompt": "Look at it."},
@@ -124,13 +124,13 @@ async def test_a_handler_leaves_a_step_for_another_in_the_middle(rig: Events) ->
     await rig.says(asks("a", text="Looking."), "Mended.")
     rig.add_tool(echo_tool())
     rig.config["steps"] = THREE
-    rig.change("loop:next", lambda data: {"next": "mend"} if data["tool_calls"] else None)
+    rig.change("loop:next", lambda data: {"next": "fix"} if data["tool_calls"] else None)
 
     assert await rig.run("go") == "Mended."
 
-    assert rig.steps_run() == ["draft", "mend"]
-    assert rig.of("step:end")[0]["next"] == "mend"
-    assert rig.of("loop:next")[0]["steps"] == ["draft", "review", "mend"]
+    assert rig.steps_run() == ["draft", "fix"]
+    assert rig.of("step:end")[0]["next"] == "fix"
+    assert rig.of("loop:next")[0]["steps"] == ["draft", "review", "fix"]
     assert rig.context.results() == {"call_a": "A"}
 
 
@@ -166,7 +166,7 @@ async def test_a_handler_changes_the_plan_when_it_is_made(rig: Events) -> None:
     rig.config["steps"] = THREE
     rig.change("plan:end", lambda data: {"steps": [data["steps"][0], data["steps"][2]]})
     assert await rig.run("go") == "three"
-    assert rig.steps_run() == ["draft", "mend"]
+    assert rig.steps_run() == ["draft", "fix"]
 
 
 async def test_a_handler_changes_a_step_before_it_runs(rig: Events) -> None:
@@ -380,7 +380,7 @@ async def test_cancelling_closes_the_step_and_nothing_follows(rig: Events, how: 
     rig.add_tool(FunctionTool("echo", wait))
     await rig.says(asks("a"), "Back again.")
     rig.config["steps"] = THREE
-    rig.change("step:end", lambda data: {"next": "mend"} if data["count"] == 3 else None)
+    rig.change("step:end", lambda data: {"next": "fix"} if data["count"] == 3 else None)
     turn = asyncio.create_task(rig.run("go"))
     await asyncio.wait_for(started.wait(), 10)
     if how == "task":
