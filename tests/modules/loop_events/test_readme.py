@@ -52,7 +52,7 @@ async def test_the_handlers(rig: Events) -> None:
     assert rig.steps_run() == ["plan", "fix", "test", "fix", "test", "review"]
     assert rig.other.completions[0].body["model"] == "small-model"
     assert [d["tool_name"] for d in rig.of("tool:post")] == ["grep"]
-    assert "Do what is left to do." in rig.said()
+    assert "Finish the remaining TODOs." in rig.said()
     offered = {tool["name"] for tool in rig.main.completions[-1].body["tools"]}
     assert offered == {"slow_search", "grep"}
     stop()
