@@ -14,6 +14,7 @@ from amplifier_modules.hooks_backup.config import MODULE_ID
 from amplifier_modules.hooks_backup.states import MISSING, Moved, Seen, exactly, look_now
 from amplifier_modules.hooks_backup.store import Full, Store
 from amplifier_modules.hooks_backup.turns import Change, History, Turn
+from amplifier_support.printable import printable
 
 _LARGEST_SAVED = 64 * 1024 * 1024
 _SHOWN_FILES = 50
@@ -148,5 +149,4 @@ def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
 
 def _one_line(text: str) -> str:
     """A name that cannot pass for another line, or end the note."""
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return shown.replace("</", "<\\/")
+    return printable(text).replace("</", "<\\/")

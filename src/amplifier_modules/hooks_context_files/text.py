@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amplifier_modules.hooks_context_files.files import ContextFile
+from amplifier_support.printable import printable
 
 NONE = "none"
 """Digest of no files."""
@@ -92,8 +93,7 @@ def as_nested_text(folder: str, file: ContextFile) -> str:
 
 def shown(path: str) -> str:
     """A path that can neither end its attribute nor its line."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
-    return text.replace('"', "&quot;").replace("<", "&lt;")
+    return printable(path).replace('"', "&quot;").replace("<", "&lt;")
 
 
 def _element(file: ContextFile) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from amplifier_core.models import HookResult
 from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
 from amplifier_modules.hooks_status.repository import GitState, git_state
+from amplifier_support.printable import printable
 
 
 class StatusHook:
@@ -81,5 +82,4 @@ def _apart(state: GitState) -> tuple[tuple[int, str], ...]:
 
 def _one_line(text: str) -> str:
     """A name that cannot pass for another line of the status, or end it."""
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return shown.replace("</", "<\\/")
+    return printable(text).replace("</", "<\\/")

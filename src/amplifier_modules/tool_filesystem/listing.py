@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from amplifier_modules._shared.files.roots import Location
 from amplifier_modules.tool_filesystem.errors import NotAFolder
+from amplifier_support.printable import printable
 
 MAX_ENTRIES = 1000
 """Entries one listing shows."""
@@ -51,11 +52,11 @@ def _entries(location: Location) -> list[str]:
 
 
 def _described(entry: os.DirEntry[str], folder: int | None = None) -> str:
-    name = _one_line(entry.name)
+    name = printable(entry.name)
     try:
         if entry.is_symlink():
             target = os.readlink(entry.name if folder is not None else entry.path, dir_fd=folder)
-            return f"{name} -> {_one_line(target)}"
+            return f"{name} -> {printable(target)}"
         if entry.is_dir(follow_symlinks=False):
             return f"{name}/"
         if entry.is_file(follow_symlinks=False):
@@ -63,11 +64,3 @@ def _described(entry: os.DirEntry[str], folder: int | None = None) -> str:
     except OSError:
         return f"{name}  (gone, or not to be looked at)"
     return f"{name}  (device, pipe or socket)"
-
-
-def _one_line(name: str) -> str:
-    """A file name that cannot pass for two lines, nor hide bytes that are no text."""
-    if name.isprintable():
-        return name
-    shown = [c if c.isprintable() else ascii(c)[1:-1] for c in name]
-    return "".join(shown)
