@@ -152,6 +152,12 @@ def parse(line: bytes) -> Record | None:
     return None
 
 
+def ends_inside_line(descriptor: int) -> bool:
+    """Whether an earlier write left the last line of a file unfinished."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+
+
 def _is_torn(lines: list[bytes]) -> bool:
     """Whether these, from the first bad one to the end, are what an interrupted append leaves.
 

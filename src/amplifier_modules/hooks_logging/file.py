@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from amplifier_support.journal import ends_inside_line
 from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, open_private
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class LogFile:
     def _opened(self) -> int:
         if self._file is None:
             self._file = _open(self.path)
-            self._torn = _ends_inside_a_line(self._file)
+            self._torn = ends_inside_line(self._file)
         return self._file
 
     @contextlib.contextmanager
@@ -122,11 +123,6 @@ class LogFile:
         if not self._warned:
             self._warned = True
             logger.warning("The log %s %s", self.path, what)
-
-
-def _ends_inside_a_line(file: int) -> bool:
-    size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def _open(path: Path) -> int:

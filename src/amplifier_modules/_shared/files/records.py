@@ -23,8 +23,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     file = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
-        size = os.fstat(file).st_size
-        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        torn = journal.ends_inside_line(file)
         line = json.dumps(record).encode("ascii") + b"\n"
         rest = memoryview(b"\n" + line if torn else line)
         while rest:
