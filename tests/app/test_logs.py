@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amplifier_app.runtime.log_notices import LogNotices, show_logs
+from amplifier_app.runtime.log_notices import OWN, LogNotices, show_logs
 from amplifier_app.runtime.observer import Level, Renderer
 
 
@@ -24,9 +24,12 @@ class Notices(Renderer):
 @pytest.fixture(autouse=True)
 def _root_as_before() -> Iterator[None]:
     root = logging.getLogger()
-    before = (root.handlers[:], root.level)
+    ours = [logging.getLogger(name) for name in OWN]
+    before, levels = (root.handlers[:], root.level), [logger.level for logger in ours]
     yield
     root.handlers[:], root.level = before
+    for logger, level in zip(ours, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from amplifier_app.runtime.observer import Level, Renderer
 
-_OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_support")
+OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_support")
 
 
 class LogNotices(logging.Handler):
@@ -72,6 +72,6 @@ def show_logs(renderer: Renderer, *, verbose: bool) -> LogNotices:
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     if verbose:
-        for name in _OWN:
+        for name in OWN:
             logging.getLogger(name).setLevel(logging.DEBUG)
     return handler

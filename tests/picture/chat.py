@@ -1,0 +1,188 @@
+"""The picture of the chat in the README: a real session on a real terminal, drawn as SVG.
+
+    python -m tests.picture.chat        # write tests/picture/chat.svg again
+
+The model is `provider-mock`, everything else is the program as it is. What differs from run to run
+(durations, ids) is replaced by fixed text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import yaml
+
+from tests.support.cli import amplifier_command, child_environment
+
+PICTURE = Path(__file__).with_name("chat.svg")
+COLUMNS, ROWS = 80, 15
+
+QUESTION = "Which tests cover src/app.py?"
+ANSWER = """\
+`src/app.py` is covered by one test:
+
+- **tests/test_app.py:4** `test_main` checks that `main()` returns 0
+
+Nothing covers the error path yet.
+"""
+FILES = {
+    "src/app.py": "def main():\n    return 0\n",
+    "tests/test_app.py": "from app import main\n\n\ndef test_main():\n    assert main() == 0\n",
+}
+PLAN = {
+    "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
+    "providers": [
+        {
+            "module": "provider-mock",
+            "config": {
+                "replies": [
+                    {
+                        "tool_calls": [
+                            {"name": "grep", "input": {"pattern": "import main", "path": "tests"}}
+                        ]
+                    },
+                    ANSWER,
+                ]
+            },
+        }
+    ],
+    "tools": ["tool-search", "tool-filesystem"],
+}
+
+_COLOURS = {
+    "default": "#d4d4d4",
+    "black": "#1e1e1e",
+    "red": "#f48771",
+    "green": "#89d185",
+    "brown": "#dcdcaa",
+    "blue": "#75beff",
+    "magenta": "#c586c0",
+    "cyan": "#4ec9b0",
+    "white": "#e5e5e5",
+    "brightblack": "#808080",
+}
+_BACKGROUND = "#1e1e1e"
+_CELL_WIDTH, _LINE_HEIGHT, _MARGIN = 8.4, 18, 14
+
+
+class _Screen(pyte.Screen):
+    """A terminal that answers what programs ask it."""
+
+    def __init__(self, process: Any) -> None:
+        super().__init__(COLUMNS, ROWS)
+        self._process = process
+
+    def write_process_input(self, data: str) -> None:
+        self._process.send(data)
+
+
+def chat_screen() -> pyte.Screen:
+    """The terminal after one prompt of a chat."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder, "shop")
+        for name, text in FILES.items():
+            file = project / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        plan = Path(folder, "plan.yaml")
+        plan.write_text(yaml.safe_dump(PLAN))
+        environment = child_environment(
+            Path(folder, "home"), {"TERM": "xterm-256color", "NO_COLOR": None}
+        )
+        command = [*amplifier_command(), "run", "-f", str(plan)]
+        process = pexpect.spawn(
+            command[0],
+            command[1:],
+            cwd=str(project),
+            env=environment,
+            dimensions=(ROWS, COLUMNS),
+            encoding="utf-8",
+        )
+        screen = _Screen(process)
+        stream = pyte.Stream(screen)
+        try:
+            _show_until(process, stream, lambda: "›" in _text(screen))
+            process.send(f"{QUESTION}\r")
+            _show_until(
+                process,
+                stream,
+                lambda: "error path" in _text(screen) and _text(screen).count("›") > 1,
+            )
+        finally:
+            process.close(force=True)
+        return screen
+
+
+def _show_until(process: Any, stream: pyte.Stream, condition: Any) -> None:
+    end = time.monotonic() + 60
+    quiet = 0
+    while quiet < 5:
+        if time.monotonic() > end:
+            raise TimeoutError("the chat did not show what was expected")
+        try:
+            # The emulator knows no synchronized updates.
+            output = process.read_nonblocking(65_536, timeout=0.1)
+            stream.feed(re.sub(r"\x1b\[\?2026[hl]", "", output))
+            quiet = 0
+        except pexpect.TIMEOUT:
+            quiet += condition()
+
+
+def _text(screen: pyte.Screen) -> str:
+    return "\n".join(screen.display)
+
+
+def drawn(screen: pyte.Screen) -> str:
+    """The screen as SVG."""
+    rows = [*_rows(screen)]
+    width = round(COLUMNS * _CELL_WIDTH + 2 * _MARGIN)
+    height = len(rows) * _LINE_HEIGHT + 2 * _MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="A chat with amplifier">',
+        f'<rect width="{width}" height="{height}" rx="8" fill="{_BACKGROUND}"/>',
+        '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" '
+        'xml:space="preserve">',
+        *rows,
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(screen: pyte.Screen) -> Iterator[str]:
+    last = max((n for n, line in enumerate(screen.display) if line.strip()), default=0)
+    for number in range(last + 1):
+        y = _MARGIN + (number + 1) * _LINE_HEIGHT - 4
+        cells = [screen.buffer[number][column] for column in range(COLUMNS)]
+        spans = "".join(_spans(cells))
+        yield f'<text x="{_MARGIN}" y="{y}">{_steady(spans)}</text>'
+
+
+def _spans(cells: list[Any]) -> Iterator[str]:
+    for (colour, bold), run in groupby(cells, lambda cell: (cell.fg, cell.bold)):
+        text = escape("".join(cell.data for cell in run), quote=False)
+        fill = _COLOURS.get(colour, f"#{colour}" if len(colour) == 6 else _COLOURS["default"])
+        weight = ' font-weight="bold"' if bold else ""
+        yield f'<tspan fill="{fill}"{weight}>{text}</tspan>'
+
+
+def _steady(text: str) -> str:
+    """The text without what differs from run to run."""
+    text = re.sub(r"\b\d+(\.\d+)? (ms|s)\b", "0.1 s", text)
+    return re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "20260131-120000-a1b2c3", text).rstrip()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LC_ALL", "C.UTF-8")
+    PICTURE.write_text(drawn(chat_screen()), encoding="utf-8")
