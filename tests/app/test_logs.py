@@ -1,4 +1,4 @@
-"""What modules log becomes notices: held back while they mount, then each told once."""
+"""Log messages of modules become notices: held while modules mount, then shown once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_is_logged_while_modules_mount_is_held_back(
     logging.getLogger("a.module").warning("no key")
     logging.getLogger("a.module").error("broken")
     assert notices.shown == []
-    handler.show_held(told=["provider-x: no key"])
+    handler.show_held(reported=["provider-x: no key"])
     assert notices.shown == [("broken", "error")]
     logging.getLogger("a.module").warning("later")
     assert notices.shown[1:] == [("later", "warning")]

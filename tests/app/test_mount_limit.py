@@ -36,7 +36,7 @@ def test_a_module_has_a_time_limit_and_is_named_with_its_line(
     ended = amplifier(tmp_path, *command)
     assert ended.code == 3
     assert "plan.yaml:3:10: tool 'slow' cannot be" in ended.stderr
-    assert "not done within 0.5 s (session.mount_timeout); it was at" in ended.stderr
+    assert "did not finish within 0.5 s (session.mount_timeout); it was at" in ended.stderr
     assert f"slow.py, line {2 if name == 'imports' else 3}" in ended.stderr
     assert "set a longer session.mount_timeout" in ended.stderr
 

@@ -87,7 +87,7 @@ def test_the_text_is_a_table_on_stdout_and_the_lines_on_stderr(tmp_path: Path) -
     assert finished.code == 78
     lines = finished.stdout.splitlines()
     assert lines[0].split() == ["MODULE", "TYPE", "FROM", "VERSION", "STATUS"]
-    assert any(line.startswith("tool-bash") and "config is wrong" in line for line in lines)
+    assert any(line.startswith("tool-bash") and "its config is invalid" in line for line in lines)
     assert "amplifier: plan has 8 problems" in finished.stderr
     assert "plan.yaml:8:7: unknown key 'timeot'" in finished.stderr
     assert "  8 |       timeot: 3\n    |       ^" in finished.stderr
@@ -97,7 +97,7 @@ def test_the_text_is_a_table_on_stdout_and_the_lines_on_stderr(tmp_path: Path) -
 def test_a_plan_that_is_fine_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr
-    assert "can be run" in finished.stderr
+    assert "plan is OK: 8 modules loaded" in finished.stderr
     assert "broken" not in finished.stdout
     assert not (finished.home / "sessions").exists()
 

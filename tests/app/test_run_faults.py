@@ -124,7 +124,7 @@ def test_another_provider_answers_and_the_user_is_told(tmp_path: Path) -> None:
         assert (len(first.completions), len(second.completions)) == (2, 1)
     assert (done.code, done.stdout) == (0, "Here I am.\n")
     assert "warning: anthropic is not available: " in done.stderr
-    assert "asking openai instead" in done.stderr
+    assert "using openai instead" in done.stderr
 
 
 def test_it_is_told_in_the_stream_of_events_too(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is said on stderr beside an answer: each retry once, and whole where no terminal is."""
+"""Notices on stderr: each retry once, uncut unless stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def test_notices_are_cut_on_a_terminal_only(tmp_path: Path) -> None:
     for screen in ("full", "plain"):
         with Terminal("run", "-f", plan, "go", "--screen", screen) as terminal:
             assert terminal.finish() == 0
-            assert "…; trying again" in terminal.shown.replace("\r\n", "")
+            assert "…; retrying" in terminal.shown.replace("\r\n", "")
 
 
-def test_an_error_of_a_tool_is_whole_in_the_event_stream(tmp_path: Path) -> None:
+def test_the_event_stream_has_tool_errors_uncut(tmp_path: Path) -> None:
     call = {"name": "no-such-" + "x" * 300, "input": {}}
     plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "ok"])
     done = run_amplifier("run", "-f", plan, "go", "--output", "stream-json")

@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.lineage import MOST_DEPTH
+from amplifier_app.runtime.delegation import MAX_DEPTH
 from amplifier_app.runtime.observer import Renderer, SubSessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.sub_agents import SubAgentFailed, UnknownSubSession
@@ -323,11 +323,11 @@ async def test_a_module_that_cannot_be_mounted_is_an_error_and_leaves_nothing(
 
 
 async def test_tasks_are_not_given_deeper_than_the_app_allows(tmp_path: Path) -> None:
-    SessionStore().create("deep", project="/p", parent="s0", agent="it", depth=MOST_DEPTH).close()
+    SessionStore().create("deep", project="/p", parent="s0", agent="it", depth=MAX_DEPTH).close()
     plan = load(plan=mock_plan(tmp_path, ["x"], agents={"it": answering("done")}))
     async with open_session(plan, resume="deep") as session:
         assert session.session.parent_id == "s0"
-        with pytest.raises(ConfigError, match="any deeper"):
+        with pytest.raises(ConfigError, match="the maximum depth of 5 sub-sessions is reached"):
             await spawn(session)
 
 
@@ -367,7 +367,7 @@ async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
         assert result["status"] == ("cancelled" if immediate else "success")
         (stop,) = sys.modules[f"amplifier_module_{name}"].STOPS
         assert (stop["immediate"], stop["session_id"]) == (immediate, result["session_id"])
-        assert session.at_work == set()
+        assert session.active == set()
         with pytest.raises(SessionError, match="stopped"):
             await spawn(session)
         session.session.coordinator.cancellation.reset()

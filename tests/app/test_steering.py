@@ -1,4 +1,4 @@
-"""Messages for a running turn, whatever its orchestrator makes of them."""
+"""Messages for a running turn, with orchestrators that support them to different degrees."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def steering(capability: Any = None) -> Steering:
     return Steering(coordinator)
 
 
-async def test_a_bundled_loop_takes_texts_and_gives_them_back() -> None:
+async def test_a_bundled_loop_queues_texts_and_returns_them() -> None:
     coordinator = MockCoordinator()
     await loop_streaming.mount(coordinator, {})
     it = Steering(coordinator)
-    assert it.say("one")
-    assert it.say("two")
+    assert it.send("one")
+    assert it.send("two")
     assert it.waiting() == ["one", "two"]
     assert it.take_back() == ["one", "two"]
     assert it.waiting() == it.take_back() == []
 
 
-@pytest.mark.parametrize("capability", [None, "no function"])
-def test_without_the_capability_nothing_is_taken(capability: Any) -> None:
+@pytest.mark.parametrize("capability", [None, "not a function"])
+def test_without_the_capability_nothing_is_accepted(capability: Any) -> None:
     it = steering(capability)
-    assert not it.say("one")
+    assert not it.send("one")
     assert it.waiting() == it.take_back() == []
 
 
-def test_a_plain_function_takes_texts_and_tells_nothing() -> None:
-    said: list[str] = []
-    it = steering(said.append)
-    assert it.say("one")
-    assert said == ["one"]
+def test_a_plain_function_accepts_texts_and_lists_none() -> None:
+    sent: list[str] = []
+    it = steering(sent.append)
+    assert it.send("one")
+    assert sent == ["one"]
     assert it.waiting() == it.take_back() == []
 
 
@@ -55,8 +55,10 @@ class Broken:
         return 7
 
 
-def test_one_that_fails_is_told_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_capability_is_logged_and_keeps_the_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     it = steering(Broken())
-    assert not it.say("one")
+    assert not it.send("one")
     assert it.waiting() == it.take_back() == []
-    assert "did not take a message" in caplog.text
+    assert "did not accept a message" in caplog.text

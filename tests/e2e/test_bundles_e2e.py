@@ -103,7 +103,7 @@ def test_a_bundle_in_a_repository_runs_with_its_modules_agents_and_context(
     )
     checked = machine("plan", "check", "-f", "bundle.md")
     assert checked.code == 0, checked.stderr
-    assert "app can be run: 4 modules mounted" in checked.stderr
+    assert "app is OK: 4 modules loaded" in checked.stderr
 
 
 def test_a_subdirectory_may_be_a_file_whose_namespace_is_that_of_its_repository(

@@ -61,7 +61,7 @@ def test_several_turns_on_one_session_then_the_resume_line_works(tmp_path: Path)
     with Terminal("run", "--resume", session_id, cwd=elsewhere) as terminal:
         terminal.prompt()
         terminal.type("three" + ENTER)
-        terminal.until("first answer")  # the script begins anew with the process
+        terminal.until("first answer")  # the script restarts with the process
         terminal.prompt()
         leave(terminal)
     assert prompts(session_id) == ["one", "two", "three"]
@@ -126,13 +126,13 @@ def test_slash_commands_answer_and_are_never_sent(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("/help" + ENTER)
-        terminal.until("Ctrl-D leaves")
+        terminal.until("Ctrl-D leaves the chat")
         terminal.prompt()
         terminal.type("/tools" + ENTER)
         terminal.until("read_file")
         terminal.prompt()
         terminal.type("/bogus" + ENTER)
-        terminal.until("no such command: /bogus")
+        terminal.until("unknown command: /bogus")
         terminal.prompt()
         terminal.type("/usr/bin/env is missing" + ENTER)
         terminal.until("ok")
@@ -159,7 +159,7 @@ def test_clear_forgets_and_the_instruction_stays(tmp_path: Path) -> None:
         terminal.until("one")
         terminal.prompt()
         terminal.type("/clear" + ENTER)
-        terminal.until("anew")
+        terminal.until("Context cleared")
         terminal.prompt()
         terminal.type("second" + ENTER)
         terminal.until("two")
@@ -198,7 +198,7 @@ def test_ctrl_c_during_a_turn_stops_it_and_the_chat_goes_on(tmp_path: Path) -> N
         terminal.type("hang" + ENTER)
         terminal.until("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
         terminal.type(CTRL_C)
-        terminal.until("again to stop at once")
+        terminal.until("again to stop now")
         terminal.type(CTRL_C)
         terminal.until("stopped")
         terminal.prompt()
@@ -229,7 +229,7 @@ def test_a_budget_that_is_used_up_is_told_and_can_be_raised_on_resume(tmp_path: 
         for prompt, told in (
             ("one", "first"),
             ("two", "second"),
-            ("three", "the session's budget is used up: 2 of 2 model calls"),
+            ("three", "model call budget reached: used 2, limit 2"),
         ):
             terminal.prompt()
             terminal.type(prompt + ENTER)
@@ -237,7 +237,7 @@ def test_a_budget_that_is_used_up_is_told_and_can_be_raised_on_resume(tmp_path: 
         terminal.until(r"--set\s+session.budget.max_turns=N")
         terminal.prompt()
         session_id = leave(terminal)
-    assert prompts(session_id) == ["one", "two"], "what nobody will answer is not kept"
+    assert prompts(session_id) == ["one", "two"], "an unanswered prompt is not saved"
     more = ("--set", "session.budget.max_turns=3")
     done = run_amplifier("run", "--resume", session_id, *more, "three", cwd=tmp_path)
     assert done.code == 0
@@ -254,7 +254,7 @@ def test_another_provider_that_is_asked_instead_is_told(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("one" + ENTER)
-        terminal.until("mock is not available: down; asking spare instead")
+        terminal.until("mock is not available: down; using spare instead")
         terminal.until("from it")
         terminal.prompt()
         leave(terminal)

@@ -103,13 +103,13 @@ def test_a_wrong_key_is_an_authentication_failure(tmp_path: Path) -> None:
     assert "test-key" not in done.stdout + done.stderr
 
 
-def test_an_overloaded_provider_is_retried_and_told(tmp_path: Path) -> None:
+def test_an_overloaded_provider_is_retried_with_a_notice(tmp_path: Path) -> None:
     slow_down = Status(529, headers={"retry-after": "0"})
     with ScriptedLLM.running([slow_down, slow_down, "at last"]) as server:
         env = provider_environment(server, "ANTHROPIC")
         done = run_amplifier("run", "hi", env=env, cwd=tmp_path)
     assert (done.code, done.stdout) == (0, "at last\n")
-    assert done.stderr.count("trying again") == 2
+    assert done.stderr.count("retrying in") == 2
 
 
 def test_a_provider_that_stays_overloaded_is_temporary_with_the_wait(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_line_typed_during_a_turn_is_told_after_the_step(tmp_path: Path, plain
         terminal.type("be brief")
         terminal.until("be brief")
         terminal.type(ENTER)
-        terminal.until(waits("queued", "be brief"))
+        terminal.until(waits("queued for the next step", "be brief"))
         terminal.until("list_directory")
         terminal.until("[›>] be brief")
         terminal.until("all done")
@@ -69,7 +69,7 @@ def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: P
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("and this" + ENTER)
-        terminal.until(waits("queued", "and this"))
+        terminal.until(waits("queued for the next step", "and this"))
         terminal.until("first")
         terminal.until("[›>] and this")
         terminal.until("second")
@@ -84,8 +84,8 @@ def test_several_lines_keep_their_order(tmp_path: Path) -> None:
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("one" + ENTER + "two" + ENTER)
-        terminal.until(waits("queued", "one"))
-        terminal.until(waits("queued", "two"))
+        terminal.until(waits("queued for the next step", "one"))
+        terminal.until(waits("queued for the next step", "two"))
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "one", "two"]
@@ -121,9 +121,9 @@ def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
     with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("rather this" + ENTER + "and th")
-        terminal.until(waits("queued", "rather this"))
+        terminal.until(waits("queued for the next step", "rather this"))
         terminal.type(CTRL_C)
-        terminal.until("again to stop at once")
+        terminal.until("again to stop now")
         terminal.type(CTRL_C)
         terminal.until("stopped")
         terminal.until("[›>] rather this")
@@ -139,7 +139,7 @@ def test_a_failed_turn_gives_back_what_was_queued(tmp_path: Path) -> None:
     with chat(tmp_path, [failing, "fine"]) as terminal:
         begin(terminal)
         terminal.type("hello?" + ENTER)
-        terminal.until(waits("queued", "hello"))
+        terminal.until(waits("queued for the next step", "hello"))
         terminal.until("no such model")
         terminal.until(r"› hello\?")
         terminal.type(ENTER)
@@ -156,7 +156,7 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], session=session) as terminal:
         begin(terminal)
         terminal.type("go on" + ENTER)
-        terminal.until(waits("queued", "go on"))
+        terminal.until(waits("queued for the next step", "go on"))
         terminal.until("first")
         terminal.until("› go on")
         terminal.until("second")
@@ -170,7 +170,7 @@ def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type("/cost" + ENTER + "and then" + ENTER)
-        terminal.until(waits("after this turn", "/cost"))
+        terminal.until(waits("will run when it finishes", "/cost"))
         terminal.until("first")
         terminal.until("[›>] /cost")
         terminal.until("total tokens")
@@ -184,7 +184,7 @@ def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
     with chat(tmp_path, [{"text": "first", "delay": SLOW}]) as terminal:
         begin(terminal)
         terminal.type(CTRL_D)
-        terminal.until(waits("after this turn", "/quit"))
+        terminal.until(waits("will run when it finishes", "/quit"))
         terminal.until("first")
         terminal.until("amplifier run --resume")
         assert terminal.finish() == 0
@@ -225,7 +225,7 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
     with chat(tmp_path, ["first", "second"], plain=plain, session=session) as terminal:
         begin(terminal)
         terminal.type("what now?" + ENTER)
-        terminal.until(waits("after this turn", r"what now\?"))
+        terminal.until(waits("will run when it finishes", r"what now\?"))
         terminal.until("first")
         terminal.until(r"[›>] what now\?")
         terminal.until("second")
@@ -251,7 +251,7 @@ def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: 
         terminal.type("1" + ENTER)
         terminal.until("[›>] afterw")
         terminal.type("ards" + ENTER)
-        terminal.until(waits("queued", "afterwards"))
+        terminal.until(waits("queued for the next step", "afterwards"))
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "afterwards"]
@@ -286,7 +286,7 @@ def test_the_terminal_is_left_as_it_was(tmp_path: Path) -> None:
         terminal.type("x")
         terminal.until("x")
         terminal.type(CTRL_C)
-        terminal.until("again to stop at once")
+        terminal.until("again to stop now")
         terminal.type(CTRL_C)
         terminal.until("stopped")
         terminal.until("> x")

@@ -295,7 +295,7 @@ async def test_a_chat_asks_and_goes_on_without(
 ) -> None:
     def talk() -> None:
         with chat(hostile, env) as terminal:
-            shown = terminal.until(r"\[1\] trust +\[2\] go on without +\[3\] stop:")
+            shown = terminal.until(r"\[1\] trust +\[2\] skip project settings +\[3\] quit:")
             assert "you have not trusted yet" in shown
             assert re.search(r"settings\.yaml:\d+: source \.\./evil", shown)
             assert hostile.damage == []
@@ -314,7 +314,7 @@ async def test_a_chat_asks_and_goes_on_without(
     assert not (Path(str(env["AMPLIFIER_HOME"])) / "trust").exists()
 
 
-@pytest.mark.parametrize("keys", ["3" + ENTER, "stop" + ENTER, CTRL_C, CTRL_D])
+@pytest.mark.parametrize("keys", ["3" + ENTER, "quit" + ENTER, CTRL_C, CTRL_D])
 @pytest.mark.parametrize("prompt", [(), ("hi",)])
 async def test_stopping_at_the_question_starts_nothing(
     hostile: Hostile,
@@ -325,7 +325,7 @@ async def test_stopping_at_the_question_starts_nothing(
 ) -> None:
     def stop() -> None:
         with chat(hostile, env, *prompt) as terminal:
-            terminal.until("stop:")
+            terminal.until("quit:")
             terminal.type(keys)
             assert terminal.finish() == 78
             assert "is not trusted" in terminal.shown
@@ -345,7 +345,7 @@ async def test_nothing_in_the_question_acts_on_the_terminal(
 
     def look() -> str:
         with chat(hostile, env) as terminal:
-            terminal.until("stop:")
+            terminal.until("quit:")
             terminal.type("3" + ENTER)
             terminal.finish()
             return terminal.raw

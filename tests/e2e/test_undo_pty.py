@@ -45,11 +45,11 @@ def test_undo_goes_back_turn_by_turn_also_in_a_resumed_session(
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "/undo", "No turn has changed files")
+        say(terminal, "/undo", "No file changes to undo")
         say(terminal, "do the first thing", "first done")
         say(terminal, "do the second thing", "second done")
         say(terminal, "/undo list", r"do the second thing \(.*\).*changed +a\.txt.*created +new/b")
-        say(terminal, "/undo now", "takes 'list' or 'force', not 'now'")
+        say(terminal, "/undo now", "expects 'list' or 'force', got 'now'")
         say(terminal, "/undo", "1 earlier turn can be undone")
         shown = terminal.shown.rpartition("Undone: do the second thing")[2]
         assert re.search(r"restored +a\.txt\s+removed +new/b\.txt", shown)
@@ -64,7 +64,7 @@ def test_undo_goes_back_turn_by_turn_also_in_a_resumed_session(
         terminal.prompt()
         say(terminal, "/undo", "Undone: do the first thing")
         assert (project / "a.txt").read_text() == "zero\n"
-        say(terminal, "/undo", "No turn has changed files that could be put back")
+        say(terminal, "/undo", "No file changes to undo")
 
 
 def test_what_has_changed_since_is_left_until_force(project: Path, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_what_has_changed_since_is_left_until_force(project: Path, tmp_path: Pat
         terminal.prompt()
         say(terminal, "go", "done")
         (project / "a.txt").write_text("mine\n")
-        say(terminal, "/undo", "/undo force puts back what was left")
+        say(terminal, "/undo", "Use /undo force to restore the skipped files")
         assert "Nothing was undone: go" in terminal.shown
-        assert "left      a.txt: it has changed since" in terminal.shown
+        assert "skipped   a.txt: it has changed since" in terminal.shown
         assert (project / "a.txt").read_text() == "mine\n"
         say(terminal, "/undo force", r"Undone: go .*restored +a\.txt")
         assert (project / "a.txt").read_text() == "zero\n"

@@ -1,1 +1,1 @@
-"""The conversation at a terminal: line editor, slash commands, several turns on one session."""
+"""Interactive chat on a terminal: line editor, slash commands, several prompts in one session."""

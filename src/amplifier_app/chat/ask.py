@@ -1,4 +1,4 @@
-"""Asking a person at the terminal for approval."""
+"""Ask a question on the terminal and wait for the choice."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from amplifier_app.chat.editor import terminal_output
 async def ask_on_terminal(
     fd: int, question: str, options: list[str], timeout: float | None
 ) -> str | None:
-    """One of `options` as chosen by its number, name or beginning; None for Ctrl-C or Ctrl-D.
+    """Return the option chosen by its number, name or prefix; None on Ctrl-C or Ctrl-D.
 
     Args:
         fd: The terminal.
-        question: What is shown before.
+        question: Text shown above the options.
         options: The possible answers.
-        timeout: Seconds to wait for an answer; None for as long as it takes.
+        timeout: Seconds to wait for an answer; None to wait forever.
 
     Raises:
         TimeoutError: No answer within `timeout` seconds.
@@ -41,7 +41,7 @@ async def ask_on_terminal(
 
 
 def choose(answer: str, options: list[str]) -> str | None:
-    """The option meant by `answer`; None if it is none, or could be several."""
+    """Return the option that `answer` selects; None if it matches none or several."""
     answer = answer.strip().lower()
     if answer.isdecimal():
         return options[int(answer) - 1] if 0 < int(answer) <= len(options) else None

@@ -1,4 +1,4 @@
-"""The chat: reads prompts, runs turns, until the user leaves."""
+"""The chat loop: read a prompt, run the turn, repeat until the user leaves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 async def chat(session: OpenSession, renderer: Renderer, stdout: Output, *, plain: bool) -> Outcome:
-    """Talk until the user leaves. A turn that fails is told and the chat goes on.
+    """Run the chat until the user leaves. A failed turn is reported and the chat continues.
 
     Raises:
         Terminated: SIGTERM or SIGHUP arrived.
-        SessionError: The conversation can no longer be saved.
+        SessionError: The session can no longer be saved.
     """
     editor = LineEditor(
         stdout.fd,
@@ -55,7 +55,7 @@ async def chat(session: OpenSession, renderer: Renderer, stdout: Output, *, plai
         pass
     finally:
         if session.is_saved:
-            stdout.write(f"To go on: amplifier run --resume {session.id}\n")
+            stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
     return OK
 
 
@@ -63,26 +63,26 @@ def _history(renderer: Renderer) -> History:
     try:
         return project_history(os.getcwd())
     except SessionError as error:
-        renderer.notice(f"inputs are not remembered: {error.message}", "warning", "chat")
+        renderer.notice(f"prompt history is unavailable: {error.message}", "warning", "chat")
         return InMemoryHistory()
 
 
 class _Conversation:
-    """What the user says: at the prompt, and while a turn runs."""
+    """User input, both at the prompt and while a turn runs."""
 
     def __init__(self, session: OpenSession, renderer: Renderer, editor: LineEditor) -> None:
         self._session = session
         self._renderer = renderer
         self._editor = editor
-        self._upcoming: list[str] = []  # to be done after the turn, in order
-        self._draft = ""  # what is typed and not sent
+        self._upcoming: list[str] = []  # to run after the turn, in order
+        self._draft = ""  # typed but not sent
         self._keyboard: Keyboard | None = None
-        # Behind the hooks that may change the text.
+        # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
         hooks.register("steer:injected", lambda *_: self._show(), 1_000_000, name="app-chat")
 
     async def next(self) -> str:
-        """What is to be done next: what waited for the end of the turn, else what is typed now.
+        """Return the next input: one held until the end of the turn, or else a new line.
 
         Raises:
             EOFError: Ctrl-D on an empty line.
@@ -95,8 +95,8 @@ class _Conversation:
         return await self._editor.read(draft)
 
     async def turn(self, prompt: str) -> None:
-        """Send a prompt, and to its turn what is typed while it runs."""
-        ended_well = False
+        """Send a prompt; lines typed while it runs go to the same turn."""
+        succeeded = False
         keyboard = Keyboard(
             0,
             take=self._take,
@@ -107,68 +107,71 @@ class _Conversation:
         self._keyboard, self._renderer.while_paused = keyboard, keyboard.away
         try:
             with keyboard:
-                ended_well = await self._run(prompt)
+                succeeded = await self._run(prompt)
         finally:
             self._keyboard, self._renderer.while_paused = None, nullcontext
             self._draft = keyboard.line
             self._renderer.typed(NOTHING_TYPED)
-        self._sort_out(ended_well)
+        self._plan_next(succeeded)
 
     async def _run(self, prompt: str) -> bool:
-        """Run a turn; whether it came to its end."""
+        """Run a turn; return whether it succeeded."""
         with Interrupts(self._session.stop) as interrupts:
             try:
                 await self._session.run(prompt)
             except SessionError:
                 raise
-            # The boundary of a turn: providers and modules may raise anything, the chat goes on.
+            # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                _tell(outcome_of(error), self._renderer)
+                _show_outcome(outcome_of(error), self._renderer)
                 return False
         if interrupts.terminated:
             raise Terminated
-        _tell_ending(self._session, self._renderer)
+        _show_ending(self._session, self._renderer)
         return self._session.turn.status == "success"
 
     def _take(self, text: str) -> None:
-        """A line typed during the turn: a message for it, or something to do after it."""
+        """Take a line typed during the turn: steer the turn, or run it afterwards."""
         self._editor.remember(text)
         steering = self._session.steering
-        if self._upcoming or command_in(text) or not steering.say(text):
+        if self._upcoming or command_in(text) or not steering.send(text):
             self._upcoming.append(text)
         elif text not in steering.waiting():
-            # An orchestrator that does not tell what waits: it has it, that is all there is to say.
+            # The orchestrator took the message but does not list what is queued.
             self._renderer.said(text)
         self._show()
 
     def _show(self) -> None:
         if self._keyboard is not None:
-            queued = [Waiting("queued", text) for text in self._session.steering.waiting()]
-            later = [Waiting("after this turn", text) for text in self._upcoming]
+            queued = [
+                Waiting("queued for the next step", text)
+                for text in self._session.steering.waiting()
+            ]
+            later = [Waiting("will run when it finishes", text) for text in self._upcoming]
             line, cursor = self._keyboard.line, self._keyboard.cursor
             self._renderer.typed(Typed(line, cursor, (*queued, *later)))
 
-    def _sort_out(self, ended_well: bool) -> None:
-        """What the turn did not use comes next; after one that was cut short the user decides."""
+    def _plan_next(self, succeeded: bool) -> None:
+        """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self._session.steering.take_back(), *self._upcoming]
-        if not ended_well:
+        if not succeeded:
             texts = [text for text in waiting if not command_in(text)]
             self._draft = "\n".join([*texts, *([self._draft] if self._draft else [])])
             waiting = [text for text in waiting if command_in(text)]
         self._upcoming = waiting
 
 
-def _tell(outcome: Outcome, renderer: Renderer) -> None:
+def _show_outcome(outcome: Outcome, renderer: Renderer) -> None:
     hint = f"\n  {outcome.hint}" if outcome.hint else ""
     renderer.notice(f"{outcome.message}{hint}", "error", "chat")
 
 
-def _tell_ending(session: OpenSession, renderer: Renderer) -> None:
+def _show_ending(session: OpenSession, renderer: Renderer) -> None:
     turn = session.turn
     if turn.status == "cancelled":
         renderer.notice("stopped", "warning", "chat")
         return
-    # How to resume says something only about a limit, which a new run raises.
+    # The hint on resuming helps only at a limit, which a new run can raise.
     limited = turn.status == "incomplete" and session.is_saved
     outcome = outcome_of_turn(turn, None, session.id if limited else None)
     if outcome.ending is not Ending.OK:
@@ -177,7 +180,7 @@ def _tell_ending(session: OpenSession, renderer: Renderer) -> None:
 
 
 def status_line(session: OpenSession) -> str:
-    """Profile, model, tokens and cost, for the line below the prompt."""
+    """Return profile, model, tokens and cost for the line below the prompt."""
     facts, usage = session.facts, session.usage
     parts = [facts.profile, f"{facts.provider}/{facts.model}" if facts.model else facts.provider]
     total = usage.tokens.get("total_tokens")

@@ -1,4 +1,4 @@
-"""The line a person types: history per project, several lines, completion of slash commands."""
+"""Prompt editor: per-project history, multi-line input, slash command completion."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "pro
 
 
 def terminal_output(fd: int) -> TerminalOutput:
-    """The terminal behind a descriptor, for prompt_toolkit: our own stdout may be elsewhere."""
+    """Return the terminal at `fd` for prompt_toolkit; stdout may be redirected."""
     file = open(fd, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     return create_output(stdout=file)
 
 
 class SlashCompleter(Completer):
-    """Completes the name of a slash command at the beginning of the input."""
+    """Completes a slash command at the start of the input."""
 
     def __init__(self, commands: Iterable[tuple[str, str]]) -> None:
         self._commands = list(commands)
@@ -55,8 +55,8 @@ class LineEditor:
         fd: The terminal.
         history: Earlier inputs.
         commands: Slash commands with their summaries.
-        status: Text of the status line; asked for at every redraw.
-        plain: No status line, no menu while typing.
+        status: Returns the text of the status line; called on every redraw.
+        plain: Disable the status line and the completion menu.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LineEditor:
             enable_history_search=False,
             mouse_support=False,
         )
-        # A terminal that does not report its cursor is no reason to print a warning into it.
+        # Do not warn about terminals that cannot report the cursor position.
         renderer: Any = self._session.app.renderer
         renderer.cpr_not_supported_callback = lambda: None
 
@@ -91,10 +91,10 @@ class LineEditor:
         return self._session.default_buffer.text.startswith("/")
 
     async def read(self, draft: str = "") -> str:
-        """The next input; may have several lines.
+        """Read the next input, possibly of several lines.
 
         Args:
-            draft: What is there to begin with.
+            draft: Initial text.
 
         Raises:
             EOFError: Ctrl-D on an empty line.
@@ -102,11 +102,11 @@ class LineEditor:
         return await self._session.prompt_async(default=draft)
 
     def remember(self, text: str) -> None:
-        """Add an input that was read otherwise to the history."""
+        """Add an input read elsewhere to the history."""
         self._session.history.append_string(text)
 
     def ahead(self) -> list[KeyPress]:
-        """Keys that were read with the last input and came behind it; they are given out once."""
+        """Return, once, the keys typed after the last input."""
         return get_typeahead(self._session.input)
 
 
@@ -136,10 +136,10 @@ def _discard(buffer: Buffer) -> None:
 
 
 def project_history(project: str) -> FileHistory:
-    """The inputs given in a directory, readable by their owner only.
+    """Return the prompt history of a directory, in a file only its owner can read.
 
     Raises:
-        SessionError: There is no place to keep them.
+        SessionError: The history file cannot be written.
     """
     name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:24]
     path = paths.state_dir() / "history" / name

@@ -1,7 +1,7 @@
-"""Reads lines from the terminal while a turn runs.
+"""Read lines from the terminal while a turn runs.
 
-The turn's output owns the screen, so that the editor of the prompt cannot: this reads the keys and
-keeps the line, and whoever shows the turn shows the line as well. Ctrl-C stays a signal.
+The prompt editor cannot be used then, because the turn's output owns the screen. This module reads
+the keys and keeps the line; the renderer of the turn displays it. Ctrl-C remains a signal.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _EDITING: dict[str, Callable[[Buffer], Any]] = {
 
 
 class Keyboard:
-    """The keyboard during a turn; reads while it is entered.
+    """The keyboard during a turn; reads while used as a context manager.
 
     Args:
-        fd: The terminal keys come from; anything else is not read.
-        take: Called with each line, at Enter; Ctrl-D on an empty line gives `LEAVE`.
+        fd: The terminal to read from; ignored if it is not a terminal.
+        take: Called with each line on Enter; Ctrl-D on an empty line sends `LEAVE`.
         changed: Called when the line has changed.
-        ahead: Keys that were read before and not used.
-        line: What the line says in the beginning.
+        ahead: Returns keys that were read earlier but not used.
+        line: Initial text of the line.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Keyboard:
 
     @property
     def line(self) -> str:
-        """What has been typed and not sent."""
+        """The text typed but not sent."""
         return self._buffer.text
 
     @property
     def cursor(self) -> int:
-        """Where in the line the next character goes."""
+        """The cursor position in the line."""
         return self._buffer.cursor_position
 
     def __enter__(self) -> Keyboard:
@@ -112,7 +112,7 @@ class Keyboard:
 
     @contextlib.contextmanager
     def away(self) -> Generator[None]:
-        """While entered, somebody else reads the terminal."""
+        """Release the terminal to another reader for the duration."""
         self._reading.close()
         try:
             yield
@@ -136,13 +136,13 @@ class Keyboard:
             return
         except OSError:
             data = b""
-        if not data:  # the terminal is gone; SIGHUP tells those who have to know
+        if not data:  # the terminal is gone; SIGHUP is handled elsewhere
             asyncio.get_running_loop().remove_reader(self._fd)
             return
         self._parser.feed(self._decode(data))
 
     def press(self, key: KeyPress) -> None:
-        """Do what a key is for."""
+        """Handle a key press."""
         escaped, self._escaped = self._escaped, key.key == Keys.Escape
         edit = _EDITING.get(key.key)
         if key.key == Keys.ControlM and not escaped:

@@ -23,30 +23,30 @@ class Leave(Exception):
 
 
 def command_in(text: str) -> str | None:
-    """The slash command `text` begins with, known or not; None if it is a prompt.
+    """Return the slash command at the start of `text`, known or not; None if it is a prompt.
 
-    A path (`/usr/bin/env is missing`) is a prompt; so is anything after a space.
+    A path (`/usr/bin/env is missing`) is a prompt, and so is text with a leading space.
     """
     match = _COMMAND.match(text)
     return match[0] if match else None
 
 
 def is_command(name: str) -> bool:
-    """Whether the chat has this command."""
+    """Whether the chat has this slash command."""
     return name in _HANDLERS or name in _WITH_ARGUMENT
 
 
 async def run_command(text: str, session: OpenSession) -> str:
-    """Carry out the slash command in `text`; returns what to show.
+    """Run the slash command in `text` and return its output.
 
     Raises:
-        Leave: It is the one that ends the chat.
+        Leave: The command ends the chat.
     """
     name = command_in(text)
     if name in _WITH_ARGUMENT:
         return await _WITH_ARGUMENT[name](session, text[len(name) :].strip())
     if name is None or name not in _HANDLERS:
-        return f"no such command: {name}. /help lists them; a leading space sends it as a prompt."
+        return f"unknown command: {name}. Use /help for a list, or start with a space to send it as a prompt."
     return await _HANDLERS[name](session)
 
 
@@ -54,10 +54,12 @@ async def _help(session: OpenSession) -> str:
     lines = [f"{name:<9} {summary}" for name, summary in COMMANDS]
     keys = [
         "",
-        "Enter sends; Alt-Enter or Ctrl-J starts a new line.",
-        "What you type during a turn is told to the model after its step; commands wait for the end.",
-        "Ctrl-C stops the turn after its step, pressed again at once; at the prompt it clears.",
-        "Ctrl-D leaves.",
+        "Enter sends the prompt; Alt-Enter or Ctrl-J starts a new line.",
+        "Anything you type while it works is sent to the model at its next step.",
+        "Slash commands typed then run when the turn ends.",
+        "Ctrl-C stops the current turn; press it again to stop immediately.",
+        "At the prompt, Ctrl-C clears the line.",
+        "Ctrl-D leaves the chat.",
     ]
     return "\n".join(lines + keys)
 
@@ -88,15 +90,19 @@ async def _tools(session: OpenSession) -> str:
 async def _cost(session: OpenSession) -> str:
     usage = session.usage
     if not usage.calls:
-        return "nothing yet"
+        return "No usage yet."
     lines = [f"{name.replace('_', ' '):<20} {count:>12,}" for name, count in usage.tokens.items()]
-    price = describe.cost(usage.cost_usd) if usage.cost_usd is not None else "not known"
+    price = (
+        describe.cost(usage.cost_usd)
+        if usage.cost_usd is not None
+        else "no price known for this model"
+    )
     return "\n".join([*lines, f"{'cost':<20} {price:>12}"])
 
 
 async def _clear(session: OpenSession) -> str:
     await session.clear()
-    return "The conversation starts anew; the saved session keeps what was before."
+    return "Context cleared. The earlier conversation stays in the session file."
 
 
 async def _quit(session: OpenSession) -> str:
@@ -106,22 +112,22 @@ async def _quit(session: OpenSession) -> str:
 async def _think(session: OpenSession, argument: str) -> str:
     wanted = {"": None, "on": True, "off": False}
     if argument not in wanted:
-        return f"/think takes 'on' or 'off', not {one_line(argument, 40)!r}."
+        return f"/think expects 'on' or 'off', got {one_line(argument, 40)!r}."
     shown = session.renderer.visibility.show_thinking(wanted[argument])
     return "Thinking is shown." if shown else "Thinking is hidden."
 
 
 _TABLE: tuple[tuple[str, str, Handler], ...] = (
-    ("/help", "Show this.", _help),
-    ("/status", "Session, profile, model, directory.", _status),
-    ("/tools", "The tools the model has.", _tools),
-    ("/clear", "Forget the conversation.", _clear),
-    ("/cost", "Tokens and cost so far.", _cost),
-    ("/quit", "Leave; so does Ctrl-D.", _quit),
+    ("/help", "Commands and keys", _help),
+    ("/status", "Session, profile, model and directory", _status),
+    ("/tools", "Tools available to the model", _tools),
+    ("/clear", "Clear the context", _clear),
+    ("/cost", "Tokens and cost so far", _cost),
+    ("/quit", "Leave the chat", _quit),
 )
 COMMANDS = (
     *((name, summary) for name, summary, _ in _TABLE[:-1]),
-    ("/think", "Show the model's thinking, or hide it; 'on' and 'off' say which."),
+    ("/think", "[on|off]  Show or hide the model's thinking"),
     ("/undo", undo.SUMMARY),
     *((name, summary) for name, summary, _ in _TABLE[-1:]),
 )

@@ -1,4 +1,4 @@
-"""Asking a person at the terminal whether a project is trusted."""
+"""Ask on the terminal whether to trust a project."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MOST_CHANGES = 200
 
 _ANSWERS: dict[str, Answer] = {
     "trust": "trust",
-    "go on without": "go on without",
-    "stop": "stop",
+    "skip project settings": "go on without",
+    "quit": "stop",
 }
 
 
 def ask_on_terminal(content: Content, record: Record | None, terminal: int) -> Answer:
-    """What the person at the terminal decides; Ctrl-C and Ctrl-D are "stop".
+    """Return the answer given on the terminal; Ctrl-C and Ctrl-D mean "stop".
 
     Args:
-        content: What the project brings along.
-        record: What is known of it from before.
+        content: The files of the project.
+        record: What was trusted before; None if nothing was.
         terminal: The descriptor of the terminal to ask on.
     """
     from amplifier_app.chat.ask import ask_on_terminal
@@ -38,7 +38,7 @@ def ask_on_terminal(content: Content, record: Record | None, terminal: int) -> A
 
 
 def forget_typed() -> None:
-    """Drop what was typed before there was a question: it is no answer to it."""
+    """Discard input typed before the question: it is not an answer to it."""
     try:
         import termios
     except ImportError:  # no terminals of this kind on Windows
@@ -47,13 +47,13 @@ def forget_typed() -> None:
 
 
 def question_about(content: Content, record: Record | None) -> list[str]:
-    """What is shown before it is asked, line by line."""
+    """Return the lines shown above the options."""
     root = visible(str(content.root))
     if record is None:
-        head = f"The project {root} brings its own configuration, which you have not trusted yet:"
+        head = f"The project {root} contains configuration that you have not trusted yet:"
         shown = cut(listing(content), _MOST_FILES, "files")
     else:
-        head = f"What the project {root} brings along has changed since you trusted it:"
+        head = f"The configuration of the project {root} has changed since you trusted it:"
         shown = cut([*changes(record.entries, content.entries)], _MOST_CHANGES, "lines")
     selected = cut(selection(content), _MOST_SELECTED, "lines")
     return [
@@ -61,7 +61,7 @@ def question_about(content: Content, record: Record | None) -> list[str]:
         "",
         *(f"  {line}" for line in shown),
         "",
-        *(["It selects:", "", *(f"  {line}" for line in selected), ""] if selected else []),
-        "What you trust runs with your rights. You are asked again when anything of it changes.",
-        "Every line of it: amplifier trust --show",
+        *(["Contents:", "", *(f"  {line}" for line in selected), ""] if selected else []),
+        "Trusted code runs with your permissions. You are asked again when any of it changes.",
+        "Full contents: amplifier trust --show",
     ]

@@ -1,4 +1,4 @@
-"""`/undo`: takes back what the last turn did to files, with what a module keeps of them."""
+"""`/undo`: revert the file changes of the last turn, using the copies a module keeps."""
 
 from __future__ import annotations
 
@@ -13,56 +13,55 @@ from amplifier_app.base.sanitize import one_line
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-SUMMARY = (
-    "Take back what the last turn did to files; 'list' shows the turns, 'force' spares nothing."
-)
+SUMMARY = "[list|force]  Revert file changes of the last turn"
 
 _MOST_SHOWN = 50
 _NO_MODULE = (
-    "Nothing keeps copies of changed files in this session. Add hooks-backup to the plan's hooks: "
-    "amplifier module add hooks-backup"
+    "Cannot undo: no module in this session keeps copies of changed files. "
+    "Add hooks-backup to the plan: amplifier module add hooks-backup"
 )
 
 
 async def undo(session: OpenSession, argument: str) -> str:
-    """Carry out `/undo`, `/undo force` or `/undo list`; returns what to show."""
+    """Run `/undo`, `/undo force` or `/undo list` and return its output."""
     capability = session.session.coordinator.get_capability
     name = {"": "backup.undo", "force": "backup.undo", "list": "backup.list"}.get(argument)
     if name is None:
-        return f"/undo takes 'list' or 'force', not {one_line(argument, 40)!r}."
-    asked = capability(name)
-    if asked is None:
+        return f"/undo expects 'list' or 'force', got {one_line(argument, 40)!r}."
+    function = capability(name)
+    if function is None:
         return _NO_MODULE
     try:
-        answer = asked(force=True) if argument == "force" else asked()
+        answer = function(force=True) if argument == "force" else function()
         if inspect.isawaitable(answer):
             answer = await answer
-    # The boundary to a module: whatever it raises, the chat goes on.
+    # A module may raise anything; the chat continues.
     except Exception as error:
         return f"Nothing was undone: {one_line(str(error), 400) or type(error).__name__}"
     if argument == "list":
-        return _listed(answer)
-    return _told(answer) if answer else "No turn has changed files that could be put back."
+        return _list(answer)
+    return _describe(answer) if answer else "No file changes to undo."
 
 
-def _told(done: Mapping[str, Any]) -> str:
+def _describe(done: Mapping[str, Any]) -> str:
     refused = done.get("refused") or []
     rows = [("restored", _path(path)) for path in done.get("restored") or []]
     rows += [("removed", _path(path)) for path in done.get("removed") or []]
     rows += [
-        ("left", f"{_path(item['path'])}: {one_line(str(item['reason']), 200)}") for item in refused
+        ("skipped", f"{_path(item['path'])}: {one_line(str(item['reason']), 200)}")
+        for item in refused
     ]
     head = "Undone" if len(rows) > len(refused) else "Nothing was undone"
     lines = [f"{head}: {_turn(done)}", *_rows(rows)]
     if refused:
-        lines.append("/undo force puts back what was left, where there is a copy.")
+        lines.append("Use /undo force to restore the skipped files as well, where a copy exists.")
     left = done.get("left")
     if left:
         lines.append(f"{left} earlier {'turn' if left == 1 else 'turns'} can be undone.")
     return "\n".join(lines)
 
 
-def _listed(turns: Any) -> str:
+def _list(turns: Any) -> str:
     lines: list[str] = []
     for turn in turns or []:
         undone = ", undone" if turn.get("undone") else ""
@@ -86,6 +85,6 @@ def _rows(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _path(path: Any) -> str:
-    """A path as one would type it here."""
+    """Return a path relative to the working directory if it is inside it."""
     relative = os.path.relpath(str(path))
     return one_line(str(path) if relative.startswith("..") else relative, 200)

@@ -1,4 +1,4 @@
-"""What a check of a plan found, for a person."""
+"""The result of `plan check` as text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _HEAD = ("MODULE", "TYPE", "FROM", "VERSION", "STATUS")
 
 
 def module_lines(report: CheckReport) -> list[str]:
-    """The modules as a table."""
+    """Return the modules as a table."""
     return table(_HEAD, [_row(module) for module in report.modules])
 
 
 def verdict(report: CheckReport) -> str:
-    """How it stands, with everything that is wrong and what is not used."""
+    """Return the summary with every problem and every warning."""
     warnings = [f"amplifier: {one}" for one in report.warnings]
     if not report.findings:
         mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
-        told = f"amplifier: {report.name} can be run: {len(mounted)} modules mounted"
-        return for_terminal("\n".join([*warnings, told]))
+        summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
+        return for_terminal("\n".join([*warnings, summary]))
     problems = [str(finding.problem) for finding in report.findings]
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return for_terminal("\n".join([*warnings, f"amplifier: {report.name} has {count}", *problems]))

@@ -1,4 +1,4 @@
-"""Approval: asked of a person, or answered by a policy where there is none. Fails closed."""
+"""Approval requests, answered by the user or by a policy. Fails closed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 Policy = Literal["ask", "deny", "allow", "policy"]
 
 REGISTER_PROVIDER = "approval.register_provider"
-"""Capability of a module that asks for approval itself: a function that takes what answers it."""
+"""Capability of a module that requests approval itself: a function that takes the provider."""
 
 _ONCE, _ALWAYS, _DENY = "Allow once", "Allow always", "Deny"
-_MOST_SHOWN = 4000
+_MAX_SHOWN = 4000
 
 Ask = Callable[[str, list[str], float | None], Awaitable[str | None]]
-"""Puts a question with its options to a person for so many seconds; None is a refusal.
+"""Asks the user to choose one of the options within a timeout in seconds; None means denied.
 
 Raises:
-    TimeoutError: Nobody answered.
+    TimeoutError: No answer within the timeout.
 """
 
 
@@ -34,9 +34,9 @@ class Approvals:
     """The session's `amplifier_core.approval.ApprovalSystem`.
 
     Args:
-        policy: What to do; ``ask`` without anybody to ask is ``deny``, ``policy`` is the default
+        policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
             of each request.
-        ask: How to ask; None when there is no person at a terminal.
+        ask: How to ask; None without a terminal.
 
     Attributes:
         denied: The questions that were denied, in order.
@@ -52,15 +52,15 @@ class Approvals:
     async def request_approval(
         self, prompt: str, options: list[str], timeout: float | None, default: str
     ) -> str:
-        """One of `options` (see `amplifier_core.approval.ApprovalSystem`).
+        """Return one of `options` (see `amplifier_core.approval.ApprovalSystem`).
 
         Raises:
-            ApprovalTimeoutError: Nobody answered in `timeout` seconds.
+            ApprovalTimeoutError: No answer within `timeout` seconds.
         """
         return await self._request(prompt, options, timeout, default, "")
 
     def for_agent(self, agent: str) -> AgentApprovals:
-        """The same for a sub-agent: a person is told who asks; what was always allowed still is."""
+        """Return the system for a sub-agent: names it in questions, shares "allow always"."""
         return AgentApprovals(self._request, agent)
 
     async def _request(
@@ -69,7 +69,7 @@ class Approvals:
         try:
             answer = await self._answer(prompt, options, timeout, default, agent)
         except asyncio.CancelledError:
-            # What asks may have a time limit of its own.
+            # The requester may have a time limit of its own.
             self.denied.append(prompt)
             raise
         if not answer.lower().startswith("allow"):
@@ -106,7 +106,7 @@ class AgentApprovals:
     """The `amplifier_core.approval.ApprovalSystem` of a sub-agent.
 
     Args:
-        request: Asks in the session above: prompt, options, timeout, default and who asks.
+        request: Asks in the parent session: prompt, options, timeout, default and agent.
         agent: The name of the agent.
     """
 
@@ -121,25 +121,25 @@ class AgentApprovals:
     async def request_approval(
         self, prompt: str, options: list[str], timeout: float | None, default: str
     ) -> str:
-        """One of `options`.
+        """Return one of `options`.
 
         Raises:
-            ApprovalTimeoutError: Nobody answered in `timeout` seconds.
+            ApprovalTimeoutError: No answer within `timeout` seconds.
         """
         return await self._request(prompt, options, timeout, default, self._agent)
 
     def for_agent(self, agent: str) -> AgentApprovals:
-        """The same for an agent that this one gives a task to."""
+        """Return the system for an agent that this one delegates to."""
         return AgentApprovals(self._request, f"{self._agent}/{agent}")
 
 
 def _option(options: list[str], word: str) -> str:
-    """The option that says `word`; the kernel understands the bare word where there is none."""
+    """Return the option starting with `word`, or the bare word, which the kernel understands."""
     return next((option for option in options if option.lower().startswith(word)), word.title())
 
 
 class ApprovalAnswers:
-    """The `amplifier_core.interfaces.ApprovalProvider` of a session: asks as its hooks do.
+    """The `amplifier_core.interfaces.ApprovalProvider` of a session: asks like its hooks.
 
     Args:
         system: The session's approval system (`amplifier_core.approval.ApprovalSystem`).
@@ -149,7 +149,7 @@ class ApprovalAnswers:
         self._system = system
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
-        """The answer to a request.
+        """Answer a request.
 
         Raises:
             TimeoutError: No answer within the request's time limit.
@@ -158,7 +158,7 @@ class ApprovalAnswers:
         from amplifier_core.interfaces import ApprovalResponse
 
         question, whole = _question(request)
-        # What is not shown whole can be agreed to only once.
+        # A request that is not shown in full can be allowed only once.
         options = [_ONCE, _ALWAYS, _DENY] if whole else [_ONCE, _DENY]
         try:
             answer = await self._system.request_approval(question, options, request.timeout, "deny")
@@ -173,10 +173,10 @@ class ApprovalAnswers:
 
 
 async def give_approval_provider(coordinator: Any) -> None:
-    """Hand what answers requests to the module that has registered `REGISTER_PROVIDER`, if any.
+    """Pass the approval provider to the module that registered `REGISTER_PROVIDER`, if any.
 
     Raises:
-        ModuleError: The module did not take it.
+        ModuleError: The module raised an exception.
     """
     register, system = coordinator.get_capability(REGISTER_PROVIDER), coordinator.approval_system
     if register is None or system is None:
@@ -185,17 +185,17 @@ async def give_approval_provider(coordinator: Any) -> None:
         taken = register(ApprovalAnswers(system))
         if inspect.isawaitable(taken):
             await taken
-    # The boundary to a module: whatever it raises, there would be no approval.
+    # A module may raise anything; without a provider there would be no approval.
     except Exception as error:
         raise ModuleError(
             f"the capability {REGISTER_PROVIDER!r} failed: {type(error).__name__}: {error}",
-            hint="It must be a function that takes an approval provider; remove the module that "
-            "registers it, or fix it.",
+            hint="It must be a function that takes an approval provider: fix or remove the module that "
+            "registers it.",
         ) from error
 
 
 def _question(request: ApprovalRequest) -> tuple[str, bool]:
-    """What a person is asked, and whether it shows all that is to be decided on."""
+    """Return the question, and whether it shows the request in full."""
     details = [
         (name, value if isinstance(value, str) else json.dumps(value, default=str))
         for name, value in request.details.items()
@@ -203,16 +203,16 @@ def _question(request: ApprovalRequest) -> tuple[str, bool]:
     texts = [request.action] + [
         f"{name}: {value}" for name, value in details if value not in request.action
     ]
-    whole = all(len(text) <= _MOST_SHOWN for text in texts)
-    action, *more = (_marked(text) for text in texts)
+    whole = all(len(text) <= _MAX_SHOWN for text in texts)
+    action, *more = (_quote(text) for text in texts)
     lines = [f"Allow {visible(request.tool_name, 60)}: {action}", *more]
     return "\n  ".join(lines) + f" ({visible(request.risk_level, 20)} risk)", whole
 
 
-def _marked(text: str) -> str:
-    """`text` with each of several lines marked, so that none passes for one of the question."""
-    lines = text[:_MOST_SHOWN].splitlines() or [""]
-    shown = [visible(line, _MOST_SHOWN) for line in lines]
-    if len(text) > _MOST_SHOWN:
-        shown.append(f"… and {len(text) - _MOST_SHOWN:,} more characters, not shown")
+def _quote(text: str) -> str:
+    """Return `text` with its lines marked, so that none looks like part of the question."""
+    lines = text[:_MAX_SHOWN].splitlines() or [""]
+    shown = [visible(line, _MAX_SHOWN) for line in lines]
+    if len(text) > _MAX_SHOWN:
+        shown.append(f"… and {len(text) - _MAX_SHOWN:,} more characters, not shown")
     return shown[0] if len(shown) == 1 else "".join(f"\n  | {line}" for line in shown)

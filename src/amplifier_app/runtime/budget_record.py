@@ -1,49 +1,47 @@
-"""What a session has used of its budget, kept with it.
+"""The budget a session has used, saved with it.
 
-The counting is the orchestrator's, in the capability `session.budget`: an object with `as_dict()`,
-`is_limited` and `listen(function)`. What a resumed session used before it finds as `session.spent`.
+The orchestrator counts, in the capability `session.budget`: an object with `as_dict()`, `is_limited`
+and `listen(function)`. A resumed session finds its earlier usage in `session.spent`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from amplifier_app.runtime.session_record import Keeper
+from amplifier_app.runtime.session_record import SessionRecord
 
 
-class Spending:
-    """The budget of one session.
-
-    To be made before the modules are mounted.
+class BudgetRecord:
+    """The budget of one session. Create it before the modules are mounted.
 
     Args:
-        coordinator: The session's.
-        keeper: What saves the session; None if nothing does.
+        coordinator: The coordinator of the session.
+        record: Saves the session; None if it is not saved.
     """
 
-    def __init__(self, coordinator: Any, keeper: Keeper | None) -> None:
+    def __init__(self, coordinator: Any, record: SessionRecord | None) -> None:
         self._coordinator = coordinator
-        self._keeper = keeper
-        # The budget of the session that started this one; that one keeps it.
-        self._around = coordinator.get_capability("session.budget")
+        self._record = record
+        # The budget of the parent session, which saves it.
+        self._inherited = coordinator.get_capability("session.budget")
         self._budget: Any = None
-        self._before: Any = None if keeper is None else keeper.saved.metadata.get("spent")
-        if keeper is not None:
+        self._before: Any = None if record is None else record.saved.metadata.get("spent")
+        if record is not None:
             coordinator.register_capability("session.spent", self._before)
 
     def watch(self) -> bool:
-        """Keep what is used as it is used, so that a crash gives nothing back.
+        """Save usage as it grows, so that a crash does not lose it.
 
-        To be called once the modules are mounted. Returns whether the orchestrator counts at all.
+        Call this after the modules are mounted. Returns whether the orchestrator counts usage.
         """
-        budget, keeper = self._coordinator.get_capability("session.budget"), self._keeper
-        if budget is self._around or not hasattr(budget, "as_dict"):
+        budget, record = self._coordinator.get_capability("session.budget"), self._record
+        if budget is self._inherited or not hasattr(budget, "as_dict"):
             return False
         self._budget = budget
-        if keeper is not None and budget.is_limited:
-            budget.listen(lambda: keeper.note_spent(budget.as_dict()))
+        if record is not None and budget.is_limited:
+            budget.listen(lambda: record.save_spent(budget.as_dict()))
         return True
 
     def as_dict(self) -> dict[str, Any] | None:
-        """What was used so far; what was known of it before if nobody counts."""
+        """Return the usage so far, or the saved usage if the orchestrator does not count."""
         return self._before if self._budget is None else self._budget.as_dict()

@@ -1,4 +1,4 @@
-"""What modules find in every coordinator of the app, and what the app asks of mounted ones."""
+"""Capabilities the app registers on every coordinator, and what it reads from providers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
-    """Register what every module may ask for, whatever it is mounted for."""
+    """Register the capabilities available to every module."""
     coordinator.register_capability("session.working_dir", os.getcwd())
     coordinator.register_capability("config.dir", str(paths.config_dir()))
     coordinator.register_capability("cache.dir", str(paths.cache_dir()))
     coordinator.register_capability("offline", sources.offline)
 
 
-def give_keys(coordinator: Any) -> Filled:
-    """Set the stored keys as variables of this process, and tell modules which ones to hide.
+def set_stored_keys(coordinator: Any) -> Filled:
+    """Set the stored keys as environment variables, and list them for modules that hide them.
 
-    To be called once the modules have been fetched: who fetches has no use for keys.
+    Call this after the modules are fetched: fetching needs no keys.
 
     Raises:
         ConfigError: See `amplifier_app.base.keys.KeyStore.names`.
@@ -34,7 +34,7 @@ def give_keys(coordinator: Any) -> Filled:
 
 
 def model_of(provider: Any) -> str | None:
-    """The model a mounted provider asks when nobody names one, if it tells."""
+    """Return the default model of a mounted provider; None if it does not report one."""
     for name in ("model", "default_model"):
         model = getattr(provider, name, None)
         if isinstance(model, str) and model:
@@ -43,7 +43,7 @@ def model_of(provider: Any) -> str | None:
 
 
 def first_provider(session: Any) -> tuple[str, Any]:
-    """The provider orchestrators ask: the plan's, else the one of lowest priority number."""
+    """Return the provider used first: the plan's default, or else the lowest priority number."""
     providers: dict[str, Any] = session.coordinator.get("providers")
     orchestrator = session.config["session"]["orchestrator"]
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}

@@ -1,4 +1,4 @@
-"""Whose code a turn failed in: the module is named, with the line to look at."""
+"""Attribute the exceptions of a turn to the module and line that raised them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Part(NamedTuple):
 
     Attributes:
         kind: Its kind.
-        name: What the plan calls it.
-        obj: What it mounted.
+        name: Its name in the plan.
+        obj: The object it mounted.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class _Part(NamedTuple):
 
 @contextmanager
 def blaming(session: Any) -> Generator[None]:
-    """Record on exceptions that pass which mounted module's code they come from.
+    """Record on each exception which mounted module raised it.
 
     Args:
         session: An `amplifier_core.session.AmplifierSession`.
@@ -56,7 +56,7 @@ def blaming(session: Any) -> Generator[None]:
 
 
 def checked_answer(session: Any, answer: Any) -> str:
-    """What an orchestrator returned.
+    """Return the answer of an orchestrator.
 
     Raises:
         ModuleError: It is not a string.
@@ -67,10 +67,10 @@ def checked_answer(session: Any, answer: Any) -> str:
 
 
 async def messages_of(session: Any) -> list[Any]:
-    """All messages that a session's context holds.
+    """Return all messages in a session's context.
 
     Raises:
-        ModuleError: It returned something else.
+        ModuleError: The context returned something else.
     """
     part = _context(session)
     held = part.obj.get_messages()
@@ -92,7 +92,7 @@ def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleE
 
 
 def _raised_by(session: Any, error: BaseException) -> _Part | None:
-    """The module with the innermost frame of an exception."""
+    """Return the module with the innermost frame of an exception."""
     roots = [(part, root) for part in _parts(session) if (root := part.root) is not None]
     found = None
     trace: TracebackType | None = error.__traceback__

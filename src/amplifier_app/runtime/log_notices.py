@@ -1,4 +1,4 @@
-"""What modules log, as notices of the session instead of stray lines on the terminal."""
+"""Show log messages of modules as notices instead of stray lines on the terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_suppor
 class LogNotices(logging.Handler):
     """Shows warnings and errors through a renderer.
 
-    What is logged while modules mount is held back until `show_held`: the reason why a module
-    mounted nothing is told by the session, once.
+    Messages logged while modules mount are held until `show_held`, because the session itself
+    reports, once, why a module mounted nothing.
 
     Args:
-        renderer: What shows them.
-        verbose: Show debug messages of our own parts and tracebacks, at once.
+        renderer: Shows the messages.
+        verbose: Show debug messages of Amplifier and tracebacks, immediately.
     """
 
     def __init__(self, renderer: Renderer, *, verbose: bool) -> None:
@@ -35,17 +35,19 @@ class LogNotices(logging.Handler):
             text = self._text(record)
             if self._verbose or self._renderer.retries.is_new_log(text):
                 self._renderer.notice(text, _level(record), record.name)
-        # As logging itself does: a record that cannot be formatted must not end the program.
+        # Like logging itself: a record that cannot be formatted must not end the program.
         except Exception:
             self.handleError(record)
 
-    def show_held(self, told: Iterable[str] = ()) -> None:
-        """Show what was held back, but for messages that stand in `told` already."""
+    def show_held(self, reported: Iterable[str] = ()) -> None:
+        """Show held messages, except those contained in a text of `reported`."""
         held, self._held = self._held or [], None
-        told = list(told)
+        reported = list(reported)
         for record in held:
             message = record.getMessage()
-            if record.name != "amplifier_core.mounting" and not any(message in t for t in told):
+            if record.name != "amplifier_core.mounting" and not any(
+                message in text for text in reported
+            ):
                 self.emit(record)
 
     def _text(self, record: logging.LogRecord) -> str:
@@ -66,7 +68,7 @@ def _level(record: logging.LogRecord) -> Level:
 
 
 def show_logs(renderer: Renderer, *, verbose: bool) -> LogNotices:
-    """Send everything logged in this process to `renderer` from now on."""
+    """Send all log messages of this process to `renderer`."""
     handler = LogNotices(renderer, verbose=verbose)
     root = logging.getLogger()
     root.handlers[:] = [handler]

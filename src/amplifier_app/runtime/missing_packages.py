@@ -1,7 +1,7 @@
-"""Which line of `requires` helps a module whose import fails for want of a package.
+"""Suggest a `requires` line for a module whose import fails because a package is missing.
 
-The error names what was imported; which distribution provides that is known for those below and
-otherwise guessed to be of the same name, and the hint says so.
+The error names the import package. Its distribution is known for those listed below; for others
+the hint says that it assumes the same name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-"""What is imported → the requirement that provides it, where the names differ."""
+"""Import name → the requirement that provides it, where the names differ."""
 
 _OURS = ("amplifier_app", "amplifier_core", "amplifier_modules")
 _NO_MODULE = r"No module named '([A-Za-z_][\w.]*)'"
@@ -56,24 +56,24 @@ class _Provider(NamedTuple):
 
 
 def requires_hint(error: str, entry: str = "this entry") -> str | None:
-    """What to add to a module's entry so that its import succeeds; None if that is unlikely.
+    """Suggest an addition to a module's entry that fixes its import; None if there is none.
 
     Args:
-        error: What importing the module raised.
-        entry: What to call the module's entry in the plan.
+        error: The error raised by the import.
+        entry: How to refer to the module's entry in the plan.
     """
     missing = re.search(_NO_MODULE, error)
     if missing:
         top = missing[1].partition(".")[0]
         provider = _provider(top) if "." in missing[1] else None
         if provider is not None:
-            return _bound(provider, entry)
+            return _version_hint(provider, entry)
         if top in _OURS or top in sys.stdlib_module_names:
             return None
         known = _known(missing[1])
         if known is not None:
             return f"add the missing package to {entry}: {_line(known)}"
-        return f"if the missing package has the same name, add to {entry}: {_line(_same_name(top))}"
+        return f"if the missing package has the same name, add to {entry}: {_line(_assumed_requirement(top))}"
     name = re.search(_NO_NAME, error)
     attribute = None if name else re.search(_NO_ATTRIBUTE, error)
     found = name or attribute
@@ -82,7 +82,7 @@ def requires_hint(error: str, entry: str = "this entry") -> str | None:
     top = (name[2] if name else found[1]).partition(".")[0]
     file = re.search(_FILE, error)
     provider = None if top in _OURS else _provider(top, Path(file[1]) if file else None)
-    return _bound(provider, entry) if provider is not None else None
+    return _version_hint(provider, entry) if provider is not None else None
 
 
 def _known(imported: str) -> str | None:
@@ -91,18 +91,18 @@ def _known(imported: str) -> str | None:
     return next((_DISTRIBUTIONS[one] for one in prefixes if one in _DISTRIBUTIONS), None)
 
 
-def _same_name(top: str) -> str:
+def _assumed_requirement(top: str) -> str:
     name = top.replace("_", "-")
     return f"{name} @ {_PUBLISHED}{name}" if name.startswith("amplifier-module-") else name
 
 
-def _bound(provider: _Provider, entry: str) -> str:
+def _version_hint(provider: _Provider, entry: str) -> str:
     numbers = provider.version.split(".")
     limit = ".".join(numbers[:2]) if numbers[0] == "0" else numbers[0]
     installed = f"the version in use is {provider.name} {provider.version}"
     if normalised(provider.name) in held_by({}):
-        return f"{installed}, which Amplifier runs on; use a version of the module that supports it"
-    return f"{installed}; for an older one add to {entry}: {_line(f'{provider.name}<{limit}')}"
+        return f"{installed}, which Amplifier itself requires; use a version of the module that supports it"
+    return f"{installed}; for an older version add to {entry}: {_line(f'{provider.name}<{limit}')}"
 
 
 def _line(requirement: str) -> str:
@@ -110,15 +110,15 @@ def _line(requirement: str) -> str:
 
 
 def _provider(top: str, file: Path | None = None) -> _Provider | None:
-    """The installed distribution that a top-level package is of; None if it is of none."""
+    """Return the installed distribution of a top-level package; None if there is none."""
     if file is None:
         try:
             spec = find_spec(top)
         except (ImportError, ValueError):
-            # Half imported, or without a specification: no distribution can be told from it.
+            # Partially imported, or without a spec: its distribution is unknown.
             return None
         if spec is None or spec.origin is None:
-            # Not there, or a namespace that several distributions share.
+            # Missing, or a namespace shared by several distributions.
             return None
         file = Path(spec.origin)
     folder = next((one for one in (file, *file.parents) if one.stem == top), file).parent

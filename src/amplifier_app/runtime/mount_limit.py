@@ -1,7 +1,7 @@
-"""A loader that gives the import and the mount function of each module a limited time.
+"""A loader with a time limit for the import and the mount function of each module.
 
-What awaits is cancelled by the event loop. What blocks the process is interrupted by a timer
-signal, which reaches Python code and most system calls, but not a loop in native code.
+Awaiting code is cancelled by the event loop. Blocking code is interrupted by a timer signal, which
+reaches Python code and most system calls, but not a loop in native code.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from amplifier_core.load_errors import ModuleImportError, ModuleMountError
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
 
 DEFAULT_SECONDS = 120.0
-"""How long a module may take to be imported, and again to be mounted, unless
-`session.mount_timeout` of the plan sets another limit."""
+"""Time limit for importing a module, and again for mounting it, unless the plan sets
+`session.mount_timeout`."""
 
 _REPEAT_SECONDS = 0.5
 
 
 class Opening:
-    """How far the opening of a session is.
+    """Progress of opening a session.
 
     Args:
-        deadline: When it has to be done, in the time of the monotonic clock; None for no limit.
+        deadline: When it must be open, by the monotonic clock; None for no limit.
 
     Attributes:
-        module: The id of the module that is being imported or mounted; empty when none is.
+        module: The id of the module being imported or mounted; empty if none is.
     """
 
     def __init__(self, deadline: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Opening:
         self.module = ""
 
     def begin(self, module_id: str) -> None:
-        """Note what is done next; what was being done when the time was over stays noted."""
+        """Set the current module, unless the deadline has passed."""
         if not self.expired:
             self.module = module_id
 
@@ -56,11 +56,11 @@ class Opening:
 
 
 class OpeningTimedOut(Exception):
-    """A session was not open when its time was over; the text says what was being done."""
+    """A session was not open by its deadline; the text names the current step."""
 
 
 class _TimeReached(BaseException):
-    """Raised in code that blocks the process; no `except Exception` of a module holds it up."""
+    """Raised in blocking code; not caught by `except Exception` in a module."""
 
 
 class LimitedLoader(ModuleLoader):
@@ -68,8 +68,8 @@ class LimitedLoader(ModuleLoader):
 
     Args:
         coordinator: See `ModuleLoader`.
-        seconds: The longest a module may take; None for no limit.
-        opening: Gets the module that is at work, and limits the time of all of them.
+        seconds: Time limit for each module; None for no limit.
+        opening: Records the current module, and sets a deadline for all of them.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LimitedLoader(ModuleLoader):
         except _TimeReached as reached:
             where = _where(reached, None)
             raise ModuleImportError(
-                f"Module '{module_id}' cannot be imported: it was not done within "
+                f"Module '{module_id}' cannot be imported: it did not finish within "
                 f"{self._limit()}{where}"
             ) from reached
         return self._limited(module_id, mount)
@@ -105,7 +105,7 @@ class LimitedLoader(ModuleLoader):
                     raise
                 loaded: LoadedModule = mount.__amplifier_module__
                 raise ModuleMountError(
-                    f"Module '{module_id}' cannot be mounted: mount() was not done within "
+                    f"Module '{module_id}' cannot be mounted: mount() did not finish within "
                     f"{self._limit()}{_where(reached.__cause__ or reached, loaded)}"
                 ) from reached
             self._opening.begin("")
@@ -126,7 +126,7 @@ class LimitedLoader(ModuleLoader):
 
     @contextmanager
     def _interrupting(self) -> Generator[None]:
-        """Raise `_TimeReached` in what blocks the process when the time is over."""
+        """Raise `_TimeReached` in blocking code when the time is over."""
         left = self._left()
         main = threading.current_thread() is threading.main_thread()
         if left is None or not main or not hasattr(signal, "setitimer"):
@@ -135,7 +135,7 @@ class LimitedLoader(ModuleLoader):
         loop = asyncio.get_running_loop()
 
         def interrupt(signum: int, frame: FrameType | None) -> None:
-            # While the loop waits there is no task to interrupt, and it keeps the limit itself.
+            # While the loop waits no task runs; the loop then enforces the limit itself.
             if asyncio.current_task(loop) is not None:
                 raise _TimeReached
 
@@ -159,7 +159,7 @@ def _where(reached: BaseException, loaded: LoadedModule | None) -> str:
 
 
 def _last_line(reached: BaseException) -> str:
-    """The innermost line that is neither Python's own nor the loader's."""
+    """Return the innermost line outside the standard library and the loader."""
     own = (sysconfig.get_path("stdlib") + os.sep, "<", str(Path(amplifier_core.__file__).parent))
     found, trace = "", reached.__traceback__
     while trace is not None:
@@ -171,15 +171,15 @@ def _last_line(reached: BaseException) -> str:
 
 
 def seconds_of(plan: dict[str, Any]) -> float | None:
-    """The limit a mount plan sets for each module; None for none.
+    """Return the limit that a mount plan sets for each module; None for no limit.
 
     Raises:
-        ConfigError: It is not a number.
+        ConfigError: The limit is not a number.
     """
     session: dict[str, Any] = plan.get("session") or {}
     seconds: Any = session.get("mount_timeout", DEFAULT_SECONDS)
     try:
         return None if seconds is None else float(seconds)
     except (TypeError, ValueError) as error:
-        message = f"session.mount_timeout of the plan is {seconds!r}, not a number of seconds"
+        message = f"session.mount_timeout must be a number of seconds (got {seconds!r})"
         raise ConfigError(message) from error

@@ -1,4 +1,4 @@
-"""Why modules of a plan cannot be mounted, told at the lines of the plan that have to change."""
+"""Report modules that cannot be mounted, with the lines of the plan to change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MountFailure(NamedTuple):
     Attributes:
         kind: Its kind.
         key: Its instance id, else its module id.
-        error: What its code or the loader said.
-        missing_import: The package whose absence made it fail, if that is the reason.
+        error: The error of the module or the loader.
+        missing_import: The missing package that caused the failure, if any.
     """
 
     kind: str
@@ -37,16 +37,16 @@ class MountFailure(NamedTuple):
 def failure_error(
     plan: ResolvedPlan, sources: AppModuleSourceResolver, failures: Sequence[MountFailure]
 ) -> AppError:
-    """The error for modules that cannot be mounted.
+    """Return the error for modules that cannot be mounted.
 
     Args:
-        plan: What was to be mounted.
-        sources: Where its modules came from.
-        failures: Which cannot be.
+        plan: The plan to mount.
+        sources: Resolves module sources.
+        failures: The modules that failed.
 
     Returns:
-        A `PlanError` with the keys of the config that are wrong, if that explains all of it;
-        else a `ModuleError` with the places of the modules.
+        A `PlanError` with the invalid config keys, if they explain every failure; otherwise a
+        `ModuleError` with the locations of the modules.
     """
     planned = {(one.kind, one.key): one for one in planned_modules(plan)}
     problems: list[Problem] = []
@@ -73,27 +73,27 @@ def failure_error(
 def mount_problem(
     module: PlannedModule, found: ResolvedSource | None, error: str, missing_import: str = ""
 ) -> Problem:
-    """That a module cannot be mounted, at its entry in the plan, with what to do about it."""
+    """Return the problem of a module that cannot be mounted, at its entry in the plan."""
     named = f"{module.kind} '{module.key}'"
-    # The errors of the kernel begin with the module's id, of which the plan knows more.
+    # Kernel errors start with the module id; name the module as the plan does instead.
     prefix = f"Module '{module.module}' "
-    told = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
-    hint = _hint(module, found, told, missing_import)
-    return Problem(f"{named} {told}", module.entry.key_at("module"), hint)
+    text = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
+    hint = _hint(module, found, text, missing_import)
+    return Problem(f"{named} {text}", module.entry.key_at("module"), hint)
 
 
 def _hint(
-    module: PlannedModule, found: ResolvedSource | None, told: str, missing_import: str
+    module: PlannedModule, found: ResolvedSource | None, text: str, missing_import: str
 ) -> str | None:
-    """What to do next, where the error does not say it itself."""
+    """Return the next step, unless the error itself names it."""
     own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
     missing_its_own = bool(missing_import) and missing_import.partition(".")[0] == own
-    hint = None if missing_its_own else requires_hint(told)
+    hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
         return hint
-    if "list it under '" in told:
+    if "list it under '" in text:
         return None
-    if "(session.mount_timeout)" in told:
+    if "(session.mount_timeout)" in text:
         return "fix what it waits for, or set a longer session.mount_timeout"
     target = found.text if found is not None and not found.installed else module.module
     return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
@@ -102,7 +102,7 @@ def _hint(
 def _resolved(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
     try:
         return sources.resolve(module.module, module.source)
-    # This only makes an error better; whatever stands in the way, the error itself is reported.
+    # This only improves an error; on failure the error itself is reported.
     except Exception:
         return None
 
@@ -117,9 +117,9 @@ def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Probl
 
 
 def package_of(found: ResolvedSource, module_id: str) -> Any:
-    """What a module that has been loaded tells about itself: its package, or None.
+    """Return the package of a loaded module that declares its metadata, or None.
 
-    Of `package.part:mount` that is `package.part`, unless only `package` has a `config_schema`.
+    For `package.part:mount` it is `package.part`, unless only `package` has a `config_schema`.
     """
     name = found.entry_point.partition(":")[0] if found.entry_point else ""
     if not name:
@@ -134,7 +134,7 @@ def package_of(found: ResolvedSource, module_id: str) -> Any:
 
 
 def with_lines(plan: ResolvedPlan, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems in the order of the files, with the lines they are on."""
+    """Return the problems in the order of the files, with their lines."""
     collected = Problems(plan.merged.texts)
     for problem in problems:
         collected.add(problem.message, problem.at, problem.hint)

@@ -1,4 +1,4 @@
-"""The modules of a plan on a session's coordinator, and why some of them are not there."""
+"""Mount the modules of a plan on a session's coordinator and report those that fail."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.capabilities import give_keys, register_capabilities
+from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, Opening, OpeningTimedOut, seconds_of
 from amplifier_app.runtime.observer import FIRST, Renderer
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.session import AmplifierSession
 
+NO_BUDGETS = "the orchestrator does not support budgets; ignoring session.budget"
+NO_FALLBACKS = "the orchestrator does not support fallbacks; ignoring them"
+
 
 class Mounting:
     """Mounts the modules of one session.
 
     Args:
-        session: The kernel's session, not yet initialized.
-        plan: What it was made of.
-        sources: Where modules come from.
-        renderer: What is told of what is missing.
-        opening: How long it may take; follows what is being mounted.
+        session: The kernel's session, not initialized yet.
+        plan: The plan of the session.
+        sources: Resolves module sources.
+        renderer: Shows notices about modules that were not mounted.
+        opening: Deadline and progress of opening the session.
 
     Attributes:
-        stored_keys: The variables that are set because their keys are stored.
+        stored_keys: Environment variables set from stored keys.
     """
 
     def __init__(
@@ -50,16 +53,16 @@ class Mounting:
 
     @property
     def not_mounted(self) -> list[str]:
-        """Why providers of the plan are missing, a line each."""
+        """Why providers of the plan were not mounted, one line each."""
         return [f"{_key(failure)}: {failure['error']}" for failure in self._failures]
 
     async def mount(self) -> None:
-        """Fetch what has to be fetched and mount everything.
+        """Fetch and mount every module.
 
         Raises:
             ModuleError: A module of the plan cannot be loaded or mounted.
-            ConfigError: Its configuration is wrong, or no provider is left.
-            OpeningTimedOut: It was not done in time.
+            ConfigError: The config of a module is invalid, or no provider is available.
+            OpeningTimedOut: The deadline passed.
         """
         deadline = self._opening.deadline
         try:
@@ -107,7 +110,7 @@ class Mounting:
             raise ConfigError(str(error)) from error
 
     def _use_stored_keys(self) -> None:
-        filled = give_keys(self._session.coordinator)
+        filled = set_stored_keys(self._session.coordinator)
         self.stored_keys = filled.added
         for problem in filled.problems:
             self._renderer.notice(problem, "warning", "session")
@@ -132,10 +135,10 @@ class Mounting:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:
-        # Only read when something is wrong.
+        # Imported only on failure.
         from amplifier_app.runtime.mount_problems import MountFailure, failure_error
 
-        told = [
+        mount_failures = [
             MountFailure(
                 failure["module_type"],
                 _key(failure),
@@ -144,8 +147,29 @@ class Mounting:
             )
             for failure in failures
         ]
-        return failure_error(self._plan, self._sources, told)
+        return failure_error(self._plan, self._sources, mount_failures)
 
 
 def _key(failure: dict[str, Any]) -> str:
     return str(failure.get("instance_id") or failure["module_id"])
+
+
+async def unsupported_settings(coordinator: Any, *, counts: bool) -> list[str]:
+    """Return a warning for each setting that has no effect.
+
+    Args:
+        coordinator: The coordinator of a session whose modules are mounted.
+        counts: Whether the orchestrator tracks usage against a budget.
+    """
+    session: dict[str, Any] = coordinator.config["session"]
+    warnings: list[str] = []
+    limits = session.get("budget") or {}
+    if not counts and any(limit is not None for limit in limits.values()):
+        warnings.append(NO_BUDGETS)
+    if session.get("fallbacks"):
+        announced = await coordinator.collect_contributions("observability.events")
+        # Third-party modules may contribute anything; ignore what is not a list of names.
+        lists = [events for events in announced if isinstance(events, (list, tuple, set))]
+        if not any("provider:fallback" in events for events in lists):
+            warnings.append(NO_FALLBACKS)
+    return warnings

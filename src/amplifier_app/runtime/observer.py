@@ -1,4 +1,4 @@
-"""What every renderer is: told about a session, its turns and events; shows what it is for."""
+"""The observer protocol: a renderer follows a session, its turns and its events."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ NOTE_ON_TERMINAL = 200
 _RETRY = re.compile(r"\bretr(?:y|ies|ying)\b", re.IGNORECASE)
 
 FIRST = -1_000_000
-"""Priority of handlers that see an event before anybody denies or changes it."""
+"""Priority of handlers that see an event before other handlers deny or change it."""
 
 LAST = 1_000_000
-"""Priority of handlers that see an event as the others left it (redacted, for instance)."""
+"""Priority of handlers that see an event after all others, for example redacted."""
 
 BEFORE_EVENTS = ("tool:pre", "provider:request")
-"""Events a renderer sees first: what begins is shown even when it is then denied. All others it
-sees last."""
+"""Events a renderer sees first, so that a call is shown even if it is then denied. It sees all
+other events last."""
 
 
 class SessionFacts(NamedTuple):
-    """What is worth saying about an open session."""
+    """Facts about an open session."""
 
     session_id: str
     saved: bool
@@ -42,14 +42,14 @@ class SessionFacts(NamedTuple):
 
 
 class SubSessionFacts(NamedTuple):
-    """What is worth saying about a sub-session that begins its turn.
+    """Facts about a sub-session that starts its turn.
 
     Attributes:
         session_id: Its id.
-        parent_id: The session that gave it its task.
+        parent_id: The session that delegated the task.
         agent: The agent of the plan.
-        depth: How many sessions there are above it.
-        resumed: Whether it goes on with what it did before.
+        depth: The number of sessions above it.
+        resumed: Whether it continues an earlier sub-session.
         instruction: Its task.
     """
 
@@ -62,11 +62,11 @@ class SubSessionFacts(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A line that was sent and that nothing has come of yet.
+    """A line that was sent and has not been used yet.
 
     Attributes:
-        state: What it waits for, in a word or three.
-        text: What it says.
+        state: When it will be used.
+        text: The line.
     """
 
     state: str
@@ -74,11 +74,11 @@ class Waiting(NamedTuple):
 
 
 class Typed(NamedTuple):
-    """What the user has typed while a turn runs.
+    """User input while a turn runs.
 
     Attributes:
-        line: The line that is being typed.
-        cursor: Where in it the next character goes.
+        line: The line being typed.
+        cursor: The cursor position in it.
         waiting: The lines sent before, in order.
     """
 
@@ -91,14 +91,14 @@ NOTHING_TYPED = Typed()
 
 
 class RetryReports:
-    """Tells a retry that a provider both logs and emits as an event from two retries."""
+    """Shows a retry once if a provider both logs it and emits an event."""
 
     def __init__(self) -> None:
         self._logged = ""
         self._emitted = ""
 
     def is_new_log(self, message: str) -> bool:
-        """Whether what a module logged is to be shown."""
+        """Whether to show a log message."""
         if not _RETRY.search(message):
             return True
         if self._emitted and self._emitted in message:
@@ -108,7 +108,7 @@ class RetryReports:
         return True
 
     def is_new_event(self, data: dict[str, Any]) -> bool:
-        """Whether a `provider:retry` is to be shown."""
+        """Whether to show a `provider:retry` event."""
         cause = str(peek(data, "error_message") or peek(data, "error_type") or "")
         logged, self._logged = self._logged, ""
         if cause and cause in logged:
@@ -118,14 +118,14 @@ class RetryReports:
 
 
 class Renderer:
-    """Base of all renderers; by itself it shows nothing.
+    """Base class of renderers; shows nothing itself.
 
     Attributes:
-        on_failure: Called once the output cannot be written any more, to stop the turn.
-        while_paused: Entered while somebody else has the terminal.
+        on_failure: Called when the output can no longer be written, to stop the turn.
+        while_paused: Context to enter while the terminal is released.
         visibility: Which blocks of an answer are shown.
-        retries: Which retries were shown already.
-        longest_note: Characters after which what a notice quotes is cut.
+        retries: The retries shown so far.
+        longest_note: Maximum length of quoted text in a notice, in characters.
     """
 
     longest_note = 10_000
@@ -137,46 +137,46 @@ class Renderer:
         self.retries = RetryReports()
 
     def handlers(self) -> dict[str, EventHandler]:
-        """What to call on which event. Handlers are synchronous and must not raise."""
+        """Return the handlers by event name. Handlers are synchronous and must not raise."""
         return {}
 
     def session_opened(self, facts: SessionFacts) -> None:
-        """A session is open, nothing has been asked yet."""
+        """A session is open; no prompt has been sent yet."""
 
     def turn_started(self) -> None:
         """A prompt is about to be sent."""
 
     def turn_ended(self, result: TurnResult) -> None:
-        """The turn is over, whatever way."""
+        """The turn has ended, in whatever way."""
 
     def sub_session_started(self, facts: SubSessionFacts) -> None:
-        """A sub-agent begins its turn."""
+        """A sub-agent starts its turn."""
 
     def sub_session_doing(self, session_id: str, what: str) -> None:
-        """What a sub-agent does now: a tool call, or nothing while its model is asked."""
+        """A sub-agent runs a tool call, or calls its model if `what` is empty."""
 
     def sub_session_ended(self, ended: SubSession) -> None:
-        """The turn of a sub-agent is over, whatever way."""
+        """The turn of a sub-agent has ended, in whatever way."""
 
     def notice(self, message: str, level: Level, source: str) -> None:
-        """Something to tell the user that is not part of the answer."""
+        """Show a message that is not part of the answer."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """While entered, somebody else reads from and writes to the terminal."""
+        """Release the terminal to another reader and writer for the duration."""
         return self.while_paused()
 
     def typed(self, typed: Typed) -> None:
-        """What the user types during the turn has changed."""
+        """The user's input during the turn has changed."""
 
     def said(self, text: str) -> None:
-        """What the user typed during a turn is told to the model now."""
+        """A line typed during the turn is sent to the model now."""
 
     def close(self) -> None:
-        """Nothing more will come; leave the terminal as it was found."""
+        """Restore the terminal; nothing follows."""
 
 
 class Display:
-    """An `amplifier_core.display.DisplaySystem`: the modules' messages go to a renderer."""
+    """An `amplifier_core.display.DisplaySystem` that passes messages of modules to a renderer."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer

@@ -1,9 +1,9 @@
-"""Checks a plan up to the point where a model would be asked: everything at once.
+"""Check a plan up to the first model request and report every problem at once.
 
-    plan       variables that are not set, bad sources
-    modules    each resolved and installed, imported, its config held against its schema, mounted
+    plan       unset variables, invalid sources
+    modules    resolve, install, import, validate the config against its schema, mount
 
-Nothing is sent anywhere but what fetching modules needs: providers are mounted and taken down.
+The network is used only to fetch modules: providers are mounted and cleaned up, not called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from amplifier_app.plan.modules import (
 )
 from amplifier_app.plan.offered import NO_PROVIDER
 from amplifier_app.plan.problems import PlanError, Problem
-from amplifier_app.runtime.capabilities import give_keys, register_capabilities
+from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mount_problems import mount_problem, package_of, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
@@ -43,11 +43,11 @@ Status = Literal["ok", "left out", "broken", "not checked"]
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
-        kind: `"plan"`, `"config"` or `"module"`; the last is wrong with the module itself.
-        problem: What and where.
+        kind: `"plan"`, `"config"` or `"module"`; the last is a fault of the module itself.
+        problem: The problem and its location.
     """
 
     kind: Literal["plan", "config", "module"]
@@ -55,18 +55,18 @@ class Finding(NamedTuple):
 
 
 class CheckedModule(NamedTuple):
-    """One module of the plan and how it fared.
+    """One module of the plan with the result of its check.
 
     Attributes:
         kind: `"orchestrator"`, `"context"`, `"provider"`, `"tool"` or `"hook"`.
         key: Its instance id, else its module id.
         module: Its module id.
-        agent: The agent it belongs to; it is looked at, but not mounted.
+        agent: The agent it belongs to; its modules are imported, not mounted.
         at: Where the plan names it.
-        status: `"ok"`, with what to know in `reason`; `"left out"` by a condition or for want of credentials; `"not checked"` because
-            something in the plan has to be mended first.
-        reason: Why it is not ok, or what is not as it should be.
-        found: Where it was found; None if it was not looked for or cannot be had.
+        status: `"ok"`, with remarks in `reason`; `"left out"` by a condition or because credentials
+            are missing; `"not checked"` because a problem in the plan comes first.
+        reason: Why it is not ok, or remarks.
+        found: Its resolved source; None if it was not resolved or is unavailable.
     """
 
     kind: str
@@ -80,13 +80,13 @@ class CheckedModule(NamedTuple):
 
 
 class CheckReport(NamedTuple):
-    """What came out.
+    """The result of a check.
 
     Attributes:
         name: The plan's name.
-        modules: Its modules in the order they are mounted, then those that conditions leave out.
-        findings: Everything that is wrong, in the order of the files.
-        warnings: What of the plan is not used, and what could be misspelt.
+        modules: Its modules in mount order, then those skipped by conditions.
+        findings: Every problem, in the order of the files.
+        warnings: Unused and possibly misspelt settings.
     """
 
     name: str
@@ -96,7 +96,7 @@ class CheckReport(NamedTuple):
 
     @property
     def ending(self) -> Ending:
-        """How a command ends that found this: what a person has to mend in a file comes first."""
+        """The ending of the command; problems in the user's files take precedence."""
         if not self.findings:
             return Ending.OK
         kinds = {finding.kind for finding in self.findings}
@@ -104,16 +104,16 @@ class CheckReport(NamedTuple):
 
 
 def report_of(error: PlanError, name: str) -> CheckReport:
-    """The report on a plan that cannot even be loaded."""
+    """Return the report on a plan that cannot be loaded."""
     return CheckReport(name, findings=tuple(Finding("plan", one) for one in error.problems))
 
 
 async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> CheckReport:
-    """Resolve, install, import, configure and mount every module of a plan, and take it down.
+    """Resolve, install, import, configure and mount every module of a plan, then clean up.
 
     Args:
         plan: The plan, loaded `lenient`.
-        sources: Where its modules come from.
+        sources: Resolves module sources.
     """
     checker = _Checker(plan, sources)
     await checker.check()
@@ -153,13 +153,13 @@ class _Checker:
         coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
-        give_keys(coordinator)
+        set_stored_keys(coordinator)
         try:
             for module, found in zip(planned, resolved, strict=True):
                 if isinstance(found, CheckedModule):
                     self.modules.append(found)
                 elif module.agent is not None:
-                    self.modules.append(await self._look_at(module, found))
+                    self.modules.append(await self._check_agent_module(module, found))
                 else:
                     self.modules.append(await self._mount(module, found))
         finally:
@@ -171,13 +171,13 @@ class _Checker:
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         source = module.entry.items.get("source")
         if source is not None and (source.at in self._wrong_at or [*unset_variables(source)]):
-            return self._checked(module, "not checked", "its source has to be mended first")
+            return self._checked(module, "not checked", "fix its source first")
         try:
             return await self._sources.async_resolve(module.module, module.source)
         except (AppError, ModuleNotFoundError) as error:
             problem = _source_problem(module, error)
         self._found.append(Finding("module", problem))
-        return self._checked(module, "broken", "cannot be had")
+        return self._checked(module, "broken", "unavailable")
 
     async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
         config = module.entry.items.get("config")
@@ -195,7 +195,7 @@ class _Checker:
                     await mount_module(_spec(module), self._session.coordinator)
             except NothingMountedError as error:
                 nothing = str(error)
-            # Foreign code may raise anything, and may want to end the process.
+            # Third-party code may raise anything, including SystemExit.
             except (Exception, SystemExit) as error:
                 failure = error
         wrong = self._config_findings(module, found)
@@ -204,19 +204,19 @@ class _Checker:
         missing = [] if wrong else self._missing(module, found)
         self._found += [*wrong, *missing]
         if wrong:
-            kind = "its config is wrong" if wrong[0].kind == "config" else "cannot be mounted"
+            kind = "its config is invalid" if wrong[0].kind == "config" else "cannot be mounted"
             return self._checked(module, "broken", kind, found)
         if missing:
-            return self._checked(module, "broken", "lacks what it would fetch", found)
+            return self._checked(module, "broken", "files it would download are missing", found)
         if unset:
             return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
         if nothing is not None:
             return self._checked(module, "left out", nothing, found)
-        remarks += [*_named_otherwise(module, found), *self._tool_faults(before)]
+        remarks += [*_declared_id_remark(module, found), *self._tool_faults(before)]
         return self._checked(module, "ok", "; ".join(remarks), found)
 
     def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
-        """What a provider may refuse of the tools that were not there before."""
+        """Faults in the schemas of newly mounted tools that a provider may reject."""
         tools: dict[str, Any] = self._session.coordinator.get("tools")
         added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
         if not added:
@@ -225,38 +225,40 @@ class _Checker:
 
         return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
 
-    async def _look_at(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
-        """What can be told of an agent's module without handing work to the agent."""
+    async def _check_agent_module(
+        self, module: PlannedModule, found: ResolvedSource
+    ) -> CheckedModule:
+        """Import a module of an agent and check its config, without mounting it."""
         failure = await self._import(module)
         wrong = self._config_findings(module, found)
         if failure is not None:
             wrong = [_failed(module, found, failure)]
         self._found += wrong
-        reason = "cannot be imported" if failure is not None else "its config is wrong"
+        reason = "cannot be imported" if failure is not None else "its config is invalid"
         return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
 
     async def _import(self, module: PlannedModule) -> ModuleImportError | None:
-        """Import what cannot be mounted yet, for its schema and for what is wrong with it."""
+        """Import a module without mounting it; return the import error, if any."""
         loader: Any = self._session.coordinator.loader
         try:
             await loader.load(module.module, {}, source_hint=module.source)
         except ModuleImportError as error:
             return error
         except ModuleLoadError:
-            # What its mount function is comes second to its config.
+            # An invalid mount function matters less than the config.
             pass
         return None
 
     def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
-        """What the module would fetch when it is used, where nothing may be fetched."""
+        """Offline: files that the module would download when it is used."""
         if not self._sources.offline or not found.entry_point:
             return []
         from amplifier_app.sources.locked_run import missing_files
 
         entry = {"module": module.module, "config": _spec(module).config}
         at = module.entry.key_at("module")
-        said = missing_files(entry, found.entry_point)
-        return [Finding("module", Problem(f"offline: {one}", at)) for one in said]
+        missing = missing_files(entry, found.entry_point)
+        return [Finding("module", Problem(f"offline: {one}", at)) for one in missing]
 
     def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
         try:
@@ -284,7 +286,7 @@ class _Checker:
         )
 
     def _check_providers(self) -> None:
-        """That there is somebody to ask, as a run makes sure of."""
+        """Report a plan without an available provider, as a run would."""
         providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
         if any(one.status != "left out" for one in providers):
             return
@@ -297,7 +299,7 @@ class _Checker:
 
 
 def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:
-    """What keeps the plan from being run as it is."""
+    """Return the problems that prevent the plan from running."""
     try:
         ResolvedPlan(plan.merged, plan.chosen, plan.environ).resolve()
     except PlanError as error:
@@ -312,7 +314,7 @@ def _source_problem(module: PlannedModule, error: Exception) -> Problem:
     return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
 
 
-def _named_otherwise(module: PlannedModule, found: ResolvedSource) -> list[str]:
+def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[str]:
     declared = found.layout.module_id if found.layout is not None else None
     if declared in (None, module.module):
         return []
@@ -338,7 +340,7 @@ def _spec(module: PlannedModule) -> ModuleSpec:
 
 
 def as_json(report: CheckReport) -> dict[str, Any]:
-    """The report as plain data."""
+    """Return the report as plain data."""
     return {
         "schema_version": 1,
         "outcome": report.ending.value,

@@ -1,8 +1,8 @@
-"""The project of a run, and of a session that is resumed.
+"""The project of a run or of a resumed session.
 
-A new session belongs to the project of the working directory. One that is resumed with its saved
-plan keeps the project it began with, wherever it is resumed: what its plan took from there runs
-again only if that is trusted now.
+A new session belongs to the project of the working directory. A session resumed with its saved plan
+keeps its original project, wherever it is resumed: modules from the project run again only if the
+project is trusted now.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def choose_project(
     stands_alone: bool,
     ask: Ask | None,
 ) -> TrustedProject | None:
-    """The project whose settings, profiles and modules count.
+    """Return the project whose settings, profiles and modules apply.
 
     Args:
-        session: Id of the session that goes on with its saved plan; None for a new one.
+        session: Id of a session to resume with its saved plan; None for a new session.
         trust: Trust the project for this run.
-        ignore: Leave it out, whatever there is.
-        stands_alone: The plan was named as a file, which needs no project: one that is not
-            trusted is left out.
-        ask: Asks at the terminal; None without one.
+        ignore: Ignore any project.
+        stands_alone: The plan is a file, which needs no project: skip a project that is not
+            trusted.
+        ask: Asks on the terminal; None without one.
 
     Raises:
-        ConfigError: It is not trusted, and nobody says that it is; or the session needs what is
-            gone or left out.
-        SessionError: There is no such session.
+        ConfigError: The project is not trusted; or the session needs a project that is missing or
+            ignored.
+        SessionError: The session does not exist.
     """
     ignore = ignore or ignored_by_environment()
     if session is not None:
@@ -55,7 +55,9 @@ def choose_project(
         store = SessionStore()
         metadata = store.metadata(session)
         if "created" not in metadata and _names_folders(store.find(session) / "plan.yaml"):
-            raise _cannot_go_on("its metadata is lost, and with it where its modules came from")
+            raise _cannot_resume(
+                "its metadata is missing, which records the sources of its modules"
+            )
         return _of_session(metadata, trust=trust, ignore=ignore, ask=ask)
     folder = None if ignore else paths.project_dir()
     if folder is None:
@@ -79,15 +81,15 @@ def _of_session(
     project = None
     if not ignore:
         if not os.path.isdir(folder):
-            raise _cannot_go_on(
-                f"it began with the project {visible(str(folder.parent))}, which is gone"
+            raise _cannot_resume(
+                f"it began with the project {visible(str(folder.parent))}, which is missing"
             )
         project = trusted_project(folder, trust=trust, ask=ask)
     for source in map(Path, noted.get("sources") or ()):
         if project is None:
-            raise _cannot_go_on(f"its plan takes a module from the project: {visible(str(source))}")
+            raise _cannot_resume(f"its plan uses a module of the project: {visible(str(source))}")
         if project.content is not None and not project.content.covers(source):
-            raise _cannot_go_on(f"the project does not name {visible(str(source))} any more")
+            raise _cannot_resume(f"the project no longer names {visible(str(source))}")
     return project
 
 
@@ -97,8 +99,8 @@ def _names_folders(plan: Path) -> bool:
     return plan.is_file() and bool(selected_by(plan, plan.read_bytes()))
 
 
-def _cannot_go_on(why: str) -> ConfigError:
+def _cannot_resume(why: str) -> ConfigError:
     return ConfigError(
-        f"the session cannot go on as it began: {why}",
+        f"cannot resume the session with its saved plan: {why}",
         hint="Resume it with another plan: --plan FILE or --profile NAME.",
     )

@@ -1,6 +1,6 @@
-"""Providers outside of any session: which there are, what they need, whether they answer.
+"""Access to providers outside a session: list them, describe them, test them.
 
-Each is mounted alone, on a coordinator of its own; nothing is saved.
+Each provider is mounted alone, on its own coordinator; nothing is saved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.runtime.capabilities import give_keys, model_of, register_capabilities
+from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
 from amplifier_app.runtime.observer import Display, Renderer
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ PREFIX = "provider-"
 CLEANUP_SECONDS = 5.0
 TEST_PROMPT = "Reply with the one word: ready"
 TEST_TOKENS = 16
-"""Longest answer to the test, in tokens: enough for a word, and cheap."""
+"""Maximum length of the test answer, in tokens: enough for one word, and cheap."""
 
 CredentialPlace = Literal["environment", "keyring", "file", "plan"]
 
 
 class Credential(NamedTuple):
-    """Where a provider has a key from; never the key.
+    """Where the key of a provider comes from; never the key itself.
 
     Attributes:
-        variable: The environment variable, or the key of its config.
-        where: Set in the environment, stored in the keyring or the file, or written in the plan.
+        variable: The environment variable, or the config key.
+        where: Set in the environment, stored in the keyring or the file, or set in the plan.
     """
 
     variable: str
@@ -57,12 +57,12 @@ class Provider(NamedTuple):
     Attributes:
         module: Its module id.
         config: Its configuration.
-        source: Where a plan says it comes from.
-        instance_id: What a plan calls it, if not by its module.
+        source: Its source in the plan.
+        instance_id: Its name in the plan, if not its module id.
         in_plan: Whether the plan mounts it.
-        left_out: Why a plan that names it does not mount it.
+        left_out: Why the plan skips it.
         origin: Where the plan names it.
-        offered_by: The distribution it is part of, if no source is given.
+        offered_by: The distribution that contains it, if no source is given.
     """
 
     module: str
@@ -76,15 +76,15 @@ class Provider(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called on a command line."""
+        """Its name on the command line."""
         return self.instance_id or self.module.removeprefix(PREFIX)
 
 
-# -- which there are -------------------------------------------------------------------------
+# -- listing ---------------------------------------------------------------------------------
 
 
 def all_providers(plan: ResolvedPlan) -> list[Provider]:
-    """Those of the plan in its order, then those that are bundled or installed beside it."""
+    """Return the plan's providers in order, then other bundled or installed ones."""
     from amplifier_app.plan.traffic import MODULE as recorder
 
     offers = _offers()
@@ -110,21 +110,21 @@ def all_providers(plan: ResolvedPlan) -> list[Provider]:
         offer = offered_by(left.module, left.source)
         found.append(known._replace(origin=str(left.at), offered_by=offer))
     named = {provider.module for provider in found}
-    # Whoever records or replays stands for others and is nothing to set up.
+    # The recorder wraps other providers and needs no setup.
     others = sorted(offers.keys() - named - {recorder})
     return [*found, *(Provider(module, offered_by=offers[module]) for module in others)]
 
 
 def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
-    """The provider a person means: one of the plan, or one that is bundled or installed.
+    """Find a provider of the plan, or one that is bundled or installed.
 
     Args:
-        plan: The plan, which mounts it if it has it.
-        name: An instance id or module id, with or without `provider-`; by default the provider
-            that the plan asks first.
+        plan: The plan; its providers take precedence.
+        name: An instance id or module id, with or without `provider-`; by default the first
+            provider of the plan.
 
     Raises:
-        ConfigError: There is none of that name, or the plan has none.
+        ConfigError: No provider has that name, or the plan has no provider.
     """
     known = all_providers(plan)
     if name is None:
@@ -139,27 +139,27 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
     from amplifier_app.plan.problems import suggest
 
     names = [provider.name for provider in known]
-    raise ConfigError(f"there is no provider {name!r}", hint=suggest(name, names))
+    raise ConfigError(f"unknown provider {name!r}", hint=suggest(name, names))
 
 
 def _offers() -> dict[str, str]:
-    """The provider modules that are there without a source → the distribution they are part of."""
+    """Return provider modules available without a source → the distribution that contains them."""
     from amplifier_app.base import installed
     from amplifier_core.loader import kind_of
 
-    there = [*installed.installed(), *installed.bundled().values()]
+    available = [*installed.installed(), *installed.bundled().values()]
     return {
         one.module_id: f"{one.distribution} {one.version}"
-        for one in there
+        for one in available
         if kind_of(one.module_id) == "provider"
     }
 
 
-# -- mounting one ----------------------------------------------------------------------------
+# -- mounting --------------------------------------------------------------------------------
 
 
 class NotMounted(ConfigError):
-    """The provider's mount went through and mounted nothing: it says what it needs."""
+    """The provider mounted nothing; the message says what it needs."""
 
 
 @contextlib.asynccontextmanager
@@ -170,21 +170,21 @@ async def mounted(
     renderer: Renderer | None = None,
     with_keys: bool = False,
 ) -> AsyncGenerator[Any]:
-    """The provider alone, mounted, and cleaned up afterwards.
+    """Mount a provider alone, and clean up afterwards.
 
     Args:
-        provider: Which.
-        sources: Where modules come from.
-        renderer: What shows its notices.
-        with_keys: Whether it gets the keys that are stored; without them nobody is asked for one,
-            but it may not mount.
+        provider: The provider.
+        sources: Resolves module sources.
+        renderer: Shows its notices.
+        with_keys: Whether to set the stored keys; without them it may not mount, but the keyring
+            never asks to be unlocked.
 
     Raises:
-        NotMounted: It lacks what it needs, such as a key.
-        ConfigError: Its configuration is not valid.
-        SourceError: It cannot be had.
-        ModuleLoadError: It cannot be imported or is no valid module.
-        LLMError: It refuses to start.
+        NotMounted: Something it needs is missing, such as a key.
+        ConfigError: Its config is invalid.
+        SourceError: Its source is unavailable.
+        ModuleLoadError: It cannot be imported or is not a valid module.
+        LLMError: It failed to start.
     """
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.load_errors import ModuleMountError
@@ -200,7 +200,7 @@ async def mounted(
     await coordinator.mount("module-source-resolver", sources)
     if with_keys:
         await sources.async_resolve(provider.module, provider.source)
-        for problem in give_keys(coordinator).problems:
+        for problem in set_stored_keys(coordinator).problems:
             shown_by.notice(problem, "warning", "keys")
     spec = ModuleSpec("provider", provider.module, provider.source, provider.config)
     try:
@@ -223,11 +223,11 @@ async def mounted(
 
 
 class Described(NamedTuple):
-    """What a provider says of itself.
+    """The description of a provider.
 
     Attributes:
-        info: What it is and needs.
-        ready: Whether it mounts as it is configured here.
+        info: Its name, capabilities and requirements.
+        ready: Whether it mounts with the current configuration.
     """
 
     info: ProviderInfo
@@ -235,26 +235,26 @@ class Described(NamedTuple):
 
 
 async def describe(provider: Provider, sources: AppModuleSourceResolver) -> Described:
-    """What a provider says of itself, whether or not it has what it needs to run.
+    """Describe a provider, even if its key is missing.
 
     Raises:
-        ConfigError: It cannot be had, or only with a configuration.
-        Exception: Whatever a foreign module raises.
+        ConfigError: It is unavailable, or needs a configuration.
+        Exception: Any error of a third-party module.
     """
     try:
-        async with mounted(provider, sources) as there:
-            return Described(there.get_info(), ready=True)
+        async with mounted(provider, sources) as instance:
+            return Described(instance.get_info(), ready=True)
     except NotMounted:
-        # Most mount nothing without a key. Nobody is asked anything with this one.
+        # Most mount nothing without a key. No request is sent with this one.
         config = {**provider.config, "api_key": "none-yet"}
-        async with mounted(provider._replace(config=config), sources) as there:
-            return Described(there.get_info(), ready=False)
+        async with mounted(provider._replace(config=config), sources) as instance:
+            return Described(instance.get_info(), ready=False)
 
 
 def credentials_of(
     info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.Where]
 ) -> list[Credential]:
-    """Where a provider has its keys from, the one it uses first."""
+    """Return where the keys of a provider come from, the one it uses first."""
     from amplifier_app.plan.masking import is_secret_key
 
     found = [
@@ -270,16 +270,16 @@ def credentials_of(
     return found
 
 
-# -- asking one ------------------------------------------------------------------------------
+# -- testing ---------------------------------------------------------------------------------
 
 
 class Answered(NamedTuple):
-    """What came of a minimal request.
+    """The result of a minimal request.
 
     Attributes:
         model: The model that answered.
-        seconds: From the request to the whole answer.
-        input_tokens: As the service counts them; None if it does not tell.
+        seconds: From the request to the end of the answer.
+        input_tokens: As reported by the service; None if it reports none.
         output_tokens: Likewise.
         cost: In US dollars, if the price is known.
     """
@@ -299,18 +299,18 @@ async def ask(
     timeout: float,
     renderer: Renderer | None = None,
 ) -> Answered:
-    """Send a minimal request, once.
+    """Send a minimal request, without retries.
 
     Args:
-        provider: Which.
-        sources: Where modules come from.
-        model: The model to ask for, instead of the configured one.
-        timeout: Seconds until the answer must be there.
-        renderer: What shows notices, such as that weights are being fetched.
+        provider: The provider.
+        sources: Resolves module sources.
+        model: The model to use instead of the configured one.
+        timeout: Seconds to wait for the answer.
+        renderer: Shows notices, for example about downloaded weights.
 
     Raises:
-        LLMError: There was no answer.
-        ConfigError, ModuleError: As of `mounted`.
+        LLMError: The provider did not answer.
+        ConfigError, ModuleError: See `mounted`.
     """
     from amplifier_core.llm_errors import LLMTimeoutError
     from amplifier_core.message_models import ChatRequest, Message
@@ -324,18 +324,18 @@ async def ask(
     try:
         async with (
             asyncio.timeout(timeout),
-            mounted(tested, sources, renderer=renderer, with_keys=True) as there,
+            mounted(tested, sources, renderer=renderer, with_keys=True) as instance,
         ):
             begun = time.monotonic()
             options = {"model": model} if model else {}
-            response = await there.complete(request, **options)
+            response = await instance.complete(request, **options)
             seconds = time.monotonic() - begun
     except TimeoutError:
         message = f"{provider.name} did not answer within {timeout:g} s"
         raise LLMTimeoutError(message, provider=provider.name) from None
     usage = response.usage
     return Answered(
-        model=(response.metadata or {}).get("model") or model or model_of(there),
+        model=(response.metadata or {}).get("model") or model or model_of(instance),
         seconds=seconds,
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
@@ -346,18 +346,18 @@ async def ask(
 async def models(
     provider: Provider, sources: AppModuleSourceResolver, *, renderer: Renderer | None = None
 ) -> list[ModelInfo]:
-    """The models a provider offers.
+    """List the models of a provider.
 
     Raises:
-        LLMError: The service cannot be asked.
-        ConfigError, ModuleError: As of `mounted`.
+        LLMError: The service did not answer.
+        ConfigError, ModuleError: See `mounted`.
     """
-    async with mounted(provider, sources, renderer=renderer, with_keys=True) as there:
-        return list(await there.list_models())
+    async with mounted(provider, sources, renderer=renderer, with_keys=True) as instance:
+        return list(await instance.list_models())
 
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:
-    """The configuration with retries off, if its module knows such a setting."""
+    """Return the config with retries disabled, if the module has that setting."""
     from amplifier_app.base.errors import ModuleError
     from amplifier_app.plan.module_schemas import config_schema
 

@@ -1,4 +1,4 @@
-"""Which provider and model a task asks for: the first of several wishes that can be had."""
+"""Provider preferences of a task: use the first requested provider that is available."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ logger = logging.getLogger(__name__)
 _PATTERN = frozenset("*?[")
 
 
-async def preferring(plan: ResolvedPlan, wishes: Any, coordinator: Any) -> ResolvedPlan:
-    """The plan with the first wish fulfilled that can be; as it is if none can.
+async def with_preferences(plan: ResolvedPlan, preferences: Any, coordinator: Any) -> ResolvedPlan:
+    """Return the plan with the first available preference; unchanged if none is available.
 
     Args:
         plan: The plan.
-        wishes: Mappings or objects with `provider` and `model`, as published tools have them.
+        preferences: Mappings or objects with `provider` and `model`, as in published tools.
             A model may be a pattern such as `claude-haiku-*`.
-        coordinator: Of a session whose providers can be asked which models there are.
+        coordinator: The coordinator of a session whose providers list their models.
     """
-    for wish in wishes or ():
-        provider, model = _read(wish, "provider"), _read(wish, "model")
+    for preference in preferences or ():
+        provider, model = _read(preference, "provider"), _read(preference, "model")
         if not provider:
             continue
         if model and _PATTERN & set(model):
@@ -48,15 +48,15 @@ def _read(wish: Any, name: str) -> str | None:
 
 
 async def _newest_like(pattern: str, provider: str, coordinator: Any) -> str | None:
-    """The last by name of the models that a pattern fits."""
+    """Return the last model by name that matches a pattern."""
     providers: dict[str, Any] = coordinator.get("providers")
     mounted = providers.get(provider) or providers.get(provider.removeprefix("provider-"))
     if mounted is None:
         return None
     try:
         models = [str(model.id) for model in await mounted.list_models()]
-    # Providers are foreign code and may have no network; there are other wishes, or none.
+    # A provider may raise anything, for example offline; try the next preference.
     except Exception as error:
-        logger.warning("The models of %s cannot be listed for %r: %s", provider, pattern, error)
+        logger.warning("Cannot list the models of %s for %r: %s", provider, pattern, error)
         return None
     return max(fnmatch.filter(models, pattern), default=None)

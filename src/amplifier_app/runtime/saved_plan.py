@@ -1,4 +1,4 @@
-"""The plan a session began with, and the secrets in it that were not saved."""
+"""The saved plan of a session, and the secrets that were not saved with it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from amplifier_app.sessions.store import SessionStore
 
 
 def saved_plan(session_id: str) -> Path:
-    """The plan a session ran with, so that it goes on as it began.
+    """Return the saved plan of a session.
 
     Raises:
-        SessionError: It is missing or empty.
+        SessionError: The file is missing or empty.
     """
     path = SessionStore().find(session_id) / "plan.yaml"
     try:
@@ -31,7 +31,7 @@ def saved_plan(session_id: str) -> Path:
         state = "is missing" if size is None else "is empty"
         raise SessionError(
             f"the plan of session {session_id} {state}: {path}",
-            hint="Restore the file, or specify what to resume with: --plan FILE or --profile NAME",
+            hint="Restore the file, or resume with another plan: --plan FILE or --profile NAME",
         )
     return path
 
@@ -39,25 +39,25 @@ def saved_plan(session_id: str) -> Path:
 def with_secrets(
     plan: Path, session_id: str, sets: tuple[str, ...], ask: Callable[[str], str] | None
 ) -> tuple[str, ...]:
-    """The assignments of `--set`, with those that give the plan its secrets back.
+    """Return the assignments of `--set`, extended with the missing secrets of the plan.
 
     Args:
         plan: The saved plan.
         session_id: Its session.
-        sets: Assignments that were given.
-        ask: Reads a secret from a person; None if there is nobody to ask.
+        sets: The given assignments.
+        ask: Prompts for a secret; None without a terminal.
 
     Raises:
-        ConfigError: Secrets are missing and were not given.
+        ConfigError: Secrets are missing.
     """
     data = plan.read_bytes()
-    # Before it is read as a plan: an address is no longer one without its password.
+    # Checked before the plan is parsed: a URL without its password may be invalid.
     if MASK.encode() not in data:
         return sets
     problems = Problems()
     tree = read_yaml(data, str(plan), problems)
     if not isinstance(tree, MapNode):
-        return sets  # What is wrong with it is reported when it is read as a plan.
+        return sets  # Reported when it is parsed as a plan.
     missing = list(_masked(apply_sets(tree, parse_sets(sets), problems), ()))
     if not missing:
         return sets
@@ -67,7 +67,7 @@ def with_secrets(
         answer = ask(f"{path}{was} (secrets are not saved; input is hidden): ") if ask else ""
         if not answer:
             break
-        # As YAML in quotes: a secret of digits only is text as well.
+        # Quoted YAML, so that a secret of digits remains text.
         given.append(f"{path}={json.dumps(answer)}")
     if len(given) < len(missing):
         raise _missing_secrets(session_id, [path for path, _ in missing])
@@ -77,19 +77,19 @@ def with_secrets(
 def _missing_secrets(session_id: str, paths: Sequence[str]) -> ConfigError:
     options = " ".join(f'--set {path}="$SECRET"' for path in paths)
     return ConfigError(
-        f"the plan of session {session_id} had a secret in it, which was not saved: "
+        f"the plan of session {session_id} contains secrets that were not saved: "
         f"{', '.join(paths)}",
-        hint=f"Give it again: amplifier run --resume {session_id} {options}\n"
-        "Or resume with the plan itself: --plan FILE. A plan that says ${VARIABLE} instead of the "
+        hint=f"Pass them again: amplifier run --resume {session_id} {options}\n"
+        "Or resume with the original plan: --plan FILE. A plan with ${VARIABLE} in place of the "
         "secret can be resumed without either.",
     )
 
 
 def _masked(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Addresses of what was masked in a plan, with what is left of it."""
+    """Yield the paths of masked values in a plan, with the remaining text."""
     if isinstance(node, MapNode):
         for key, value in node.items.items():
-            # An instruction is saved as it is, and may write of masks.
+            # Instructions are saved unmasked, and may contain the mask as text.
             if key != "instruction":
                 yield from _masked(value, (*path, key))
     elif isinstance(node, ListNode):

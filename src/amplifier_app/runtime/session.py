@@ -1,4 +1,4 @@
-"""Mount plan → open session: the only place where the app and the kernel meet."""
+"""Turn a resolved plan into an open session of the kernel."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals import give_approval_provider
-from amplifier_app.runtime.attach import attach, showable
-from amplifier_app.runtime.budget_record import Spending
+from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
+from amplifier_app.runtime.delegation import Delegation, share
 from amplifier_app.runtime.foreign_faults import blaming, checked_answer, messages_of
-from amplifier_app.runtime.lineage import Lineage, share
 from amplifier_app.runtime.mount_limit import Opening
-from amplifier_app.runtime.mounting import Mounting
+from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
-from amplifier_app.runtime.session_record import Keeper, saved_session
+from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
+from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
-from amplifier_app.runtime.unsupported import unkept
 from amplifier_app.runtime.visibility import shown_text
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.store import SavedSession
@@ -33,7 +32,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
 
 CLEANUP_SECONDS = 10.0
-"""How long modules may take to clean up before they are left behind."""
+"""How long modules may take to clean up before they are abandoned."""
 
 
 @contextlib.asynccontextmanager
@@ -47,31 +46,31 @@ async def open_session(
     approval_system: Any = None,
     renderer: Renderer | None = None,
     sources: AppModuleSourceResolver | None = None,
-    lineage: Lineage | None = None,
+    delegation: Delegation | None = None,
     opening: Opening | None = None,
 ) -> AsyncGenerator[OpenSession]:
-    """A session of `plan`, its modules mounted, ready for prompts.
+    """Open a session of `plan`, with its modules mounted, ready for prompts.
 
     Args:
-        plan: What to mount.
-        session_id: Id of a new session; a fresh one when missing.
-        resume: Id, or beginning of one, of the saved session to go on with.
-        save: Whether a new session is saved at all.
-        metadata: What else to note of a new session.
+        plan: The plan to mount.
+        session_id: Id of a new session; generated if missing.
+        resume: Id, or a prefix of one, of the saved session to resume.
+        save: Whether to save a new session.
+        metadata: More metadata of a new session.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
-        renderer: What shows the session; nothing does when missing.
-        sources: Where modules come from; by default what the plan and its settings say.
-        lineage: Which session spawns it.
-        opening: How long opening it may take.
+        renderer: Shows the session; None shows nothing.
+        sources: Resolves module sources; by default those of the plan and its settings.
+        delegation: The link to the parent session of a sub-session.
+        opening: Deadline and progress of opening.
 
     Raises:
-        SessionError: The saved session is unknown, taken, locked or damaged.
+        SessionError: The saved session is unknown, in use or damaged, or its id is taken.
         ModuleError: A module of the plan cannot be loaded or mounted.
-        ConfigError: No provider is left, with the reason for each.
+        ConfigError: No provider is available, with the reason for each.
     """
     renderer = renderer or Renderer()
-    if lineage is not None:
-        metadata = {**metadata, **lineage.noted()}
+    if delegation is not None:
+        metadata = {**metadata, **delegation.as_metadata()}
     with saved_session(plan, session_id, resume, save, metadata) as saved:
         opened = OpenSession(
             plan,
@@ -81,7 +80,7 @@ async def open_session(
             approval_system=approval_system,
             renderer=renderer,
             sources=sources or resolver_for(plan),
-            lineage=lineage,
+            delegation=delegation,
             opening=opening,
         )
         try:
@@ -95,18 +94,18 @@ class OpenSession:
     """One conversation, from the first prompt to the last.
 
     Attributes:
-        session: The kernel's session.
-        plan: What it was made of.
-        sources: Where its modules come from.
-        renderer: What shows it.
-        recorder: Counts what its turns do.
-        at_work: Its sub-sessions whose turn is under way.
-        unsaved: Its sub-sessions by id, where it is not saved; see `amplifier_app.runtime.sub_agents`.
-        saved: Where it is saved; None with ``save=False``.
-        facts: What is worth saying about it.
+        session: The session of the kernel.
+        plan: Its plan.
+        sources: Resolves its module sources.
+        renderer: Shows the session.
+        recorder: Records what a turn does.
+        active: Its sub-sessions with a running turn.
+        unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents`.
+        saved: The saved session; None with ``save=False``.
+        facts: Profile, provider, model and tools, for display.
         usage: Tokens and cost of all turns since it was opened.
-        turn: The last turn, whole or cut short.
-        steering: Messages for the turn under way.
+        turn: The last turn, complete or not.
+        steering: Messages for the running turn.
     """
 
     def __init__(
@@ -119,22 +118,22 @@ class OpenSession:
         approval_system: Any,
         renderer: Renderer,
         sources: AppModuleSourceResolver,
-        lineage: Lineage | None = None,
+        delegation: Delegation | None = None,
         opening: Opening | None = None,
     ) -> None:
         self.plan = plan
         self.sources = sources
         self.saved = saved
-        self._keeper = Keeper(saved, resumed=resumed) if saved else None
+        self._record = SessionRecord(saved, resumed=resumed) if saved else None
         self._resumed = resumed
         self.renderer = renderer
-        if lineage is None and saved is not None:
-            lineage = Lineage.noted_in(saved.metadata)
-        self._lineage = lineage
+        if delegation is None and saved is not None:
+            delegation = Delegation.from_metadata(saved.metadata)
+        self._delegation = delegation
         self.session = AmplifierSession(
             plan.mount_plan(),
             session_id=saved.id if saved else session_id,
-            parent_id=lineage.parent_id if lineage else None,
+            parent_id=delegation.parent_id if delegation else None,
             approval_system=approval_system,
             display_system=Display(renderer),
             is_resumed=resumed,
@@ -145,11 +144,11 @@ class OpenSession:
         self.usage = Usage()
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
-        self.at_work: set[OpenSession] = set()
+        self.active: set[OpenSession] = set()
         self.unsaved: dict[str, Any] = {}
         self._task: asyncio.Task[str] | None = None
-        self._spending: Spending
-        self._told: set[asyncio.Task[Any]] = set()
+        self._budget: BudgetRecord
+        self._emitting: set[asyncio.Task[Any]] = set()
         renderer.on_failure = lambda: self.stop(immediate=True)
 
     @property
@@ -158,27 +157,27 @@ class OpenSession:
 
     @property
     def depth(self) -> int:
-        """How many sessions there are above it."""
-        return self._lineage.depth if self._lineage else 0
+        """The number of sessions above it."""
+        return self._delegation.depth if self._delegation else 0
 
     @property
     def is_saved(self) -> bool:
-        """Whether there is something to resume."""
-        return self._keeper is not None and self._keeper.touched
+        """Whether it is saved and can be resumed."""
+        return self._record is not None and self._record.touched
 
     @property
     def spent(self) -> dict[str, Any] | None:
-        """What it has used of its budget; None if its orchestrator does not count."""
-        return self._spending.as_dict()
+        """How much of its budget it has used; None if its orchestrator does not count."""
+        return self._budget.as_dict()
 
     @property
     def not_mounted(self) -> list[str]:
-        """Why providers of the plan are missing, a line each."""
+        """Why providers of the plan were not mounted, one line each."""
         return self._mounting.not_mounted
 
     @property
     def stored_keys(self) -> tuple[str, ...]:
-        """The variables that are set because their keys are stored."""
+        """The environment variables set from stored keys."""
         return self._mounting.stored_keys
 
     def credential_variable(self) -> str | None:
@@ -186,7 +185,7 @@ class OpenSession:
         _, provider = first_provider(self.session)
         try:
             names = provider.get_info().credential_env_vars
-        # Providers are foreign code; what this is for is one word in a sentence.
+        # A provider may raise anything; this is only for a notice.
         except Exception:
             return None
         return next((name for name in names if os.environ.get(name)), None)
@@ -200,20 +199,20 @@ class OpenSession:
     async def start(self) -> None:
         """Mount everything and restore the conversation."""
         coordinator = self.session.coordinator
-        attach(coordinator, self.renderer, self.recorder)
+        subscribe(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
             coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
-        share(self._lineage, coordinator)
+        share(self._delegation, coordinator)
         coordinator.register_capability("session.spawn", self._spawn)
         coordinator.register_capability("session.resume", self._resume)
-        self._spending = Spending(coordinator, self._keeper)
+        self._budget = BudgetRecord(coordinator, self._record)
         await self._mounting.mount()
         await give_approval_provider(coordinator)
-        for remark in await unkept(coordinator, counts=self._spending.watch()):
-            self.renderer.notice(remark, "warning", "session")
-        if self._keeper is not None:
+        for warning in await unsupported_settings(coordinator, counts=self._budget.watch()):
+            self.renderer.notice(warning, "warning", "session")
+        if self._record is not None:
             with blaming(self.session):
-                remarks = await self._keeper.restore(coordinator)
+                remarks = await self._record.restore(coordinator)
             for level, remark in remarks:
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
@@ -236,12 +235,12 @@ class OpenSession:
     # Prompts
 
     async def run(self, prompt: str) -> TurnResult:
-        """Send one prompt and see the turn through.
+        """Send one prompt and run the turn to its end.
 
-        A turn that was stopped (`stop`) is a result with the status ``cancelled``.
+        A stopped turn (`stop`) returns a result with the status ``cancelled``.
 
         Raises:
-            Exception: Whatever ended the turn; `turn` then tells how far it came.
+            Exception: The error that ended the turn; `turn` then holds the partial result.
         """
         self.recorder.begin()
         self.renderer.turn_started()
@@ -270,20 +269,20 @@ class OpenSession:
         return self.turn
 
     async def _shown(self, response: str) -> str:
-        """The answer without the blocks that are not to be seen."""
+        """Return the answer without hidden blocks."""
         if not response:
             return response
         return shown_text(
             response,
             await messages_of(self.session),
             self.renderer.visibility,
-            lambda text: showable(self.session.coordinator, text),
+            lambda text: redacted_text(self.session.coordinator, text),
         )
 
     @property
     def _runs_for_parent(self) -> bool:
-        """Whether the parent waits for it, so that what stops the parent stops it too."""
-        return self._lineage is not None and self._lineage.coordinator is not None
+        """Whether a parent waits for it, so that stopping the parent stops it too."""
+        return self._delegation is not None and self._delegation.coordinator is not None
 
     @property
     def _stopping(self) -> bool:
@@ -292,11 +291,11 @@ class OpenSession:
     async def begin_with(
         self, messages: Sequence[dict[str, Any]], *, resumed: bool = False
     ) -> None:
-        """Start the conversation with what was said elsewhere.
+        """Start the conversation with existing messages.
 
         Args:
-            messages: What was said.
-            resumed: Whether that was all of a conversation, which goes on.
+            messages: The messages.
+            resumed: Whether they are a whole conversation to continue.
         """
         if messages and not resumed:
             await self._begin_conversation()
@@ -305,7 +304,7 @@ class OpenSession:
 
     async def _begin_conversation(self) -> None:
         instruction = self.plan.instruction
-        # A context may begin with messages of its own, such as what a file says.
+        # A context may start with its own messages, for example from a file.
         if instruction and is_unbegun(instruction, await messages_of(self.session)):
             await self.context.add_message({"role": "system", "content": instruction})
 
@@ -313,39 +312,39 @@ class OpenSession:
         self.turn = self.recorder.result(response, status)._replace(is_hidden=hidden)
         self.usage.merge(self.recorder.usage)
         self.renderer.turn_ended(self.turn)
-        if self._keeper is not None:
-            self._keeper.note_turn(
-                one_line(showable(self.session.coordinator, prompt), 80),
+        if self._record is not None:
+            self._record.save_turn(
+                one_line(redacted_text(self.session.coordinator, prompt), 80),
                 self.turn.usage,
-                spent=self._spending.as_dict(),
+                spent=self._budget.as_dict(),
                 provider=self.facts.provider,
                 model=self.facts.model,
             )
 
     def stop(self, immediate: bool) -> None:
-        """Stop the turn under way: after its step in flight, or now."""
+        """Stop the running turn: after its current step, or immediately."""
         token = self.session.coordinator.cancellation
         changed = token.request_immediate() if immediate else token.request_graceful()
         if changed:
-            self._tell_of_stop(immediate)
+            self._emit_cancel(immediate)
             if not immediate:
-                note = "stopping after this step; interrupt again to stop at once"
+                note = "stopping after this step · Ctrl-C again to stop now"
                 self.renderer.notice(note, "info", "session")
         if immediate and self._task is not None:
             self._task.cancel()
 
-    def _tell_of_stop(self, immediate: bool) -> None:
-        """Tell the modules, and those of sub-agents at work, which the request reaches as well."""
+    def _emit_cancel(self, immediate: bool) -> None:
+        """Emit `cancel:requested` in this session and in its active sub-sessions."""
         hooks = self.session.coordinator.hooks
         event = hooks.emit("cancel:requested", {"immediate": immediate})
         task = asyncio.get_running_loop().create_task(event)
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
-        for session in self.at_work:
-            session._tell_of_stop(immediate)
+        self._emitting.add(task)
+        task.add_done_callback(self._emitting.discard)
+        for session in self.active:
+            session._emit_cancel(immediate)
 
     async def clear(self) -> None:
-        """Forget the conversation; the instruction is given anew with the next prompt."""
+        """Clear the context; the instruction is added again with the next prompt."""
         await self.context.clear()
 
     # Sub-agents
@@ -353,7 +352,7 @@ class OpenSession:
     def open_sub_session(
         self, plan: ResolvedPlan, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[OpenSession]:
-        """A session of its own for an agent, with this one's module sources; see `open_session`."""
+        """Open a session for an agent, with the same module sources; see `open_session`."""
         return open_session(plan, sources=self.sources, **options)
 
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -371,7 +370,7 @@ class OpenSession:
     # Closing
 
     async def close(self) -> None:
-        """Clean up every module; a session that never began leaves nothing behind."""
+        """Clean up every module; an unused session is deleted."""
         try:
             async with asyncio.timeout(CLEANUP_SECONDS):
                 await self.session.cleanup()
@@ -381,8 +380,8 @@ class OpenSession:
             )
         finally:
             self.renderer.close()
-            if self._keeper is not None:
-                self._keeper.end()
+            if self._record is not None:
+                self._record.close()
 
 
 __all__ = ["OpenSession", "SessionError", "open_session"]

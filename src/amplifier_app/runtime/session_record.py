@@ -1,4 +1,4 @@
-"""An open session and its saved one: what was said comes back, what is said is kept."""
+"""The saved side of an open session: restore the conversation, then record it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from amplifier_app.sessions.store import SavedSession, SessionStore
 from amplifier_support.usage import add_counts
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
-"""How much it matters, and a sentence."""
+"""Level and text of a notice."""
 
 
 @contextlib.contextmanager
@@ -30,10 +30,10 @@ def saved_session(
     save: bool,
     metadata: Mapping[str, Any],
 ) -> Generator[SavedSession | None]:
-    """The saved session to go on with, or a new one; None with ``save=False``.
+    """Open the saved session to resume, or create one; None with ``save=False``.
 
     Raises:
-        SessionError: It is unknown, taken, locked or damaged.
+        SessionError: The session is unknown, in use or damaged, or its id is taken.
     """
     if resume is not None:
         saved = SessionStore().open(resume)
@@ -54,12 +54,12 @@ def saved_session(
         saved.close()
 
 
-class Keeper:
-    """Keeps one conversation in its saved session.
+class SessionRecord:
+    """Records one conversation in its saved session.
 
     Args:
-        saved: Where; its folder belongs to the session alone.
-        resumed: Whether an earlier conversation goes on.
+        saved: The saved session, in a folder of its own.
+        resumed: Whether the session continues an earlier conversation.
 
     Attributes:
         touched: Whether there is something to resume.
@@ -68,24 +68,24 @@ class Keeper:
     def __init__(self, saved: SavedSession, *, resumed: bool) -> None:
         self.saved = saved
         self.touched = resumed
-        self._owed: list[dict[str, Any]] = []
+        self._unrecorded: list[dict[str, Any]] = []
         self._resumed = resumed
 
     async def restore(self, coordinator: Any) -> list[Remark]:
-        """Give the context what was said, and stand in front of it from now on.
+        """Restore the messages of the context, and record it from now on.
 
-        A context with a file of its own may know better, and then what it holds counts. The
-        transcript follows with the next thing that is said.
+        A context with its own file may hold other messages, and these take precedence. The
+        transcript is completed with the next message.
 
         Returns:
-            What a person should know of that.
+            Notices for the user.
         """
         context = coordinator.get("context")
         messages = self.saved.messages()
         if messages:
             await context.set_messages(messages)
         held = await messages_of(coordinator.session)
-        self._owed = not_in(messages, held)
+        self._unrecorded = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)
         for answer in answers_to_interrupted(held):
@@ -93,17 +93,17 @@ class Keeper:
         return self._remarks()
 
     def _record(self, record: dict[str, Any]) -> None:
-        while self._owed:
-            self.saved.append(self._owed[0])
-            self._owed.pop(0)
+        while self._unrecorded:
+            self.saved.append(self._unrecorded[0])
+            self._unrecorded.pop(0)
         self.saved.append(record)
         self.touched = True
 
     def _remarks(self) -> list[Remark]:
         remarks: list[Remark] = []
         if self.saved.repaired:
-            torn = f"({self.saved.repaired} bytes)"
-            text = f"the last record of the session was torn and is left out {torn}"
+            size = f"({self.saved.repaired} bytes)"
+            text = f"the last record of the session was incomplete and is skipped {size}"
             remarks.append(("warning", text))
         project = self.saved.metadata.get("project")
         if self._resumed and project and project != os.getcwd():
@@ -111,20 +111,20 @@ class Keeper:
             remarks.append(("info", text))
         return remarks
 
-    def note_spent(self, spent: Mapping[str, Any]) -> None:
-        """Keep what the session has used of its budget.
+    def save_spent(self, spent: Mapping[str, Any]) -> None:
+        """Save how much of its budget the session has used.
 
         Raises:
-            SessionError: The disk refused.
+            SessionError: The session cannot be written.
         """
         if self.touched:
             self.saved.update(spent=dict(spent))
 
-    def note_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
-        """Count a turn in the session's metadata; a first one gives it its title.
+    def save_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
+        """Add a turn to the session's metadata; the first one sets its title.
 
         Raises:
-            SessionError: The disk refused.
+            SessionError: The session cannot be written.
         """
         if not self.touched or self.saved.is_empty:
             return
@@ -138,7 +138,7 @@ class Keeper:
             **facts,
         )
 
-    def end(self) -> None:
-        """A session that never began leaves nothing behind."""
+    def close(self) -> None:
+        """Delete the session if it was never used."""
         if not self.touched:
             shutil.rmtree(self.saved.path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is said to a running turn, through the capability `session.steer` of its orchestrator."""
+"""Messages for a running turn, sent through the capability `session.steer` of its orchestrator."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ CAPABILITY = "session.steer"
 
 
 class Steering:
-    """Messages for the turn under way.
+    """Messages for the running turn.
 
-    Orchestrators of others may have no such capability, or one that only takes texts.
+    Third-party orchestrators may lack the capability, or have one that only accepts texts.
     """
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    def say(self, text: str) -> bool:
-        """Queue `text` for the running turn; False if its orchestrator takes none."""
+    def send(self, text: str) -> bool:
+        """Queue `text` for the running turn; False if its orchestrator does not accept it."""
         steer = self._coordinator.get_capability(CAPABILITY)
         if not callable(steer):
             return False
         try:
             steer(text)
-        # Orchestrators are foreign code; one that cannot be steered is no reason to lose the text.
+        # An orchestrator may raise anything; do not lose the text.
         except Exception:
-            logger.warning("The orchestrator did not take a message", exc_info=True)
+            logger.warning("The orchestrator did not accept a message", exc_info=True)
             return False
         return True
 
     def waiting(self) -> list[str]:
-        """What the turn has not come to yet, as far as its orchestrator tells."""
+        """Return the queued messages, if the orchestrator lists them."""
         return self._texts("waiting")
 
     def take_back(self) -> list[str]:
-        """What the turn that has ended did not use; it is no longer queued."""
+        """Remove and return the messages that the finished turn did not use."""
         return self._texts("take_back")
 
     def _texts(self, method: str) -> list[str]:
@@ -48,6 +48,6 @@ class Steering:
             texts = ask() if callable(ask) else []
         # As above.
         except Exception:
-            logger.warning("The orchestrator did not tell which messages wait", exc_info=True)
+            logger.warning("The orchestrator did not list its queued messages", exc_info=True)
             return []
         return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []

@@ -1,12 +1,12 @@
-"""The capabilities `session.spawn` and `session.resume`: tasks for the agents of a plan.
+"""The capabilities `session.spawn` and `session.resume`: delegate tasks to the agents of a plan.
 
-    plan/agent_plan.py    the plan the sub-agent runs
-    lineage.py               what it shares with the session that gives the task
+    plan/agent_plan.py       the plan of the sub-agent
+    delegation.py            what it shares with its parent session
     session.py               opens its session, like any other
-    sub_session_notices.py   what of it is shown
+    sub_session_notices.py   what the parent's renderer shows of it
 
-A sub-session is saved like any other, in a folder of its own, and can be resumed by its parent or
-by a person.
+A sub-session is saved like any other, in its own folder, and can be resumed by its parent or by
+the user.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan
-from amplifier_app.runtime.attach import showable
-from amplifier_app.runtime.lineage import MOST_DEPTH, Lineage
-from amplifier_app.runtime.provider_preferences import preferring
+from amplifier_app.runtime.delegation import MAX_DEPTH, Delegation
+from amplifier_app.runtime.provider_preferences import with_preferences
 from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
+from amplifier_app.runtime.subscriptions import redacted_text
 from amplifier_app.runtime.turn import SubSession
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.trust import METADATA_KEY as PROJECT
@@ -42,7 +42,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class UnknownSubSession(SessionError, FileNotFoundError):
-    """There is no such sub-session to resume. Published tools look for a FileNotFoundError."""
+    """The sub-session does not exist. Published tools expect a FileNotFoundError."""
 
 
 class SubAgentFailed(AppError):
@@ -61,7 +61,7 @@ class SubAgentFailed(AppError):
 
 
 class Session(Protocol):
-    """What is asked of an open session here; see `amplifier_app.runtime.session.OpenSession`."""
+    """The part of `amplifier_app.runtime.session.OpenSession` that is used here."""
 
     session: AmplifierSession
     plan: ResolvedPlan
@@ -70,7 +70,7 @@ class Session(Protocol):
     recorder: TurnRecorder
     saved: SavedSession | None
     unsaved: dict[str, Any]
-    at_work: set[Any]
+    active: set[Any]
     turn: TurnResult
 
     @property
@@ -97,7 +97,7 @@ class Session(Protocol):
 
 
 class _Task(NamedTuple):
-    """What a sub-agent is to do, and in which session."""
+    """The task of a sub-agent, and its session."""
 
     agent: str
     instruction: str
@@ -111,7 +111,7 @@ class _Task(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    """A sub-session of a session that is not saved: all that is left of it to go on with."""
+    """The state needed to resume a sub-session that is not saved."""
 
     agent: str
     narrowed: Mapping[str, Any]
@@ -135,41 +135,40 @@ async def spawn(
     self_delegation_depth: int = 0,
     **ignored: Any,
 ) -> dict[str, Any]:
-    """Have an agent of the plan carry out a task in a session of its own.
+    """Run a task with an agent of the plan, in a session of its own.
 
-    The names are those published tools use.
+    Parameter names are those used by published tools.
 
     Args:
-        parent: The session that gives the task.
-        agent_name: The agent; ``self`` is the plan as it is.
+        parent: The session that delegates the task.
+        agent_name: The agent; ``self`` is the unchanged plan.
         instruction: The task.
         parent_session: Ignored: it is `parent`.
-        agent_configs: Ignored: an agent is what the plan says, which is what was looked at before
-            anything of it was loaded.
-        sub_session_id: Id of the new session; one is made up if it is missing or cannot be one.
-        session_id: The same.
+        agent_configs: Ignored: only agents of the plan were checked before loading.
+        sub_session_id: Id of the new session; generated if missing, invalid or taken.
+        session_id: Alias of `sub_session_id`.
         tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
-        hook_inheritance: The same for hooks.
-        provider_preferences: Providers and models to ask, the first that is there; see
-            `preferring`.
-        parent_messages: Messages the conversation starts with.
-        self_delegation_depth: Told to the sub-session's modules under this name.
-        **ignored: For callers that know more.
+        hook_inheritance: Likewise for hooks.
+        provider_preferences: Providers and models to use, the first available one; see
+            `with_preferences`.
+        parent_messages: Messages at the start of the conversation.
+        self_delegation_depth: Passed to the sub-session's modules as a capability of this name.
+        **ignored: Unknown arguments of newer callers.
 
     Returns:
         `output`, the last answer; `session_id`; `status` (``success``, ``incomplete``,
-        ``cancelled``) and `reason`; `turn_count`; `usage` and `cost_usd`, those of the
-        sub-agent's own sub-agents included; `agent`; `metadata` with most of it again.
+        ``cancelled``) and `reason`; `turn_count`; `usage` and `cost_usd`, including the
+        sub-agent's own sub-agents; `agent`; `metadata`, which repeats most of it.
 
     Raises:
-        ConfigError: There is no such agent, or tasks may not be given any deeper.
+        ConfigError: The agent is unknown, or the maximum depth is reached.
         ModuleError: A module of its plan cannot be loaded.
         SubAgentFailed: Its turn ended with an error.
     """
     _check(parent)
     narrowed = {"tools": dict(tool_inheritance or {}), "hooks": dict(hook_inheritance or {})}
     plan = _plan(parent, agent_name, narrowed)
-    plan = await preferring(plan, provider_preferences, parent.session.coordinator)
+    plan = await with_preferences(plan, provider_preferences, parent.session.coordinator)
     task = _Task(
         agent=agent_name,
         instruction=instruction,
@@ -179,18 +178,18 @@ async def spawn(
         messages=tuple(dict(message) for message in parent_messages or ()),
         self_depth=self_delegation_depth,
     )
-    return await _carry_out(parent, task)
+    return await _run_task(parent, task)
 
 
 async def resume(
     parent: Session, sub_session_id: str, instruction: str, **ignored: Any
 ) -> dict[str, Any]:
-    """Go on with a sub-session that this session spawned before; see `spawn`.
+    """Resume a sub-session that this session spawned before; see `spawn`.
 
-    Its agent is what the plan says now.
+    Its agent is taken from the current plan.
 
     Raises:
-        UnknownSubSession: This session has spawned no such session.
+        UnknownSubSession: This session did not spawn that session.
         SubAgentFailed: Its turn ended with an error.
     """
     _check(parent)
@@ -200,7 +199,7 @@ async def resume(
     agent, narrowed = str(metadata["agent"]), metadata.get(_NARROWED) or {}
     plan = _plan(parent, agent, narrowed)
     task = _Task(agent, instruction, plan, sub_session_id, resumed=True, narrowed=narrowed)
-    return await _carry_out(parent, task)
+    return await _run_task(parent, task)
 
 
 async def _resume_unsaved(parent: Session, session_id: str, instruction: str) -> dict[str, Any]:
@@ -208,7 +207,7 @@ async def _resume_unsaved(parent: Session, session_id: str, instruction: str) ->
     if left is None:
         raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
     plan = _plan(parent, left.agent, left.narrowed)
-    # Taken out while it is at work, so that nobody else goes on with it meanwhile.
+    # Removed while it runs, so that it cannot be resumed twice at the same time.
     del parent.unsaved[session_id]
     task = _Task(
         left.agent,
@@ -221,15 +220,15 @@ async def _resume_unsaved(parent: Session, session_id: str, instruction: str) ->
         spent=left.spent,
     )
     try:
-        return await _carry_out(parent, task)
+        return await _run_task(parent, task)
     finally:
         parent.unsaved.setdefault(session_id, left)
 
 
 def _check(parent: Session) -> None:
-    if parent.depth >= MOST_DEPTH:
+    if parent.depth >= MAX_DEPTH:
         raise ConfigError(
-            f"a sub-agent may not give tasks any deeper: there are {parent.depth} sessions above it"
+            f"cannot delegate: the maximum depth of {MAX_DEPTH} sub-sessions is reached"
         )
     if parent.session.coordinator.cancellation.is_cancelled:
         raise SessionError("not started: the turn was stopped")
@@ -245,14 +244,14 @@ def _plan(parent: Session, agent: str, narrowed: Mapping[str, Any]) -> ResolvedP
 def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
     if wanted is not None and _ID.fullmatch(wanted) and not SessionStore().exists(wanted):
         return wanted
-    made_up = f"{parent.id}-{secrets.token_hex(8)}"
-    named = f"{made_up}_{agent}"
-    # Long ids come from depth; what follows the last of the names is all that tells them apart.
-    return next(name for name in (named, made_up, secrets.token_hex(16)) if _ID.fullmatch(name))
+    generated = f"{parent.id}-{secrets.token_hex(8)}"
+    named = f"{generated}_{agent}"
+    # Ids grow with depth; fall back to shorter ones that are still unique.
+    return next(name for name in (named, generated, secrets.token_hex(16)) if _ID.fullmatch(name))
 
 
 def _metadata_of(parent: Session, session_id: str) -> Mapping[str, Any]:
-    """What is noted of a sub-session of `parent`; of no other session, whatever a model asks for."""
+    """Return the metadata of a sub-session of `parent`, and of no other session."""
     store = SessionStore()
     known = _ID.fullmatch(session_id) is not None and store.exists(session_id)
     metadata = store.metadata(session_id) if known else {}
@@ -261,11 +260,11 @@ def _metadata_of(parent: Session, session_id: str) -> Mapping[str, Any]:
     return metadata
 
 
-async def _carry_out(parent: Session, task: _Task) -> dict[str, Any]:
-    """Open the sub-session, run the one turn, and close it, whatever happens."""
+async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
+    """Open the sub-session, run one turn, and always close it."""
     coordinator = parent.session.coordinator
-    lineage = Lineage(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
-    renderer = SubSessionRenderer(parent.renderer, lineage, task.session_id)
+    delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
+    renderer = SubSessionRenderer(parent.renderer, delegation, task.session_id)
     save = parent.saved is not None
     on_disk = task.resumed and save
     async with parent.open_sub_session(
@@ -273,15 +272,18 @@ async def _carry_out(parent: Session, task: _Task) -> dict[str, Any]:
         session_id=None if on_disk else task.session_id,
         resume=task.session_id if on_disk else None,
         save=save,
-        metadata={**_of_project(parent), **({_NARROWED: task.narrowed} if task.narrowed else {})},
+        metadata={
+            **_project_metadata(parent),
+            **({_NARROWED: task.narrowed} if task.narrowed else {}),
+        },
         approval_system=_approvals(coordinator.approval_system, task.agent),
         renderer=renderer,
-        lineage=lineage,
+        delegation=delegation,
     ) as session:
         own = session.session.coordinator
         own.register_capability("self_delegation_depth", task.self_depth)
-        renderer.began(showable(own, task.instruction), resumed=task.resumed)
-        failure = await _run(parent, session, task, lineage, renderer)
+        renderer.start(redacted_text(own, task.instruction), resumed=task.resumed)
+        failure = await _run(parent, session, task, delegation, renderer)
     if failure is not None:
         raise SubAgentFailed(task.session_id, failure) from failure
     return _result(session, task)
@@ -291,50 +293,53 @@ async def _run(
     parent: Session,
     session: Session,
     task: _Task,
-    lineage: Lineage,
+    delegation: Delegation,
     renderer: SubSessionRenderer,
 ) -> Exception | None:
-    """The one turn: stopped with the parent's, and counted in it. Returns what made it fail."""
-    above, below = parent.session.coordinator.cancellation, session.session.coordinator.cancellation
+    """Run one turn, stopped with the parent's turn and counted in it; return its error, if any."""
+    parent_token, token = (
+        parent.session.coordinator.cancellation,
+        session.session.coordinator.cancellation,
+    )
     started = time.monotonic()
-    above.register_child(below)
-    parent.at_work.add(session)
+    parent_token.register_child(token)
+    parent.active.add(session)
     try:
         await session.begin_with(task.messages, resumed=task.resumed)
         await session.run(task.instruction)
-    # A provider, a module or the disk; the parent's model is told, and goes on.
+    # A provider, a module or the disk; the error is reported to the parent's model.
     except Exception as error:
         return error
     finally:
-        above.unregister_child(below)
-        parent.at_work.discard(session)
-        ended = _ended(session, lineage, time.monotonic() - started)
+        parent_token.unregister_child(token)
+        parent.active.discard(session)
+        ended = _ended(session, delegation, time.monotonic() - started)
         parent.recorder.add_sub_session(ended, session.recorder)
-        renderer.ended(ended)
+        renderer.end(ended)
         if session.saved is None:
             messages = await session.context.get_messages()
             parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages, session.spent)
     return None
 
 
-def _of_project(parent: Session) -> dict[str, Any]:
-    """The project the parent's plan drew on, without whose trust the sub-session is not resumed."""
+def _project_metadata(parent: Session) -> dict[str, Any]:
+    """Return the project of the parent's plan, which must be trusted to resume the sub-session."""
     noted = parent.saved.metadata.get(PROJECT) if parent.saved is not None else None
     return {} if noted is None else {PROJECT: noted}
 
 
 def _approvals(approvals: Any, agent: str) -> Any:
-    """The parent's approval system; one that can is told who asks."""
+    """Return the parent's approval system, with the agent named in questions if supported."""
     for_agent = getattr(approvals, "for_agent", None)
     return approvals if for_agent is None else for_agent(agent)
 
 
-def _ended(session: Session, lineage: Lineage, seconds: float) -> SubSession:
+def _ended(session: Session, delegation: Delegation, seconds: float) -> SubSession:
     own = session.recorder.own_usage
     return SubSession(
         session_id=session.id,
-        parent_id=lineage.parent_id,
-        agent=lineage.agent,
+        parent_id=delegation.parent_id,
+        agent=delegation.agent,
         status=session.turn.status,
         turns=session.turn.turns,
         usage=dict(own.tokens),

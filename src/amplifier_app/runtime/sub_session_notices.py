@@ -1,4 +1,4 @@
-"""What is shown of a sub-session: what it does at the moment, and what a person has to know."""
+"""Show the activity and the notices of a sub-session on the renderer of its parent."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.lineage import Lineage
+from amplifier_app.runtime.delegation import Delegation
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import Level, Renderer, SubSessionFacts
 from amplifier_app.runtime.turn import EventHandler, SubSession
 
 
 class SubSessionRenderer(Renderer):
-    """Tells the renderer of the parent; the sub-session's own text and results are for its parent.
+    """Forwards to the renderer of the parent; text and results of the sub-session are not shown.
 
     Args:
-        above: The renderer of the session that gave the task.
-        lineage: Of the sub-session.
-        session_id: Its id.
+        parent: The renderer of the parent session.
+        delegation: The link from the sub-session to its parent.
+        session_id: The id of the sub-session.
     """
 
-    def __init__(self, above: Renderer, lineage: Lineage, session_id: str) -> None:
+    def __init__(self, parent: Renderer, delegation: Delegation, session_id: str) -> None:
         super().__init__()
-        self._above = above
-        self.retries, self.longest_note = above.retries, above.longest_note
-        self._lineage = lineage
+        self._parent = parent
+        self.retries, self.longest_note = parent.retries, parent.longest_note
+        self._delegation = delegation
         self._id = session_id
 
-    def began(self, instruction: str, *, resumed: bool) -> None:
-        """Its modules are mounted and it gets its task."""
+    def start(self, instruction: str, *, resumed: bool) -> None:
+        """Report that the sub-session starts its task."""
         facts = SubSessionFacts(
             session_id=self._id,
-            parent_id=self._lineage.parent_id,
-            agent=self._lineage.agent,
-            depth=self._lineage.depth,
+            parent_id=self._delegation.parent_id,
+            agent=self._delegation.agent,
+            depth=self._delegation.depth,
             resumed=resumed,
             instruction=instruction,
         )
-        self._above.sub_session_started(facts)
+        self._parent.sub_session_started(facts)
 
-    def ended(self, ended: SubSession) -> None:
-        """Its turn is over, whatever way."""
-        self._above.sub_session_ended(ended)
+    def end(self, ended: SubSession) -> None:
+        """Report that its turn has ended."""
+        self._parent.sub_session_ended(ended)
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -53,24 +53,24 @@ class SubSessionRenderer(Renderer):
 
     def notice(self, message: str, level: Level, source: str) -> None:
         if source == "session" and level == "info":
-            return  # The parent has told the same of itself.
-        self._above.notice(f"{self._lineage.agent}: {message}", level, source)
+            return  # The parent has shown the same notice.
+        self._parent.notice(f"{self._delegation.agent}: {message}", level, source)
 
     def paused(self) -> AbstractContextManager[None]:
-        return self._above.paused()
+        return self._parent.paused()
 
     def sub_session_started(self, facts: SubSessionFacts) -> None:
-        self._above.sub_session_started(facts)
+        self._parent.sub_session_started(facts)
 
     def sub_session_doing(self, session_id: str, what: str) -> None:
-        self._above.sub_session_doing(session_id, what)
+        self._parent.sub_session_doing(session_id, what)
 
     def sub_session_ended(self, ended: SubSession) -> None:
-        self._above.sub_session_ended(ended)
+        self._parent.sub_session_ended(ended)
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        self._above.sub_session_doing(self._id, "")
+        self._parent.sub_session_doing(self._id, "")
 
     def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-        self._above.sub_session_doing(self._id, what)
+        self._parent.sub_session_doing(self._id, what)

@@ -1,4 +1,4 @@
-"""What one turn did, gathered from the events of its session."""
+"""The record of a turn, gathered from the events of its session."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from amplifier_support.usage import add_counts, dollars
 EventHandler = Callable[[str, dict[str, Any]], None]
 
 Status = Literal["success", "incomplete", "cancelled", "error"]
-"""How a turn ended: with an answer; at a limit of its orchestrator; stopped; by an error."""
+"""How a turn ended: with an answer; at a limit; stopped by the user; with an error."""
 
 CUT_SHORT = ("length", "content_filter")
-"""Reasons of an incomplete turn that has an answer, which is not whole."""
+"""Reasons of an incomplete turn with a partial answer."""
 
 _TOKEN_FIELDS = (
     "input_tokens",
@@ -28,7 +28,7 @@ _TOKEN_FIELDS = (
 
 
 def peek(data: object, key: str) -> Any:
-    """`data[key]` of event data, or None, without the copy that protects it: for reading only."""
+    """Return `data[key]` of event data, or None, without its protective copy: read only."""
     return dict.get(cast("dict[str, Any]", data), key) if isinstance(data, dict) else None
 
 
@@ -36,8 +36,8 @@ class Usage:
     """Tokens and cost of some model calls.
 
     Attributes:
-        tokens: Sums by field of the kernel's `Usage`; a field nobody reported is absent.
-        cost_usd: US dollars; None as soon as the price of one call is not known.
+        tokens: Sums by field of the kernel's `Usage`; unreported fields are absent.
+        cost_usd: US dollars; None if the price of any call is unknown.
         calls: Number of calls summed.
     """
 
@@ -49,14 +49,14 @@ class Usage:
         self.calls = 0
 
     def add(self, usage: Any) -> None:
-        """Add one call's usage: the kernel's model, or a dict of the same keys."""
+        """Add one call's usage: the kernel's model, or a dict with the same keys."""
         if not usage:
             return
         add_counts(self.tokens, {name: _field(usage, name) for name in _TOKEN_FIELDS})
         self._add_cost(dollars(_field(usage, "cost_usd")))
 
     def add_unknown(self, calls: int) -> None:
-        """Add calls of which nothing is known."""
+        """Add calls without reported usage."""
         if calls:
             self._add_cost(None, calls)
 
@@ -89,7 +89,7 @@ _OUTCOMES: dict[str, ToolOutcome] = {
     "Interrupted": "interrupted",
     "BudgetReached": "interrupted",
 }
-"""Types of the errors in `tool:error` that stand for something else than a failure."""
+"""Error types in `tool:error` that do not mean a failure."""
 
 
 class ToolUse:
@@ -106,16 +106,16 @@ class ToolUse:
 
 
 class SubSession(NamedTuple):
-    """What a sub-agent did during a turn, in a session of its own.
+    """What a sub-agent did during a turn, in its own session.
 
     Attributes:
         session_id: Its session.
-        parent_id: The session that gave it its task, which may be a sub-agent's too.
+        parent_id: The session that delegated the task, possibly that of another sub-agent.
         agent: The agent of the plan.
         status: How it ended.
         turns: Number of its model calls.
-        usage: Tokens of these.
-        cost: US dollars; None if a price is not known.
+        usage: Tokens of these calls.
+        cost: US dollars; None if a price is unknown.
         duration: Seconds.
     """
 
@@ -135,7 +135,7 @@ class LimitReached(NamedTuple):
     Attributes:
         name: Its key under `session.budget`.
         allowed: How much it allows.
-        spent: How much was used; None if nobody knows.
+        spent: How much was used; None if unknown.
     """
 
     name: str
@@ -144,21 +144,20 @@ class LimitReached(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """What came out of one prompt.
+    """The result of one prompt.
 
     Attributes:
-        response: What the orchestrator returned, without blocks that are hidden; empty if there is
-            nothing.
+        response: The answer of the orchestrator, without hidden blocks; empty if there is none.
         status: How the turn ended.
-        reason: Why it is incomplete, in the orchestrator's word; None if it did not say.
+        reason: Why it is incomplete, as reported by the orchestrator; None if not reported.
         limit: The limit of the session's budget that ended it, if one did.
-        usage: Tokens of its model calls and of those of its sub-agents.
+        usage: Tokens of its model calls, including sub-agents.
         turns: Number of model calls of its own.
-        cost: US dollars for all of them; None if a price is not known.
-        tools: Every tool call in the order they began.
-        sub_sessions: What its sub-agents did, and theirs, in the order they ended.
-        denied: Those that were not allowed to run.
-        is_hidden: Whether there is an answer, and all of it is hidden.
+        cost: US dollars, including sub-agents; None if a price is unknown.
+        tools: Every tool call, in the order they started.
+        sub_sessions: Its sub-agents, including nested ones, in the order they ended.
+        denied: The tool calls that were denied.
+        is_hidden: Whether there is an answer but all of it is hidden.
     """
 
     response: str
@@ -174,7 +173,7 @@ class TurnResult(NamedTuple):
 
     @property
     def has_answer(self) -> bool:
-        """Whether `response` is the model's own text, not a remark on why there is none."""
+        """Whether `response` is text of the model, not a remark about a missing answer."""
         return self.status == "success" or self.reason in CUT_SHORT
 
     @property
@@ -183,17 +182,17 @@ class TurnResult(NamedTuple):
 
 
 NO_TURN = TurnResult(response="", status="error", usage={}, turns=0, cost=None, tools=())
-"""What stands for a turn that never began."""
+"""The result of a turn that never started."""
 
 
 class TurnRecorder:
-    """Counts what happens between two calls of `begin`."""
+    """Records what happens after each call of `begin`."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last turn."""
+        """Reset for a new turn."""
         self._status: Status = "success"
         self._reason: str | None = None
         self._limit: LimitReached | None = None
@@ -205,10 +204,10 @@ class TurnRecorder:
         self._tools: list[ToolUse] = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
         self._sub_sessions: list[SubSession] = []
-        self._spent_below = Usage()
+        self._sub_agent_usage = Usage()
 
     def handlers(self) -> dict[str, EventHandler]:
-        """What to register, by event name."""
+        """Return the handlers by event name."""
         return {
             "provider:request": self._on_request,
             "provider:response": self._on_response,
@@ -222,7 +221,7 @@ class TurnRecorder:
     @property
     def own_usage(self) -> Usage:
         """Tokens and cost of the turn's own model calls so far."""
-        # A loop reports each response once; llm:response serves loops that report no usage.
+        # A loop reports each response once; llm:response is for loops that report no usage.
         loop, provider = self._reported_by_loop, self._reported_by_provider
         if provider.calls and not loop.calls:
             return provider
@@ -233,19 +232,19 @@ class TurnRecorder:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of the turn so far, with what its sub-agents spent."""
+        """Tokens and cost of the turn so far, including sub-agents."""
         total = Usage()
         total.merge(self.own_usage)
-        total.merge(self._spent_below)
+        total.merge(self._sub_agent_usage)
         return total
 
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
-        """Count what a sub-agent did, and what its own did, which its `recorder` knows."""
+        """Add a sub-agent, and its own sub-agents from its `recorder`."""
         self._sub_sessions += [ended, *recorder._sub_sessions]
-        self._spent_below.merge(recorder.usage)
+        self._sub_agent_usage.merge(recorder.usage)
 
     def result(self, response: str, status: Status | None = None) -> TurnResult:
-        """The turn so far; `status` overrides what the orchestrator said."""
+        """Return the turn so far; `status` overrides the orchestrator's status."""
         self._settle("interrupted" if status in ("cancelled", "error") else "denied")
         usage = self.usage
         return TurnResult(
@@ -293,7 +292,7 @@ class TurnRecorder:
     def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> None:
         key = self._key(data)
         if key not in self._running:
-            # A call refused before it was announced, such as one of an unknown tool.
+            # A call refused before `tool:pre`, for example of an unknown tool.
             self._on_tool_pre("tool:pre", data)
             key = self._tools[-1].id
         tool, started = self._running.pop(key)
@@ -306,12 +305,12 @@ class TurnRecorder:
         call_id = peek(data, "tool_call_id")
         if call_id:
             return str(call_id)
-        # Events of loops that give no ids: the call of this tool that has run longest.
+        # Some loops send no ids: use the longest-running call of this tool.
         name = peek(data, "tool_name")
         return next((key for key, (tool, _) in self._running.items() if tool.name == name), "")
 
     def _settle(self, outcome: Literal["denied", "interrupted"]) -> None:
-        """Calls announced that never ended were not run (or, in a turn cut short, cut off)."""
+        """Give calls that never ended their outcome: denied, or interrupted in a stopped turn."""
         for tool, _ in self._running.values():
             tool.outcome = outcome
         self._running.clear()
@@ -335,6 +334,6 @@ def _limit_in(reached: Any) -> LimitReached | None:
 
 
 def succeeded(result: Any) -> bool:
-    """Whether a tool's result, the kernel's model or a foreign shape, is not a failure."""
+    """Whether a tool's result, in the kernel's or another form, is a success."""
     success = _field(result, "success")
     return True if success is None else bool(success)

@@ -1,96 +1,98 @@
-"""What a turn that raised nothing counts as, and what to do about one without an answer."""
+"""Map a turn that raised no exception to an outcome, with a hint where there is no answer."""
 
 from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.runtime.turn import LimitReached, TurnResult
 
-_RAISED_BY = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
-_UNITS = {
-    "max_turns": "model calls",
-    "max_tool_calls": "tool calls",
-    "max_tokens": "tokens",
-    "max_cost": "US dollars",
-    "max_seconds": "seconds",
+_RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
+_BUDGETS = {
+    "max_turns": ("model call budget", "{}"),
+    "max_tool_calls": ("tool call budget", "{}"),
+    "max_tokens": ("token budget", "{}"),
+    "max_cost": ("cost budget", "${}"),
+    "max_seconds": ("time budget", "{} s"),
 }
-_NOT_TOLD = {
-    "max_cost": "the price of its model is not known",
-    "max_tokens": "its provider does not tell how many tokens a request takes",
+"""Name of a limit → what to call it, and the form of its amounts."""
+
+_UNKNOWN_SPENT = {
+    "max_cost": "no price known for this model",
+    "max_tokens": "the provider does not report token usage",
 }
 
 
 def outcome_of_turn(turn: TurnResult, denied: str | None, session_id: str | None) -> Outcome:
-    """The outcome of a turn.
+    """Return the outcome of a turn.
 
     Args:
-        turn: What came out of it.
-        denied: The first question that was answered no, if one was.
+        turn: The result of the turn.
+        denied: The first approval question that was denied, if any.
         session_id: The session to resume; None if it is not saved.
     """
-    go_on = f"Go on with: amplifier run --resume {session_id}" if session_id else None
+    resume = f"Resume with: amplifier run --resume {session_id}" if session_id else None
     if turn.status == "cancelled":
-        return Outcome(Ending.INTERRUPTED, "the turn was stopped", go_on)
+        return Outcome(Ending.INTERRUPTED, "the turn was stopped", resume)
     if turn.status == "error":
-        return Outcome(Ending.ERROR, "the orchestrator reports an error", go_on)
+        return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
     if turn.status == "incomplete":
-        return _incomplete(turn, session_id, go_on)
+        return _incomplete(turn, session_id, resume)
     if denied is not None:
         hint = "Allow it with --approve allow, or run on a terminal to be asked."
         return Outcome(Ending.DENIED, f"approval was denied: {denied}", hint)
     if not turn.response.strip():
-        return _nothing_shown(turn, go_on)
+        return _nothing_shown(turn, resume)
     return OK
 
 
-def _nothing_shown(turn: TurnResult, go_on: str | None) -> Outcome:
+def _nothing_shown(turn: TurnResult, resume: str | None) -> Outcome:
     if turn.is_hidden:
-        message = "every block of the answer is marked as not for users"
-        return Outcome(Ending.PROVIDER, message, "Show all of it with --show internal.")
-    return Outcome(Ending.PROVIDER, "the answer is empty", go_on)
+        message = "every block of the answer is marked as hidden from users"
+        return Outcome(Ending.PROVIDER, message, "Show all blocks with --show internal.")
+    return Outcome(Ending.PROVIDER, "the answer is empty", resume)
 
 
-def _incomplete(turn: TurnResult, session_id: str | None, go_on: str | None) -> Outcome:
+def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) -> Outcome:
     if turn.reason == "denied":
-        return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", go_on)
+        return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", resume)
     if turn.reason == "content_filter":
-        return Outcome(Ending.PROVIDER, "the provider's content filter cut the answer off", go_on)
+        return Outcome(Ending.PROVIDER, "the provider's content filter stopped the answer", resume)
     if turn.reason == "empty":
         message = "the model's answer is empty: it has neither text nor tool calls"
-        return Outcome(Ending.PROVIDER, message, go_on)
+        return Outcome(Ending.PROVIDER, message, resume)
     if turn.reason == "length":
-        message = "the answer is cut off at the model's output limit"
-        return Outcome(Ending.BUDGET, message, go_on)
+        message = "the answer was cut off at the model's output limit"
+        return Outcome(Ending.BUDGET, message, resume)
     if turn.limit is not None:
-        return Outcome(Ending.BUDGET, _told(turn.limit), _raise(turn.limit, session_id))
+        return Outcome(Ending.BUDGET, _describe(turn.limit), _raise(turn.limit, session_id))
     if turn.reason == "no_progress":
-        message = turn.response or "the model makes the same tool calls again and again"
-        return Outcome(Ending.BUDGET, f"stopped without a final answer. {message}", go_on)
+        message = turn.response or "the model repeats the same tool calls"
+        return Outcome(Ending.BUDGET, f"stopped without a final answer. {message}", resume)
     if turn.reason == "max_steps":
-        message = "stopped at the most steps a turn may take (max_steps of its orchestrator)"
-        return Outcome(Ending.BUDGET, message, go_on)
+        message = "stopped at the step limit of the orchestrator (max_steps)"
+        return Outcome(Ending.BUDGET, message, resume)
     message = f"stopped after {turn.turns} model calls without a final answer"
-    return Outcome(Ending.BUDGET, message, _joined("Allow more with --max-turns.", go_on))
+    return Outcome(Ending.BUDGET, message, _joined("Raise the limit with --max-turns.", resume))
 
 
-def _told(limit: LimitReached) -> str:
+def _describe(limit: LimitReached) -> str:
     where = f"session.budget.{limit.name}"
     if limit.spent is None:
-        why = _NOT_TOLD.get(limit.name, "what was used is not known")
-        return f"{where} cannot be kept: {why}"
-    unit = _UNITS.get(limit.name, "")
-    used = f"{_number(limit.spent)} of {_number(limit.allowed)} {unit}".rstrip()
-    return f"the session's budget is used up: {used} ({where})"
+        why = _UNKNOWN_SPENT.get(limit.name, "usage is unknown")
+        return f"cannot enforce {where}: {why}"
+    name, form = _BUDGETS.get(limit.name, ("budget", "{}"))
+    spent, allowed = (form.format(_number(one)) for one in (limit.spent, limit.allowed))
+    return f"{name} reached: used {spent}, limit {allowed} ({where})"
 
 
 def _raise(limit: LimitReached, session_id: str | None) -> str:
-    """How to go on."""
+    """Return a hint on how to raise the limit."""
     if limit.spent is None:
-        out = f"--set session.budget.{limit.name}=null"
-        return f"Take it out ({out}) and set another limit, such as max_turns or max_seconds."
-    option = _RAISED_BY.get(limit.name, f"--set session.budget.{limit.name}=N")
+        unset = f"--set session.budget.{limit.name}=null"
+        return f"Remove this limit ({unset}) and set another, such as max_turns or max_seconds."
+    option = _RAISE_OPTIONS.get(limit.name, f"--set session.budget.{limit.name}=N")
     if session_id is None:
-        return f"Allow more with {option}."
-    return f"Allow more, then go on with: amplifier run --resume {session_id} {option}"
+        return f"Raise it with {option}."
+    return f"Raise it and resume with: amplifier run --resume {session_id} {option}"
 
 
 def _number(amount: float) -> str:

@@ -1,9 +1,9 @@
-"""What of a model's answer is shown: blocks may be marked `user`, `developer` or `internal`.
+"""Visibility of answers: blocks may be marked `user`, `developer` or `internal`.
 
-The policy is the app's (Context & Orchestrator Specification, Visibility Policy): providers are sent,
-and the transcript keeps, every block. A mark in `content_block:start` hides a block while it streams.
-A mark that comes only with `content_block:end` is too late for what was shown; from then on blocks of
-that kind are shown once they are whole, unless their start says what they are.
+The policy is the app's (Context & Orchestrator Specification, Visibility Policy): providers receive
+every block, and the transcript stores every block. A mark in `content_block:start` hides a block
+while it streams. A mark that arrives only with `content_block:end` is too late for text already
+shown; from then on, blocks of that type without a mark at their start are shown when complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from amplifier_app.runtime.turn import EventHandler, peek
 
 Shown = Literal["user", "developer", "internal"]
-"""The marks a block can have; each level shows those before it as well."""
+"""The marks of blocks; each level also shows the levels before it."""
 
 LEVELS: tuple[str, ...] = get_args(Shown)
 
@@ -23,13 +23,13 @@ _THINKING = ("thinking", "reasoning", "redacted_thinking")
 
 
 class Visibility:
-    """What is shown of the answers in one session.
+    """Which blocks of answers are shown in one session.
 
     Args:
-        level: The mark up to which blocks are shown; those without a mark always are.
+        level: The highest mark to show; blocks without a mark are always shown.
 
     Attributes:
-        thinking: Whether thinking is shown, whatever its mark; None goes by the mark.
+        thinking: Whether to show thinking regardless of its mark; None follows the mark.
     """
 
     def __init__(self, level: Shown = "user") -> None:
@@ -38,7 +38,7 @@ class Visibility:
         self._hid_thinking = False
 
     def shows(self, kind: Any, mark: str | None) -> bool:
-        """Whether a block of this type and with this mark is shown."""
+        """Whether a block of this type and mark is shown."""
         if kind in _THINKING and self.thinking is not None:
             return self.thinking
         shown = mark is None or LEVELS.index(mark) <= LEVELS.index(self.level)
@@ -46,7 +46,7 @@ class Visibility:
         return shown
 
     def show_thinking(self, wanted: bool | None = None) -> bool:
-        """Show thinking or hide it, by default the other of the two; whether it is shown now."""
+        """Show or hide thinking, or toggle it by default; return whether it is shown."""
         if wanted is None:
             wanted = not self.thinking if self.thinking is not None else self._hid_thinking
         self.thinking = wanted
@@ -54,7 +54,7 @@ class Visibility:
 
 
 def mark_of(block: Any) -> str | None:
-    """The mark of a block, a mapping or a model; None if it has none."""
+    """Return the mark of a block, a mapping or a model; None if it has none."""
     if isinstance(block, Mapping):
         mark = cast("Mapping[str, Any]", block).get("visibility")
     else:
@@ -63,7 +63,7 @@ def mark_of(block: Any) -> str | None:
 
 
 def shown_blocks(blocks: Sequence[Any], visibility: Visibility) -> list[Any]:
-    """The blocks of a stored message that are shown."""
+    """Return the visible blocks of a stored message."""
     return [block for block in blocks if visibility.shows(_kind(block), mark_of(block))]
 
 
@@ -73,16 +73,16 @@ def shown_text(
     visibility: Visibility,
     redact: Callable[[str], str] = lambda text: text,
 ) -> str:
-    """What is shown of an answer that an orchestrator returned as one string.
+    """Remove hidden blocks from an answer that an orchestrator returned as one string.
 
-    Hidden blocks are recognized by their text in the last assistant message. A string without it,
-    which the orchestrator made itself, is left as it is.
+    Hidden blocks are recognized by their text in the last assistant message. A string that does not
+    contain it, because the orchestrator composed it, is unchanged.
 
     Args:
         response: The string.
-        messages: The conversation, blocks included.
-        visibility: What is shown.
-        redact: What was done to texts of the answer.
+        messages: The conversation, with blocks.
+        visibility: Which blocks are shown.
+        redact: The redaction that was applied to the answer.
     """
     texts = _texts_of_last(messages, visibility)
     if all(shown for _, shown in texts):
@@ -98,20 +98,20 @@ def shown_text(
 
 
 def _texts_of_last(messages: Sequence[Any], visibility: Visibility) -> list[tuple[str, bool]]:
-    """The texts of the last assistant message, and whether each is shown."""
+    """Return the texts of the last assistant message, and whether each is shown."""
     for message in reversed(messages):
         if peek(message, "role") != "assistant":
             continue
         content = peek(message, "content")
         blocks = cast("list[Any]", content) if isinstance(content, list) else []
         texts = [block for block in blocks if _kind(block) == "text"]
-        said = [(str(peek(b, "text") or ""), visibility.shows("text", mark_of(b))) for b in texts]
-        return [(text, shown) for text, shown in said if text.strip()]
+        found = [(str(peek(b, "text") or ""), visibility.shows("text", mark_of(b))) for b in texts]
+        return [(text, shown) for text, shown in found if text.strip()]
     return []
 
 
 def _words(text: str) -> str:
-    """A pattern for `text` whatever the white space between its words."""
+    """Return a pattern for `text` that ignores differences in white space."""
     return r"\s+".join(map(re.escape, text.split()))
 
 
@@ -120,7 +120,7 @@ def _pattern(texts: str, response: str) -> re.Match[str] | None:
 
 
 def _joined(found: re.Match[str], shown: list[bool]) -> str:
-    """The texts that are shown, each but the first behind the white space before it."""
+    """Join the visible texts, each but the first with the white space before it."""
     groups = found.groups()
     joined = ""
     for index, is_shown in enumerate(shown):
@@ -136,7 +136,7 @@ def _kind(block: Any) -> Any:
 def visible_only(
     handlers: dict[str, EventHandler], visibility: Visibility
 ) -> dict[str, EventHandler]:
-    """Handlers of a renderer that see only the blocks that are shown."""
+    """Wrap the handlers of a renderer so that they receive only visible blocks."""
     if not {"content_block:delta", "content_block:end"} & handlers.keys():
         return handlers
     blocks = _Blocks(handlers, visibility)
@@ -150,12 +150,12 @@ def visible_only(
 
 
 class _Blocks:
-    """The blocks of the answer under way."""
+    """The blocks of the current answer."""
 
     def __init__(self, handlers: dict[str, EventHandler], visibility: Visibility) -> None:
         self._handlers = handlers
         self._visibility = visibility
-        self._late: set[Any] = set()  # kinds of blocks whose mark came too late
+        self._late: set[Any] = set()  # types of blocks whose mark came too late
         self._begin()
 
     def _begin(self) -> None:
@@ -172,12 +172,12 @@ class _Blocks:
         self._pass(event, data)
 
     def on_start(self, event: str, data: dict[str, Any]) -> None:
-        kind, mark = self._told(data)
+        kind, mark = self._mark_block(data)
         if self._visibility.shows(kind, mark):
             self._pass(event, data)
 
     def on_delta(self, event: str, data: dict[str, Any]) -> None:
-        kind, mark = self._told(data)
+        kind, mark = self._mark_block(data)
         if mark is None and kind in self._late:
             self._held.setdefault(peek(data, "block_index"), []).append(data)
         elif self._visibility.shows(kind, mark):
@@ -186,7 +186,7 @@ class _Blocks:
     def on_end(self, event: str, data: dict[str, Any]) -> None:
         index = peek(data, "block_index")
         before = self._about.get(index, (None, None))[1]
-        kind, mark = self._told(data)
+        kind, mark = self._mark_block(data)
         held = self._held.pop(index, [])
         if not self._visibility.shows(kind, mark):
             if before is None:
@@ -196,8 +196,8 @@ class _Blocks:
             self._pass("content_block:delta", delta)
         self._pass(event, data)
 
-    def _told(self, data: dict[str, Any]) -> tuple[Any, str | None]:
-        """The kind and the mark of a block, as far as its events have said so far."""
+    def _mark_block(self, data: dict[str, Any]) -> tuple[Any, str | None]:
+        """Return the type and mark of a block, as known from its events so far."""
         index, block = peek(data, "block_index"), peek(data, "block")
         kind, mark = self._about.get(index, (None, None))
         kind = peek(data, "block_type") or kind or peek(block, "type")

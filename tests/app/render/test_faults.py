@@ -16,8 +16,8 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
-from amplifier_app.runtime.attach import attach
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.subscriptions import subscribe
 from amplifier_app.runtime.turn import TurnRecorder, TurnResult
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError
@@ -62,7 +62,7 @@ async def turn(dialect: str, output: str, server: ScriptedLLM) -> tuple[str, Tur
     close = await module.mount(coordinator, {**config, "max_retries": 1, "idle_timeout": 0.3})
     reading, writing = os.pipe()
     recorder, renderer = TurnRecorder(), make(Output(writing))
-    attach(coordinator, renderer, recorder)
+    subscribe(coordinator, renderer, recorder)
     recorder.begin()
     renderer.turn_started()
     try:

@@ -14,8 +14,8 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
-from amplifier_app.runtime.attach import attach
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.subscriptions import subscribe
 from amplifier_app.runtime.turn import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.message_models import ChatResponse, TextBlock
@@ -57,7 +57,7 @@ async def shown(make: Make, *tries: list[str]) -> str:
     reading, writing = os.pipe()
     coordinator = ModuleCoordinator()
     recorder, renderer = TurnRecorder(), make(Output(writing))
-    attach(coordinator, renderer, recorder)
+    subscribe(coordinator, renderer, recorder)
     recorder.begin()
     renderer.turn_started()
     answer = await StreamingOrchestrator().execute(

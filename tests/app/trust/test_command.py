@@ -313,17 +313,17 @@ def test_a_session_does_not_go_on_without_what_its_plan_took_from_the_project(
 ) -> None:
     done = amplifier(elsewhere, "run", "--resume", session, "--no-project", "again")
     assert done.code == 78
-    assert f"its plan takes a module from the project: {project}/tools/outside" in done.stderr
+    assert f"its plan uses a module of the project: {project}/tools/outside" in done.stderr
     # The profile does not name the folder any more, so that trust does not cover it.
     write_files(project, {".amplifier/profiles/ours.yaml": profile()})
     append(project / "tools/outside/tool_outside.py", "print('EVIL')\n")
     done = amplifier(elsewhere, "run", "--resume", session, "--trust", "again")
     assert done.code == 78
-    assert f"does not name {project}/tools/outside any more" in done.stderr
+    assert f"the project no longer names {project}/tools/outside" in done.stderr
     shutil.rmtree(project / ".amplifier")
     done = amplifier(elsewhere, "run", "--resume", session, "--trust", "again")
     assert done.code == 78
-    assert "which is gone" in done.stderr
+    assert "which is missing" in done.stderr
     own = write_files(elsewhere, {"own.yaml": profile()}) / "own.yaml"
     done = amplifier(elsewhere, "run", "--resume", session, "-f", str(own), "again")
     assert done.stdout == "done\n", done.stderr
@@ -336,7 +336,7 @@ def test_a_session_whose_metadata_is_lost_runs_no_folder_of_unknown_origin(
     (home / "sessions" / session / "metadata.json").unlink()
     done = amplifier(project, "run", "--resume", session, "again")
     assert done.code == 78
-    assert "its metadata is lost" in done.stderr
+    assert "its metadata is missing" in done.stderr
 
 
 def test_a_session_that_began_without_a_project_stays_without(

@@ -1,0 +1,131 @@
+"""Subscribe the renderer and the turn recorder to the events of a session.
+
+Text of an answer is shown once, even if a provider restarts the answer. Bundled providers never
+retry once they have sent text. Others may: they emit `provider:retry` and stream from the
+beginning. Text already shown is then skipped; where the second answer differs from the first, it
+is shown from its beginning on a new line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
+from amplifier_app.runtime.turn import EventHandler, TurnRecorder, peek
+from amplifier_app.runtime.visibility import visible_only
+
+_DELTA = "content_block:delta"
+
+
+def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
+    """Register the handlers of both on the events of a session."""
+    hooks = coordinator.hooks
+    for event, handler in recorder.handlers().items():
+        # The recorder keeps the text of errors; of other events only names and numbers.
+        handler = redacted(coordinator, handler) if event == "tool:error" else handler
+        hooks.register(event, handler, FIRST, name="app-recorder")
+    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    for event, handler in shown.items():
+        priority = FIRST if event in BEFORE_EVENTS else LAST
+        hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
+
+
+def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
+    """Wrap `handler` so that it receives events redacted by the session, if it redacts.
+
+    Hooks cannot redact some events, because a tool or the model needs their data.
+    """
+    capability = coordinator.get_capability
+
+    def shown(event: str, data: dict[str, Any]) -> None:
+        redact = capability("redaction.event")
+        handler(event, data if redact is None else redact(event, data))
+
+    return shown
+
+
+def redacted_text(coordinator: Any, text: str) -> str:
+    """Return a text redacted by the session, if it redacts."""
+    redact = coordinator.get_capability("redaction.event")
+    return text if redact is None else redact("prompt:submit", {"prompt": text})["prompt"]
+
+
+def show_once(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that they receive each text once."""
+    inner = handlers.get(_DELTA)
+    if inner is None:
+        return handlers
+    answer = _ShowOnce(inner)
+    begin, retry = handlers.get("provider:request"), handlers.get("provider:retry")
+
+    def on_request(event: str, data: dict[str, Any]) -> None:
+        answer.begin()
+        if begin is not None:
+            begin(event, data)
+
+    def on_retry(event: str, data: dict[str, Any]) -> None:
+        answer.restart()
+        if retry is not None:
+            retry(event, data)
+
+    return {
+        **handlers,
+        _DELTA: answer.on_delta,
+        "provider:request": on_request,
+        "provider:retry": on_retry,
+    }
+
+
+class _ShowOnce:
+    """Filters the text of one answer, by block type.
+
+    Args:
+        handler: Shows the text.
+    """
+
+    def __init__(self, handler: EventHandler) -> None:
+        self._handler = handler
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a new request."""
+        self._shown: dict[Any, list[str]] = {}
+        self._awaited: dict[Any, str] = {}
+
+    def restart(self) -> None:
+        """Expect the same answer from its beginning."""
+        self._awaited = {kind: "".join(texts) for kind, texts in self._shown.items()}
+
+    def on_delta(self, event: str, data: dict[str, Any]) -> None:
+        kind, delta = peek(data, "block_type"), peek(data, "delta")
+        if not isinstance(delta, str):
+            self._handler(event, data)
+        elif awaited := self._awaited.get(kind):
+            self._compare(event, data, kind, delta, awaited)
+        else:
+            self._shown.setdefault(kind, []).append(delta)
+            self._handler(event, data)
+
+    def _compare(
+        self, event: str, data: dict[str, Any], kind: Any, delta: str, awaited: str
+    ) -> None:
+        same = _common(delta, awaited)
+        if same == len(delta):
+            self._awaited[kind] = awaited[same:]
+            return
+        del self._awaited[kind]
+        if same == len(awaited):
+            news = delta[same:]
+            self._shown[kind].append(news)
+        else:
+            before = "".join(self._shown[kind])
+            whole = before[: len(before) - len(awaited)] + delta
+            news = f"\n{whole}"
+            self._shown[kind] = [whole]
+        self._handler(event, {**data, "delta": news})
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
