@@ -74,7 +74,7 @@ class PersistentContextManager(CompactingContext):
         """
         given = list(messages)
         if self._loaded:
-            self._tell_ignored(given)
+            self._warn_ignored(given)
             return
         for message in given:
             check(message)
@@ -100,7 +100,7 @@ class PersistentContextManager(CompactingContext):
         if self._journal is not None:
             self._journal.close()
 
-    def _tell_ignored(self, given: list[dict[str, Any]]) -> None:
+    def _warn_ignored(self, given: list[dict[str, Any]]) -> None:
         assert self._journal is not None
         stored = self._ledger.messages
         if given == stored[: len(given)]:

@@ -57,7 +57,7 @@ class ChosenExchanges(Exchanges):
         """Ask for steps: without tools, without showing the answer, and not to be remembered."""
         ask = self._ask
         self._planning, self._ask = True, _quietly
-        self._channel.tell_model(instruction)
+        self._channel.append_note(instruction)
         try:
             return await self.make(span)
         finally:
@@ -124,12 +124,14 @@ class ChosenExchanges(Exchanges):
             _check_tool(mounted, self._tools, who)
             tool = self._tools[mounted]
             plain = _described(mounted, tool)
-            told = {key: entry.get(key, plain[key]) for key in plain}
-            if told == plain:
+            offered = {key: entry.get(key, plain[key]) for key in plain}
+            if offered == plain:
                 tools[name] = tool
                 continue
             before = self.runner.tools.get(name)
-            again = RewrittenTool(name, mounted, tool, told["description"], told["parameters"])
+            again = RewrittenTool(
+                name, mounted, tool, offered["description"], offered["parameters"]
+            )
             # The same as for the last request is the same tool: its schema is compiled already.
             tools[name] = before if _same(before, again) else again
         return tools
@@ -159,12 +161,12 @@ class ChoosingRunner(Runner):
         mounted = tool.mounted if isinstance(tool, RewrittenTool) else selected
         data |= {"tool_name": mounted, "called_as": call.name}
         by_handler = selected != called
-        told = {
+        selection = {
             "tool": mounted,
             "source": "scheduler" if by_handler else "llm",
             "original_tool": call.name if by_handler else None,
         }
-        await self._channel.ask(TOOL_SELECTED, {**data, **told}, hold=True)
+        await self._channel.ask(TOOL_SELECTED, {**data, **selection}, hold=True)
         return tool
 
 

@@ -21,8 +21,8 @@ from amplifier_modules._shared.loop.turn_end import (
     CUT_SHORT,
     EMPTY,
     OUT_OF_BUDGET,
-    Ending,
-    described,
+    TurnOutcome,
+    error_data,
 )
 from amplifier_modules.loop_events.choices import ChoosingRunner, ChosenExchanges
 from amplifier_modules.loop_events.config import CONTINUE, END, EventsConfig, Step
@@ -35,11 +35,11 @@ from amplifier_modules.loop_events.workflow import (
     Plan,
     follower,
     only_prompt,
+    step_data,
     step_from,
     step_named,
     steps_from,
     steps_in,
-    told,
 )
 
 logger = logging.getLogger(__name__)
@@ -71,21 +71,21 @@ class EventsTurn(Turn):
         self._step_began = 0  # number of the provider calls before it
         self._jump: str | None = None
 
-    async def _work(self, prompt: str) -> Ending:
+    async def _work(self, prompt: str) -> TurnOutcome:
         self._steps = await self._plan(prompt)
         step: Step | None = self._steps[0]
-        ending = Ending("success")
+        outcome = TurnOutcome("success")
         for run in range(1, self._settings.max_steps + 1):
-            step, ending = await self._run_step(step, run)
+            step, outcome = await self._run_step(step, run)
             if step is None:
-                return ending
-        return Ending("incomplete", ending.response or MAX_STEPS_REACHED, "max_steps")
+                return outcome
+        return TurnOutcome("incomplete", outcome.response or MAX_STEPS_REACHED, "max_steps")
 
     # Planning
 
     async def _plan(self, prompt: str) -> list[Step]:
         ids = self.span.child().fields
-        declared = told(self._settings.steps)
+        declared = step_data(self._settings.steps)
         data: dict[str, Any] = {
             "prompt": prompt,
             "steps": declared,
@@ -98,10 +98,10 @@ class EventsTurn(Turn):
             final = await self._channel.step(PLAN_START, data)
             plan = await self._planned(final, declared)
         except BaseException as error:
-            failed = {"prompt": prompt, "steps": [], "source": None, **_how_it_failed(error)}
-            await uninterrupted(self._tell(PLAN_END, {**failed, **ids}))
+            failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
+            await uninterrupted(self._report(PLAN_END, {**failed, **ids}))
             raise
-        steps = told(plan.steps)
+        steps = step_data(plan.steps)
         ended = await self._channel.step(
             PLAN_END, {"prompt": prompt, "steps": steps, "source": plan.source, **ids}
         )
@@ -135,49 +135,49 @@ class EventsTurn(Turn):
 
     # Steps
 
-    async def _run_step(self, step: Step, run: int) -> tuple[Step | None, Ending]:
+    async def _run_step(self, step: Step, run: int) -> tuple[Step | None, TurnOutcome]:
         """Run a step to its end; gives the step that comes next, and the ending."""
         ids = self.span.child().fields
-        about = {"step": told([step])[0], "run": run, "count": len(self._steps), **ids}
+        about = {"step": step_data([step])[0], "run": run, "count": len(self._steps), **ids}
         self._step_began, self._jump = self._cycles, None
         try:
             final = await self._channel.step(STEP_START, about)
             if final.get("step", about["step"]) != about["step"]:
                 step = step_from(final["step"], STEP_START)
-                about["step"] = told([step])[0]
+                about["step"] = step_data([step])[0]
             self._choices.step = step
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")
             if text is not None:
                 await self._add({"role": "user", "content": text})
-            ending = await self._cycles_to_end()
+            outcome = await self._cycles_to_end()
         except BaseException as error:
-            failed = {"response": "", "next": None, **_how_it_failed(error)}
-            await uninterrupted(self._tell(STEP_END, {**about, **failed}))
+            failed = {"response": "", "next": None, **_failure_data(error)}
+            await uninterrupted(self._report(STEP_END, {**about, **failed}))
             raise
-        return await self._follow(step, ending, about)
+        return await self._follow(step, outcome, about)
 
-    async def _tell(self, event: str, data: dict[str, Any]) -> None:
+    async def _report(self, event: str, data: dict[str, Any]) -> None:
         """Tell of the end of what is not seen through; no handler can change that."""
         await self._channel.ask(event, data)
 
     async def _follow(
-        self, step: Step, ending: Ending, about: dict[str, Any]
-    ) -> tuple[Step | None, Ending]:
+        self, step: Step, outcome: TurnOutcome, about: dict[str, Any]
+    ) -> tuple[Step | None, TurnOutcome]:
         """Tell of a step's end and see what comes next."""
         following = self._jump
-        if following is None and ending.status == "success":
+        if following is None and outcome.status == "success":
             following = follower(step, self._steps)
         data = {
-            "status": ending.status,
-            "reason": ending.reason,
-            "response": ending.response,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "response": outcome.response,
             "next": following,
         }
         final = await self._channel.step(STEP_END, {**about, **data})
         wanted = final.get("next", following)
-        if wanted in (None, END) or ending.reason not in REDIRECTABLE:
-            return None, ending
-        return step_named(str(wanted), self._steps, STEP_END), ending
+        if wanted in (None, END) or outcome.reason not in REDIRECTABLE:
+            return None, outcome
+        return step_named(str(wanted), self._steps, STEP_END), outcome
 
     def _has_room(self) -> bool:
         limit = self._choices.step.max_iterations
@@ -188,10 +188,10 @@ class EventsTurn(Turn):
 
     async def _conclude(
         self, calls: list[Call], text: str, finish_reason: str | None
-    ) -> Ending | None:
+    ) -> TurnOutcome | None:
         self._jump = None
-        ending = await super()._conclude(calls, text, finish_reason)
-        planned = CONTINUE if ending is None else END
+        outcome = await super()._conclude(calls, text, finish_reason)
+        planned = CONTINUE if outcome is None else END
         data: dict[str, Any] = {
             "next": planned,
             "prompt": None,
@@ -209,20 +209,20 @@ class EventsTurn(Turn):
         if wanted == CONTINUE:
             if isinstance(prompt, str) and prompt.strip():
                 await self._add({"role": "user", "content": prompt})
-            elif ending is not None:
+            elif outcome is not None:
                 # After an answer a request needs something to answer to.
                 await self._add({"role": "user", "content": "Continue."})
             return None
         if wanted in (None, END):
             changed = isinstance(response, str) and response != text
-            if ending is None or changed:
-                return Ending("success", cast("str", response) if changed else text)
-            return ending
+            if outcome is None or changed:
+                return TurnOutcome("success", cast("str", response) if changed else text)
+            return outcome
         self._jump = step_named(str(wanted), self._steps, LOOP_NEXT).name
-        return Ending("success", text)
+        return TurnOutcome("success", text)
 
 
-def _how_it_failed(error: BaseException) -> dict[str, Any]:
+def _failure_data(error: BaseException) -> dict[str, Any]:
     """The end of a step that was not seen through, as event data."""
     if isinstance(error, TurnDenied):
         return {"status": "incomplete", "reason": "denied"}
@@ -230,4 +230,4 @@ def _how_it_failed(error: BaseException) -> dict[str, Any]:
         return {"status": "incomplete", "reason": OUT_OF_BUDGET}
     if isinstance(error, (Interrupted, asyncio.CancelledError)):
         return {"status": "incomplete", "reason": "cancelled"}
-    return {"status": "error", "reason": None, "error": described(error)}
+    return {"status": "error", "reason": None, "error": error_data(error)}

@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     source: str
 
 
-def told(steps: list[Step]) -> list[dict[str, Any]]:
+def step_data(steps: list[Step]) -> list[dict[str, Any]]:
     """Steps as event data: what is not set is left out."""
     return [{key: value for key, value in step if value is not None} for step in steps]
 

@@ -25,7 +25,7 @@ class FilesystemTool(CheckedTool):
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def told(self, error: Exception, values: dict[str, Any]) -> str:
+    def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
         path = values.get("file_path") or values.get("path", ".")
         if isinstance(error, FileProblem):
             return f"{path!r}: {error}"

@@ -129,7 +129,7 @@ class SearchTool(CheckedTool):
         with located as location, Place(location) as place:
             return ToolResult(output=await self.search(place, values))
 
-    def told(self, error: Exception, values: dict[str, Any]) -> str:
+    def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
         if not isinstance(error, OSError):
             return str(error)
         reason = error.strerror or type(error).__name__

@@ -107,11 +107,11 @@ async def test_dollars(rig: Rig) -> None:
 
 
 async def test_a_price_that_is_not_known_is_not_nothing(rig: Rig) -> None:
-    """The limit cannot be kept, and a limit that cannot be kept lets nothing more through."""
+    """A limit that cannot be enforced admits no further request."""
     working(limited(rig, max_cost=0.5))
 
     text = await rig.run()
-    assert text == ("Budget: max_cost cannot be kept, the US dollars of a model call are not known")
+    assert text == ("Budget: cannot enforce max_cost: the US dollars of a model call are unknown")
     assert ending(rig)[2] == {"limit": "max_cost", "allowed": 0.5, "spent": None}
     assert len(rig.of("provider:request")) == 1
 
@@ -120,7 +120,7 @@ async def test_tokens_that_are_not_reported_are_not_none(rig: Rig) -> None:
     usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
     working(limited(rig, max_tokens=1000), **usage)
 
-    assert (await rig.run()).startswith("Budget: max_tokens cannot be kept")
+    assert (await rig.run()).startswith("Budget: cannot enforce max_tokens")
     assert len(rig.of("provider:request")) == 1
 
 

@@ -70,8 +70,8 @@ def _family(limits: list[dict[str, Any]]) -> list[Budget]:
     """A session, two sub-agents of it, and one of the second's."""
     configs = [BudgetConfig(**given) for given in limits]
     root = Budget(configs[0])
-    first, second = (Budget(config, around=root) for config in configs[1:3])
-    return [root, first, second, Budget(configs[3], around=second)]
+    first, second = (Budget(config, parent=root) for config in configs[1:3])
+    return [root, first, second, Budget(configs[3], parent=second)]
 
 
 def _descendants(level: int) -> list[int]:

@@ -21,8 +21,8 @@ async def test_the_model_is_told_then_the_turn_ends(rig: Rig) -> None:
     texts = [str(d["messages"][-1]["content"]) for d in rig.of("provider:request")]
     assert ["times in a row" in text for text in texts] == [False] * 3 + [True] * 3
     assert "called 3 times in a row" in texts[3]
-    assert "after 3 more the turn is ended" in texts[3]
-    assert "after 1 more the turn is ended" in texts[5]
+    assert "the turn ends after 3 more" in texts[3]
+    assert "the turn ends after 1 more" in texts[5]
     stored = [message["content"] for message in rig.context.messages if message["role"] == "tool"]
     assert stored == ["SAME"] * 6, "what the model was told is not part of the conversation"
 

@@ -192,7 +192,7 @@ async def test_a_hook_may_refuse_the_text_and_with_it_the_turn(rig: Rig) -> None
 
 
 def test_only_text_can_be_said(rig: Rig) -> None:
-    with pytest.raises(TypeError, match="takes text, not dict"):
+    with pytest.raises(TypeError, match="expects a str, got dict"):
         rig.loop.steer({"text": "hello"})  # type: ignore[arg-type]
     rig.loop.steer("  \n")
     assert rig.loop.steer.waiting() == []

@@ -14,7 +14,7 @@ from amplifier_modules._shared.context.compaction import Limits, View, truncated
 from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, check
 from amplifier_modules._shared.context.strategies import STRATEGIES
-from amplifier_modules._shared.context.strategy import Surroundings
+from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.tokens import Calibration, reported_input
 
@@ -47,8 +47,8 @@ class CompactingContext:
         self._hooks = hooks
         self._ledger = Ledger()
         self._calibration = Calibration()
-        around = Surroundings(config, self, hooks, coordinator)
-        self._strategy = STRATEGIES[config.strategy](around)
+        inputs = StrategyInputs(config, self, hooks, coordinator)
+        self._strategy = STRATEGIES[config.strategy](inputs)
         self._view: View | None = None
         self._provider: Any = None
         self._budget = config.max_tokens
@@ -195,7 +195,7 @@ class CompactingContext:
                 token_count=before_tokens,
                 strategy=self.config.strategy,
             )
-            view = await self._made(limits, provider)
+            view = await self._build_view(limits, provider)
             view.asked_for = asked_for
             result = self._use(view, before_tokens, before_messages)
             await self._announce(
@@ -215,7 +215,7 @@ class CompactingContext:
             self._compacting = False
         return result
 
-    async def _made(self, limits: Limits, provider: Any) -> View:
+    async def _build_view(self, limits: Limits, provider: Any) -> View:
         generation = self._ledger.generation
         view = await self._strategy.view(self._ledger, limits, provider)
         if generation == self._ledger.generation:

@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_modules._shared.context.compaction import Limits, View, truncated
 from amplifier_modules._shared.context.ledger import Ledger
-from amplifier_modules._shared.context.strategy import Strategy, Surroundings
+from amplifier_modules._shared.context.strategy import Strategy, StrategyInputs
 
 
 class Truncate:
@@ -22,24 +22,24 @@ class Truncate:
         pass
 
 
-def _truncate(around: Surroundings) -> Strategy:
+def _truncate(inputs: StrategyInputs) -> Strategy:
     return Truncate()
 
 
-def _importance(around: Surroundings) -> Strategy:
+def _importance(inputs: StrategyInputs) -> Strategy:
 
     from amplifier_modules._shared.context.importance import Importance
 
     return Importance()
 
 
-def _summarize(around: Surroundings) -> Strategy:
+def _summarize(inputs: StrategyInputs) -> Strategy:
     from amplifier_modules._shared.context.summarize import Summarize
 
-    return Summarize(around)
+    return Summarize(inputs)
 
 
-STRATEGIES: dict[str, Callable[[Surroundings], Strategy]] = {
+STRATEGIES: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "truncate": _truncate,
     "summarize": _summarize,
     "importance": _importance,

@@ -21,7 +21,7 @@ class Strategy(Protocol):
         ...
 
 
-class Surroundings(NamedTuple):
+class StrategyInputs(NamedTuple):
     """What a strategy may need in addition to the conversation.
 
     Attributes:

@@ -20,7 +20,7 @@ from amplifier_modules._shared.context.compaction import (
 )
 from amplifier_modules._shared.context.ledger import Ledger, Unit
 from amplifier_modules._shared.context.shorten import LEAST, cut_text
-from amplifier_modules._shared.context.strategy import Surroundings
+from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.context.summary_call import SummaryCall, SummaryFailed
 
 logger = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ _FRAME = (
 class Summarize:
     """Makes views with summaries; see the module's text."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._config = around.config
-        self._call = SummaryCall(around)
+    def __init__(self, inputs: StrategyInputs) -> None:
+        self._config = inputs.config
+        self._call = SummaryCall(inputs)
         self._failures = 0
         self._pause = 0
         self._told_no_room = False

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from amplifier_modules._shared.context.budget import window_of
 from amplifier_modules._shared.context.shorten import cut_text
-from amplifier_modules._shared.context.strategy import Surroundings
+from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.history import to_chat_request
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
 from amplifier_modules._shared.history.values import as_json_text
@@ -26,7 +26,7 @@ from amplifier_modules._shared.loop.replies import (
     usage_of,
 )
 from amplifier_modules._shared.loop.requests import choose_provider, model_of
-from amplifier_modules._shared.loop.stop_signal import Brake
+from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.module.spans import Span, event_ids
 from amplifier_modules._shared.providers.tokens import estimate_text
 
@@ -63,14 +63,14 @@ class SummaryCall:
     """Asks for summaries of one conversation.
 
     Args:
-        around: Settings, and where the events of a call go.
+        inputs: Settings, and where the events of a call go.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self._config = around.config
-        self._coordinator = around.coordinator
-        hooks = around.hooks or _Unheard()
-        self._channel = Channel(hooks, around.context, around.coordinator, "context")
+    def __init__(self, inputs: StrategyInputs) -> None:
+        self._config = inputs.config
+        self._coordinator = inputs.coordinator
+        hooks = inputs.hooks or _NoHooks()
+        self._channel = Channel(hooks, inputs.context, inputs.coordinator, "context")
 
     async def ask(
         self, provider: Any, before: str, units: Sequence[Sequence[Any]], room: int
@@ -110,8 +110,8 @@ class SummaryCall:
         changed: Any = final.get("messages")
         messages = changed if isinstance(changed, list) else messages
         step = self._answered(provider, self._request(provider, messages), about, span)
-        brake = Brake(getattr(self._coordinator, "cancellation", None), budget)
-        response = await interruptible(step, brake)
+        stop_signal = StopSignal(getattr(self._coordinator, "cancellation", None), budget)
+        response = await interruptible(step, stop_signal)
         ticket.settle(usage_of(response))
         return await self._text(response, about)
 
@@ -190,7 +190,7 @@ class SummaryCall:
         return text
 
 
-class _Unheard:
+class _NoHooks:
     """Hooks of a context that has none."""
 
     async def emit(self, event: str, data: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What the bundled orchestrators share: one turn, its events, its tool calls and its endings."""
+"""What the bundled orchestrators share: a turn, its events, its tool calls and its outcomes."""

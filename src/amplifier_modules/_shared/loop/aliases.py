@@ -1,8 +1,8 @@
-"""Parameters of a tool that go by more than one name.
+"""Tool parameters with more than one name.
 
-Published tools of the same name call the same parameter differently, and a guard reads the name its
-author knew. A tool declares other names of its parameters as `input_aliases`, a mapping from alias
-to parameter: hooks then see the value under every name, and the tool gets it under its own.
+Published tools with the same purpose name the same parameter differently, and a guard reads the name
+its author knew. A tool declares alternative names as `input_aliases`, a mapping from alias to
+parameter: hooks then see the value under every name, and the tool receives it under its own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def without_aliases(
     Args:
         aliases: The tool's aliases.
         given: The input, with any of the names.
-        shown: The input as hooks saw it, if `given` is what they made of it. A name whose value
-            they changed counts more than one they left as it was.
+        shown: The input as hooks saw it, if `given` is their revision of it. A name whose value
+            they changed takes precedence over one they left unchanged.
 
     Raises:
-        AliasConflict: Two names of a parameter have values that differ, both of them new.
+        AliasConflict: Two names of one parameter have different values, both changed.
     """
     if not aliases:
         return given

@@ -1,14 +1,13 @@
-"""What a session may use up, shared with the sessions of its sub-agents.
+"""The budget of a session, shared with the sessions of its sub-agents.
 
-`session.budget` of the plan sets the limits; what was used is counted over all turns, with what
-the session used before it was resumed. The object is the capability `session.budget`: a session
-that finds there the budget of the one that started it has its own inside that one, and every call
-counts in both.
+`session.budget` of the plan sets the limits. Usage is counted over all turns, including those before
+the session was resumed. The object is the capability `session.budget`. If a session finds the budget
+of its parent session there, it nests its own budget in it, and every call counts in both.
 
-A request is let through while no limit is reached, so that at most one goes over. Where several
-sub-agents ask at once, a request that may bring the last of the budget waits for those under way,
-and where tokens or dollars are limited so does every request while the first one of another session
-is under way: nobody knows what that one will take.
+A request is admitted while no limit is reached, so at most one request exceeds a limit. When several
+sub-agents make requests at once, a request that may exhaust the budget waits for those in progress.
+With a limit on tokens or dollars, every request also waits while the first request of another session
+is in progress, because its size is still unknown.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from amplifier_modules._shared.module.config import parse_config
 
 CAPABILITY = "session.budget"
 SPENT_BEFORE = "session.spent"
-"""Capability with what a resumed session used before, as `Spent.as_dict` gives it."""
+"""Capability with the earlier usage of a resumed session, as returned by `Spent.as_dict`."""
 
 
 class BudgetReached(Exception):
-    """Nothing more may be asked; `reached` tells why."""
+    """No further request is allowed; `reached` is the limit."""
 
     def __init__(self, reached: Reached) -> None:
         super().__init__(str(reached))
@@ -41,22 +40,22 @@ class Budget:
 
     Args:
         limits: Its limits; None for none.
-        spent: What it has used before.
-        around: The budget of the session that started this one.
+        spent: Earlier usage.
+        parent: The budget of the session that started this one.
 
     Attributes:
-        spent: What has been used so far, the time of turns under way not included.
+        spent: Usage so far, without the time of turns in progress.
     """
 
     def __init__(
         self,
         limits: BudgetConfig | None = None,
         spent: Spent | None = None,
-        around: Budget | None = None,
+        parent: Budget | None = None,
     ) -> None:
         self.limits = limits or BudgetConfig.model_construct()
         self.spent = spent or Spent()
-        self._around = around
+        self._parent = parent
         self._listeners: list[Callable[[], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._under_way = 0
@@ -70,28 +69,28 @@ class Budget:
         """The limit that allows no further request.
 
         Args:
-            turns: Whether used up model calls count; for one that is counted already they do not.
-            tools: Whether used up tool calls count, too. Within a turn they do not: the model may
-                still answer without one.
+            turns: Whether to check model calls; False for a call that is already counted.
+            tools: Whether to check tool calls too. False within a turn: the model may still
+                answer without one.
         """
         found = (level._own_limit(turns, tools) for level in self._levels())
         return next((reached for reached in found if reached is not None), None)
 
     def time_is_up(self) -> bool:
-        """Whether the turn has to stop where it is."""
+        """Whether the time limit is reached, so that the turn must stop at once."""
         return any(
             level.limits.max_seconds is not None and level.seconds() >= level.limits.max_seconds
             for level in self._levels()
         )
 
     def seconds(self) -> float:
-        """Seconds of turns, those under way included; what runs at the same time counts once."""
+        """Seconds of turns, including those in progress; parallel turns count once."""
         running = time.monotonic() - self._since if self._turns else 0.0
         return self.spent.seconds + running
 
     @contextmanager
     def clock(self) -> Generator[None]:
-        """Counts the time of a turn."""
+        """Count the time of a turn."""
         for level in self._levels():
             level._turns += 1
             if level._turns == 1:
@@ -105,8 +104,8 @@ class Budget:
                 level._turns -= 1
 
     def settled(self) -> Coroutine[Any, Any, None]:
-        """Wait until one of the requests under way has ended, from the call on."""
-        # Not when the wait begins, in a task of its own perhaps: by then it may have ended.
+        """Wait until one of the requests now in progress has ended."""
+        # Registered at the call, not when it is awaited: by then the request may have ended.
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for level in self._levels():
             level._waiting.append(future)
@@ -117,10 +116,10 @@ class Budget:
         return wait()
 
     def admit(self) -> Ticket | None:
-        """Count a request and let it through; None if one of those under way has to end first.
+        """Count and admit a request; None if one in progress must end first.
 
         Raises:
-            BudgetReached: None may be made.
+            BudgetReached: No request is allowed.
         """
         if (reached := self.reached()) is not None:
             raise BudgetReached(reached)
@@ -135,7 +134,7 @@ class Budget:
         return Ticket(self, is_first)
 
     def take_tool_calls(self, wanted: int) -> int:
-        """Count the tool calls that are about to run; returns how many of those wanted may."""
+        """Count the tool calls that are about to run; return how many of `wanted` may run."""
         left = (
             max(0, most - level.spent.tool_calls)
             for level in self._levels()
@@ -148,11 +147,11 @@ class Budget:
         return granted
 
     def as_dict(self) -> dict[str, Any]:
-        """What has been used until now, as plain data."""
+        """Usage so far as plain data."""
         return {**self.spent.as_dict(), "seconds": round(self.seconds(), 3)}
 
     def stats(self) -> dict[str, Any]:
-        """What has been used until now, for `session:end`; the cost is None where not all is known."""
+        """Usage so far, for `session:end`; the cost is None if part of it is unknown."""
         spent = self.spent
         return {
             "model_calls": spent.turns,
@@ -162,22 +161,22 @@ class Budget:
         }
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called whenever something was used."""
+        """Call `listener` on every change of usage."""
         self._listeners.append(listener)
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is any limit, of its own or around it."""
+        """Whether this budget or a parent has a limit."""
         return any(limit is not None for level in self._levels() for _, limit in level.limits)
 
     # -- inside --------------------------------------------------------------------------------
 
     def _levels(self) -> Iterator[Budget]:
-        """Itself and the budgets it is in."""
+        """This budget and its parents."""
         level: Budget | None = self
         while level is not None:
             yield level
-            level = level._around
+            level = level._parent
 
     def _own_limit(self, turns: bool, tools: bool) -> Reached | None:
         limits, spent = self.limits, self.spent
@@ -196,7 +195,7 @@ class Budget:
         return None
 
     def _is_crowded(self, asking: Budget) -> bool:
-        """Whether the requests under way may already use up what is left."""
+        """Whether the requests in progress may already exhaust the budget."""
         limits, spent, largest = self.limits, self.spent, self._largest
         tokens, cost = limits.max_tokens, limits.max_cost
         if not self._under_way or (tokens is None and cost is None):
@@ -208,7 +207,7 @@ class Budget:
         ) or (cost is not None and spent.cost + self._under_way * largest.cost >= cost)
 
     def settle(self, usage: Mapping[str, Any] | None, is_first: bool) -> None:
-        """Count what a request used; None for one that was not answered."""
+        """Count the usage of a request; None for one that was not answered."""
         self._has_asked = self._has_asked or usage is not None
         for level in self._levels():
             level._under_way -= 1
@@ -231,31 +230,31 @@ class Budget:
 
 
 class Ticket:
-    """Leave to make one request; has to be settled, whatever becomes of it."""
+    """Permission for one request; must be settled whether or not the request succeeds."""
 
     def __init__(self, budget: Budget, is_first: bool) -> None:
         self._budget: Budget | None = budget
         self._is_first = is_first
 
     def check(self) -> None:
-        """See that the request may still be made: its context may have asked for a summary.
+        """Check that the request is still allowed: its context may have requested a summary.
 
         Raises:
-            BudgetReached: What was used since then leaves nothing for it.
+            BudgetReached: Usage since admission has reached a limit.
         """
         reached = None if self._budget is None else self._budget.reached(turns=False)
         if reached is not None:
             raise BudgetReached(reached)
 
     def settle(self, usage: Mapping[str, Any] | None = None) -> None:
-        """Count what the request used; without usage it was not answered. Once is enough."""
+        """Count the usage of the request, None if it was not answered; repeated calls do nothing."""
         budget, self._budget = self._budget, None
         if budget is not None:
             budget.settle(usage, self._is_first)
 
 
 def open_budget(coordinator: Any) -> Budget:
-    """Make a session's budget from its plan and register it.
+    """Create a session's budget from its plan and register it.
 
     Raises:
         ValueError: `session.budget` of the plan is not valid.
@@ -264,15 +263,15 @@ def open_budget(coordinator: Any) -> Budget:
     session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
     given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
     limits = parse_config(BudgetConfig, given, "session.budget")
-    around = coordinator.get_capability(CAPABILITY)
+    parent = coordinator.get_capability(CAPABILITY)
     before = coordinator.get_capability(SPENT_BEFORE)
-    budget = Budget(limits, Spent.read(before), around if isinstance(around, Budget) else None)
+    budget = Budget(limits, Spent.read(before), parent if isinstance(parent, Budget) else None)
     coordinator.register_capability(CAPABILITY, budget)
     return budget
 
 
 def budget_of(coordinator: Any) -> Budget:
-    """The budget of a session; one without limits where there is no session."""
+    """The budget of a session; one without limits if there is no session."""
     if not callable(getattr(coordinator, "get_capability", None)):
         return Budget()
     found = coordinator.get_capability(CAPABILITY)

@@ -1,4 +1,4 @@
-"""The tool calls of a response: reading them, and giving each an id of its own."""
+"""The tool calls of a response: reading them and assigning unique ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CALL_BLOCKS = ("tool_call", "tool_use")
 
 
 class Call:
-    """A tool call the model asked for.
+    """A tool call requested by the model.
 
     Attributes:
-        problem: Why the call cannot be run as it is, for the model; None if it can.
-        repeats: Id of the earlier call of this turn that this one merely repeats.
+        problem: Why the call cannot be run, for the model; None if it can.
+        repeats: Id of the earlier call in this turn that this one duplicates.
     """
 
     __slots__ = ("arguments", "id", "name", "problem", "repeats")
@@ -68,25 +68,25 @@ def _call(item: Any) -> Call:
 class CallLedger:
     """The tool calls of a turn by id, so that each is run at most once and answered once.
 
-    An id that comes again may mean three things:
+    A repeated id has one of three causes:
 
-    * In one answer, with the same name and arguments, a broken stream has repeated a call: the
-      repetition is dropped.
-    * In a later answer, with the same name and arguments, a service or something on the way to it
-      has answered a second time: the call gets a new id, to be answered by, and `repeats` says
-      what it repeats.
-    * With another name or other arguments it is another call: some services number the calls of
-      each answer from zero. It gets a new id, and from then on ids of this turn prove nothing.
+    * In the same answer, with the same name and arguments: a broken stream repeated the call. The
+      duplicate is dropped.
+    * In a later answer, with the same name and arguments: a service or a proxy answered twice. The
+      call gets a new id to be answered under, and `repeats` is the id of the original.
+    * With a different name or arguments: a different call, because some services number the calls
+      of each answer from zero. It gets a new id, and from then on equal ids in this turn are not
+      treated as duplicates.
     """
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._seen: dict[str, tuple[str, dict[str, Any]]] = {}
         self._ids_are_reused = False
 
     def settle(
         self, calls: list[Call], blocks: list[dict[str, Any]]
     ) -> tuple[list[Call], list[dict[str, Any]]]:
-        """Enter the calls of an answer.
+        """Record the calls of an answer.
 
         Args:
             calls: What the provider read from the response; their ids may change.
@@ -104,16 +104,16 @@ class CallLedger:
             if given and any(c is not None and (c.name, c.arguments) == what for c in siblings):
                 siblings.append(None)
                 continue
-            if given in self._made:
-                self._tell_apart(call, given, what)
+            if given in self._seen:
+                self._assign_new_id(call, given, what)
             call.id = call.id or f"call_{token_hex(8)}"
-            self._made[call.id] = what
+            self._seen[call.id] = what
             siblings.append(call)
             settled.append(call)
         return settled, _with_calls(blocks, settled, by_given_id)
 
-    def _tell_apart(self, call: Call, given: str, what: tuple[str, dict[str, Any]]) -> None:
-        if self._made[given] != what:
+    def _assign_new_id(self, call: Call, given: str, what: tuple[str, dict[str, Any]]) -> None:
+        if self._seen[given] != what:
             self._ids_are_reused = True
         elif not self._ids_are_reused:
             call.repeats = given

@@ -1,8 +1,8 @@
-"""Emits a turn's events and carries out what hooks answer.
+"""Emits a turn's events and applies the results of hooks.
 
-With a coordinator its `process_hook_result` stores injections, shows messages and asks for
-approval, with the session's budgets. Without one the loop does so itself from the HookResult
-(Orchestrator Contract, Hook Processing), except that nobody can be asked.
+With a coordinator, its `process_hook_result` stores injections, shows messages and asks for
+approval, within the session's budgets. Without one the loop applies the HookResult itself
+(Orchestrator Contract, Hook Processing), except that it cannot ask for approval.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from amplifier_modules._shared.loop.conversation import add_message
 
 logger = logging.getLogger(__name__)
 
-NOBODY_TO_ASK = "approval is needed and there is nobody to ask"
-# How the replacements that redaction hooks put in place of secrets begin.
+NO_APPROVER = "approval is required, but no approval provider is available"
+# Prefix of the placeholders that redaction hooks substitute for secrets.
 _MASK = "[REDACTED"
 
 
 class TurnDenied(Exception):
-    """A hook refused a step without which the turn cannot go on."""
+    """A hook denied a step that the turn cannot continue without."""
 
     def __init__(self, event: str, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Injection(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the hooks made of an event: why they denied it, if so, and its final data."""
+    """The hooks' decision on an event: the reason if they denied it, and its final data."""
 
     denied: str | None
     data: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Channel:
         hooks: The registry, or anything with `async emit(event, data)`.
         context: Where injections are stored when there is no coordinator.
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
-        name: Who to name as the source where a result does not say.
+        name: Source to report if a result does not name one.
     """
 
     def __init__(self, hooks: Any, context: Any, coordinator: Any, name: str) -> None:
@@ -63,24 +63,24 @@ class Channel:
         self._name = name
         self._ephemeral: list[Injection] = []
         self._held: list[tuple[Any, str]] = []
-        self.told = False
-        """Whether anything of the answer under way has been handed out; set back by who asks."""
+        self.has_emitted = False
+        """Whether any part of the current answer has been emitted; the caller resets it."""
 
-    def is_heard(self, event: str) -> bool:
-        """Whether anything may listen to an event, so that its data is worth putting together."""
+    def has_listeners(self, event: str) -> bool:
+        """Whether an event may have a listener, so that its data is worth building."""
         if not callable(self._list_handlers):
             return True
         handlers: Any = self._list_handlers(event)
         return not isinstance(handlers, dict) or bool(cast("dict[str, Any]", handlers).get(event))
 
     async def ask(self, event: str, data: dict[str, Any], *, hold: bool = False) -> Verdict:
-        """Emit an event the hooks may deny or change.
+        """Emit an event that hooks may deny or change.
 
         Args:
             event: Event name.
             data: The event's data.
-            hold: Keep injections back until `release`: between a tool call and its result
-                the conversation must hold nothing else.
+            hold: Hold injections until `release`: nothing may come between a tool call and its
+                result in the conversation.
         """
         result = await self._emit(event, data)
         action = getattr(result, "action", "continue")
@@ -97,7 +97,7 @@ class Channel:
         return Verdict(None, final)
 
     async def step(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
-        """Emit an event without whose consent the turn ends; returns the final data.
+        """Emit an event whose denial ends the turn; returns the final data.
 
         Raises:
             TurnDenied: A hook or the user denied it.
@@ -111,9 +111,9 @@ class Channel:
         """Emit an event of a running answer; changes to its data have no effect.
 
         Raises:
-            TurnDenied: A hook wants the answer stopped.
+            TurnDenied: A hook stopped the answer.
         """
-        self.told = True
+        self.has_emitted = True
         result = await self._emit(event, data)
         if getattr(result, "action", "continue") in ("deny", "ask_user", "inject_context"):
             denied = await self._carry_out(result, event)
@@ -121,39 +121,39 @@ class Channel:
                 raise TurnDenied(event, denied)
 
     async def release(self) -> None:
-        """Carry out the injections that were held back."""
+        """Apply the injections that were held."""
         held, self._held = self._held, []
         for result, event in held:
             await self._carry_out(result, event)
 
-    def tell_model(self, text: str) -> None:
-        """Have the next request, and only that one, end with `text`."""
+    def append_note(self, text: str) -> None:
+        """Append `text` to the next request only."""
         self._ephemeral.append(Injection(text, "user", append_to_last_tool_result=True))
 
     def take_ephemeral(self) -> list[Injection]:
-        """The texts for the request about to be made; they are given out once."""
+        """Return the texts for the next request and forget them."""
         taken, self._ephemeral = self._ephemeral, []
         return taken
 
     async def _carry_out(self, result: Any, event: str) -> str | None:
-        """Do what `result` asks; returns the reason if it comes to a denial."""
+        """Apply `result`; returns the reason if it is a denial."""
         if self._coordinator is not None:
             try:
                 result = await self._coordinator.process_hook_result(result, event, self._name)
             except ValueError as error:
                 if result.action != "inject_context":
                     raise
-                # An injection over the session's size limit. Nothing of it was stored; that one
-                # hook writes too much is no reason to lose the turn.
-                logger.warning("Dropped what a hook injected on %s: %s", event, error)
+                # An injection over the session's size limit; none of it was stored. One hook that
+                # writes too much should not end the turn.
+                logger.warning("Dropped a hook's injection on %s: %s", event, error)
                 return None
             if result.action == "inject_context":
-                # What is to be stored was stored by the coordinator.
+                # The coordinator has stored the permanent injections.
                 self._keep_ephemeral(_injections(result))
         elif result.action == "inject_context":
             await self._store(_injections(result), event)
         elif result.action == "ask_user":
-            return NOBODY_TO_ASK
+            return NO_APPROVER
         if self._coordinator is None and _has_message(result):
             logger.info("Hook on %s says: %s", event, result.user_message)
         return (result.reason or "no reason given") if result.action == "deny" else None
@@ -176,12 +176,12 @@ class Channel:
 
 
 def _without_masks(event: str, data: dict[str, Any], final: dict[str, Any]) -> dict[str, Any]:
-    """The final data, with the values of before where a hook masked them for logs.
+    """The final data, with the original values where a hook masked them for logs.
 
     Published redaction hooks answer most events with a masked copy, marked `redaction: {applied:
-    true}`, and expect that only later hooks read it. Masks in prompts and messages would have the
-    model work on, and save, something else than what is there. Changes of tool events are
-    carried out by every orchestrator, so those hooks skip them unless configured otherwise.
+    true}`, and expect that only later hooks read it. Masked prompts and messages would make the
+    model work on, and save, different content. Every orchestrator applies changes of tool events,
+    so those hooks skip them unless configured otherwise.
     """
     mark = final.get("redaction")
     if event.startswith("tool:") or not isinstance(mark, dict):
@@ -200,7 +200,7 @@ def _has_message(result: Any) -> bool:
 
 
 def _injections(result: Any) -> list[ContextInjection]:
-    """The single texts of an inject_context result, with text, as `ContextInjection`s."""
+    """The non-empty texts of an inject_context result, as `ContextInjection`s."""
     items: list[ContextInjection] = list(getattr(result, "context_injections", None) or [])
     if not items and result.context_injection:
         items = [

@@ -1,4 +1,4 @@
-"""Asks providers for whole answers."""
+"""Requests complete answers from providers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from amplifier_modules._shared.module.spans import Span
 
 
 async def complete(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-    """Ask a provider for a whole answer at once and tell of its blocks."""
+    """Request a complete answer and emit events for its blocks."""
     response = await provider.complete(request)
     await announce(response, channel, span)
     return response
 
 
 async def announce(response: Any, channel: Channel, span: Span) -> None:
-    """Tell of the blocks of an answer that was not streamed: each starts and ends, no deltas."""
+    """Emit start and end events, without deltas, for the blocks of a complete answer."""
     blocks = blocks_of(response)
     for index, block in enumerate(blocks):
         about = {"block_type": block.get("type"), "block_index": index, **span.fields}

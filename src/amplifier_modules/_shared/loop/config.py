@@ -1,4 +1,4 @@
-"""The settings every bundled orchestrator takes (Orchestrator Contract, Configuration)."""
+"""The settings of every bundled orchestrator (Orchestrator Contract, Configuration)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class LoopConfig(ModuleConfig):
     """Settings of an orchestrator.
 
     Attributes:
-        max_iterations: Provider calls one turn may make; 0 and -1 mean no limit.
-        max_repeats: How often in a row the same tool calls may have the same results before the
-            model is told so; after twice as often the turn ends. 0 means as often as it likes.
+        max_iterations: Provider calls allowed per turn; 0 or -1 for no limit.
+        max_repeats: Warn the model when the same tool calls return the same results this many
+            times in a row; end the turn after twice as many. 0 for never.
         parallel_tools: Run the tool calls of one answer at the same time.
         streaming: Stream answers; `loop-basic` never does.
-        default_provider: Name of the provider to use; by default the one whose priority
-            number is lowest.
-        default_model: Model to ask for instead of the provider's own default.
+        default_provider: Name of the provider to use; by default the one with the lowest
+            priority number.
+        default_model: Model to use instead of the provider's default.
         debug: Log every step of the loop at DEBUG level.
     """
 
@@ -30,7 +30,7 @@ class LoopConfig(ModuleConfig):
         "use_streaming": another_name_of("streaming"),
         **dict.fromkeys(
             ("extended_thinking", "reasoning_effort"),
-            ignored("set how much a model thinks in the config of its provider"),
+            ignored("configure thinking in the config of the provider"),
         ),
         "timeout": ignored("set 'session.budget.max_seconds' in the plan"),
         "priority": ignored("a session has one orchestrator"),

@@ -1,4 +1,4 @@
-"""The context as the loops use it."""
+"""Access to the context for the loops."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ async def add_message(context: Any, message: dict[str, Any]) -> None:
 
 
 async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
-    """The messages to send, as the context sees fit for this provider, or for so many tokens.
+    """The messages that the context selects for this provider or token budget.
 
     Raises:
-        TypeError: The context returned no list.
+        TypeError: The context did not return a list.
     """
     call = "get_messages_for_request"
     for_request = getattr(context, call, None)
@@ -38,7 +38,7 @@ async def view_of(context: Any, provider: Any, token_budget: int | None = None) 
 
 
 def _not_messages(context: Any, call: str, messages: Any) -> TypeError:
-    # Hosts wrap contexts, to save what is added; meant is the one inside.
+    # Hosts wrap contexts to save what is added; report the wrapped one.
     context = getattr(context, "inner", context)
     given = "None" if messages is None else f"a value of type {type(messages).__name__}"
     where = where_defined(getattr(context, call))

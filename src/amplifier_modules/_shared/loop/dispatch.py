@@ -1,7 +1,7 @@
-"""Runs the tool calls of one answer and puts their results into the context.
+"""Runs the tool calls of one answer and adds their results to the context.
 
-Whatever happens, each call is answered exactly once and in call order: by its result, by an error,
-or by a note that it was not run or was interrupted. So the next request is always valid.
+Each call is always answered exactly once, in call order: with its result, an error, or a note that
+it was not run or was interrupted. The next request is therefore always valid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Dispatcher:
         parallel: Run the calls of one answer at the same time.
 
     Attributes:
-        told: What the model was told of each call, by its id.
+        answers: The content of each call's result message, by call id.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Dispatcher:
         self._channel = channel
         self.token = token
         self._parallel = parallel
-        self.told: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
 
     async def run(self, calls: list[Call], parent: Span, allowed: int | None = None) -> None:
-        """Run `calls`, which an assistant message in the context has just asked for.
+        """Run `calls`, requested by the last assistant message in the context.
 
         Args:
-            calls: The calls, with ids of their own, in order.
-            parent: Span of the provider call that asked.
-            allowed: How many of them, from the first on, the budget allows; None for all.
+            calls: The calls, with unique ids, in order.
+            parent: Span of the provider call that requested them.
+            allowed: How many of the first calls the budget allows; None for all.
 
         Raises:
             asyncio.CancelledError: The calling task was cancelled; every call has been answered.
-            Exception: The context or a hook's consequences failed; likewise.
+            Exception: The context failed, or applying a hook's result did; likewise.
         """
         batch = _Batch(self, calls, parent)
         try:
@@ -81,7 +81,7 @@ class Dispatcher:
             raise
 
     async def release(self) -> None:
-        """Carry out the injections hooks asked for while the calls ran."""
+        """Apply the injections that hooks requested while the calls ran."""
         await self._channel.release()
 
     def stopped(self) -> bool:
@@ -92,12 +92,12 @@ class Dispatcher:
         """Add the result of a call to the context."""
         self.runner.results[call.id] = result
         message = result_message(call.id, call.name, result)
-        self.told[call.id] = message["content"]
+        self.answers[call.id] = message["content"]
         await add_message(self._context, message)
 
 
 class _Batch:
-    """The calls of one answer: which are under way and which have been answered."""
+    """The calls of one answer: those running and those already answered."""
 
     def __init__(self, dispatcher: Dispatcher, calls: list[Call], parent: Span) -> None:
         self._dispatcher = dispatcher
@@ -123,7 +123,7 @@ class _Batch:
                 await self._answer(call, await self._result(ready, task))
 
     async def _prepare(self, group: list[Call]) -> list[tuple[Call, Ready | ToolResult]]:
-        """Decide on the calls one after the other, so that approvals are asked in order."""
+        """Decide on the calls one after another, so that approvals are requested in order."""
         prepared: list[tuple[Call, Ready | ToolResult]] = []
 
         async def decide() -> None:
@@ -152,7 +152,7 @@ class _Batch:
         return await self._dispatcher.runner.refuse(call, self._parent, NOT_RUN, "Interrupted")
 
     async def abandon(self) -> None:
-        """Stop what runs and answer what is open."""
+        """Stop running calls and answer all unanswered ones."""
         await stop(task for _, task in self._running.values())
         for call in list(self._open.values()):
             if call.id not in self._running:
@@ -161,7 +161,7 @@ class _Batch:
                 ready, task = self._running[call.id]
                 try:
                     result = await self._result(ready, task)
-                # Why the turn ends is on its way up already; what matters here is an answer.
+                # The error that ends the turn is already propagating; here each call needs an answer.
                 except Exception:
                     logger.debug("Tool call %s ended with an error", call.id, exc_info=True)
                     result = failure(INTERRUPTED, "Interrupted")
@@ -172,7 +172,7 @@ class _Batch:
         """The result of a call that was started.
 
         Raises:
-            Exception: What a hook wanted done after the tool had run failed.
+            Exception: Applying a hook's result after the tool had run failed.
         """
         if not task.done():
             await self._dispatcher.runner.report(ready.data, "Interrupted", INTERRUPTED)
@@ -181,6 +181,6 @@ class _Batch:
         return task.result()
 
     async def _answer(self, call: Call, result: ToolResult) -> None:
-        # Closed first: if adding fails half-way, answering again would answer twice.
+        # Removed first: if adding fails halfway, a second attempt would answer twice.
         del self._open[call.id]
         await self._dispatcher.answer(call, result)

@@ -1,4 +1,4 @@
-"""The provider calls of a turn: what is asked, as the hooks leave it, and the answer taken apart."""
+"""The provider calls of a turn: building the request, applying hooks, and parsing the answer."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from amplifier_modules._shared.loop.requests import (
     with_injections,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.turn_end import described
+from amplifier_modules._shared.loop.turn_end import error_data
 from amplifier_modules._shared.module.spans import Span
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
-"""Asks a provider: (provider, request, channel, span) -> response, telling of its blocks."""
+"""Calls a provider: (provider, request, channel, span) -> response; emits events for its blocks."""
 
 
 class Reply(NamedTuple):
-    """A provider's answer taken apart.
+    """A provider's parsed answer.
 
     Attributes:
-        response: The answer as hooks left it.
+        response: The answer after hooks.
         blocks: Its content.
-        calls: The tool calls it asks for.
-        usage: What the provider says that it took, whatever hooks made of the answer.
-        span: That of the call that brought it.
+        calls: The tool calls it requests.
+        usage: The usage the provider reported, regardless of changes by hooks.
+        span: The span of the provider call.
     """
 
     response: Any
@@ -57,12 +57,12 @@ class Reply(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Whom to ask.
+    """The provider and model to call.
 
     Attributes:
         name: Name of the provider.
         provider: The provider.
-        wanted: The model to ask for; None for the provider's own.
+        wanted: The model to request; None for the provider's default.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Target(NamedTuple):
 
     @property
     def model(self) -> str | None:
-        """The model that will answer, as far as it is known."""
+        """The model that will answer, if known."""
         return model_of(self.provider, self.wanted)
 
 
@@ -79,17 +79,17 @@ class Exchanges:
     """The provider calls of one turn.
 
     Args:
-        ask: How the orchestrator asks a provider.
+        ask: How the orchestrator calls a provider.
         config: Its settings.
-        readings: What messages were read as; outlives the turn.
-        checker: Knows the schemas of the tools; outlives the turn.
+        readings: Cache of parsed messages; outlives the turn.
+        checker: Validates tool inputs; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
         channel: The turn's hooks.
-        token: What can stop the turn; see `Brake`.
-        budget: What the session may use.
-        fallbacks: Who is asked while a provider is not available.
+        token: Can stop the turn; see `StopSignal`.
+        budget: The session's budget.
+        fallbacks: Providers to use while another is unavailable.
         room: How much of the conversation fits; outlives the turn.
     """
 
@@ -125,12 +125,12 @@ class Exchanges:
         self._room = room
 
     async def make(self, span: Span) -> Reply:
-        """Ask for the next answer, and count what it takes.
+        """Request the next answer and count its usage.
 
         Raises:
-            BudgetReached: The session may not ask any more.
-            Interrupted: The cancellation token turned immediate meanwhile.
-            TurnDenied: A hook refused the request or the answer.
+            BudgetReached: The session's budget is exhausted.
+            Interrupted: The cancellation token turned immediate in the meantime.
+            TurnDenied: A hook denied the request or the answer.
             Exception: The provider or the context failed.
         """
         while (ticket := self._budget.admit()) is None:
@@ -142,33 +142,33 @@ class Exchanges:
             ticket.settle()
 
     async def _answered(self, span: Span) -> Reply:
-        """The answer of the provider that is chosen or, while it is not available, of another."""
+        """The answer of the chosen provider or, while it is unavailable, of a fallback."""
         meant, wanted = await self._choose(span)
         name = self._fallbacks.instead_of(meant)
         said = self._channel.take_ephemeral()
         while True:
-            # The model that is wanted is one of the provider that was meant.
+            # The requested model belongs to the chosen provider, not to the fallback.
             target = Target(name, self._providers[name], wanted if name == meant else None)
             try:
                 return await self._fitting(target, said, span)
             except LLMError as error:
-                # What was shown cannot be taken back, and must not be shown twice.
-                over = self._channel.told or self._token.is_cancelled
+                # Output already shown cannot be retracted and must not be shown twice.
+                over = self._channel.has_emitted or self._token.is_cancelled
                 following = None if over else self._fallbacks.after(name, error)
                 if following is None:
                     raise
-                about = {"provider": name, "fallback": following, "error": described(error)}
+                about = {"provider": name, "fallback": following, "error": error_data(error)}
             await self._channel.step(PROVIDER_FALLBACK, {**about, **span.fields})
             name, span = following, span.again()
 
     async def _fitting(self, target: Target, said: list[Injection], span: Span) -> Reply:
-        """The answer of one provider; a request that is too long for it is made shorter once."""
+        """The answer of one provider; a request that is too long is shortened once."""
         budget = self._room.budget(target.name, target.model)
         view = await view_of(self._context, target.provider, budget)
         try:
             return await self._asked(target, view, said, span)
         except ContextLengthError as error:
-            if self._channel.told or self._token.is_cancelled:
+            if self._channel.has_emitted or self._token.is_cancelled:
                 raise
             smaller = await self._room.make_smaller(
                 self._context,
@@ -181,7 +181,7 @@ class Exchanges:
             about = {
                 "provider": target.name,
                 "model": target.model,
-                "error": described(error),
+                "error": error_data(error),
                 "before_tokens": size_of(view),
                 "after_tokens": None if smaller is None else size_of(smaller),
             }
@@ -199,18 +199,18 @@ class Exchanges:
         return await interruptible(call, self._token)
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
-        """The name of the provider to ask, and the model if not its own default."""
+        """The name of the provider to use, and the model if it is not its default."""
         name, _ = choose_provider(self._providers, self._config.default_provider)
         return name, self._config.default_model
 
     async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
-        """The tools for the request to the provider `name`, by the name the model sees."""
+        """The tools for the request to provider `name`, by the name the model sees."""
         return self._tools
 
     async def _request(
         self, target: Target, view: list[Any], said: list[Injection], span: Span
     ) -> tuple[Any, str | None]:
-        """What to ask the provider, as the hooks left it, and the model it will use."""
+        """The request to the provider after hooks, and the model it will use."""
         name, provider, wanted = target.name, target.provider, target.wanted
         messages = with_injections(view, said)
         tools = offered_tools(provider, await self._offered(name, span), self._checker)
@@ -237,25 +237,25 @@ class Exchanges:
     async def _call(
         self, name: str, provider: Any, model: str | None, request: Any, span: Span
     ) -> Reply:
-        """Ask the provider; every `provider:request` is followed by a response or an error."""
+        """Call the provider; every `provider:request` is followed by a response or an error."""
         span.enter()
-        self._channel.told = False
+        self._channel.has_emitted = False
         about = {"provider": name, "model": model, **span.fields}
         try:
             response = await self._ask(provider, request, self._channel, span)
             if not is_response(response):
                 raise _no_response(name, provider, response)
-            # It was paid for, whatever becomes of it.
+            # The call is billed even if the answer is rejected.
             self._ticket.settle(usage_of(response))
             blocks = blocks_of(response)
             calls = await calls_of(provider, response, blocks)
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, (LLMError, TurnDenied)):
                 blame(error, kind="provider", name=name, obj=provider)
-            await self._channel.ask("provider:error", {**about, "error": described(error)})
+            await self._channel.ask("provider:error", {**about, "error": error_data(error)})
             raise
         reply = Reply(response, blocks, calls, usage_of(response), span)
-        if not self._channel.is_heard("provider:response"):
+        if not self._channel.has_listeners("provider:response"):
             return reply
         about["model"] = metadata_of(response).get("model") or model
         shown = shown_to_hooks(response)

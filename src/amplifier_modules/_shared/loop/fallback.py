@@ -1,4 +1,4 @@
-"""Who is asked while a provider is not available: `fallbacks` of the plan."""
+"""Providers to use while another is unavailable: `fallbacks` of the plan."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PREFIX = "provider-"
 
 
 class Fallbacks:
-    """The providers of one turn that stand in for others.
+    """The fallback providers of one turn.
 
-    Who was not available is not asked again in the turn: each try costs all of its retries.
+    A provider that was unavailable is not asked again in the turn: each attempt costs all its retries.
 
     Args:
-        names: Names of providers in the order in which they are asked.
-        providers: The mounted providers by name. Names of others are passed over: their conditions
-            may have left them out.
+        names: Names of providers in the order in which they are tried.
+        providers: The mounted providers by name. Other names are skipped: their conditions may
+            have excluded them.
     """
 
     def __init__(self, names: Sequence[str], providers: Mapping[str, Any]) -> None:
@@ -33,11 +33,11 @@ class Fallbacks:
         self._away: set[str] = set()
 
     def instead_of(self, name: str) -> str:
-        """Who is asked when `name` is meant: itself, unless it is known to be away."""
+        """The provider to use for `name`: itself, unless it is known to be unavailable."""
         return self._next() or name if name in self._away else name
 
     def after(self, name: str, error: Exception) -> str | None:
-        """Who is asked now that `name` has failed; None if the error is the turn's."""
+        """The provider to use after `name` failed; None if the error ends the turn."""
         if not self._chain or not is_unavailable(error):
             return None
         self._away.add(name)
@@ -48,17 +48,17 @@ class Fallbacks:
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Whether another provider may well answer the same request.
+    """Whether another provider may answer the same request.
 
-    The network or the service is down, overloaded or slow; requests or credit are used up; the
-    model is not there. Not where the request, the key or the settings are wrong.
+    True if the network or the service is down, overloaded or slow, if a rate limit or the credit is
+    exhausted, or if the model is missing. False if the request, the key or the settings are wrong.
     """
     if not isinstance(error, LLMError):
         return False
     if error.retryable or isinstance(error, (RateLimitError, NotFoundError)):
         return True
     status = error.status_code or 0
-    # A service may say that asking itself again is of no use.
+    # A service may report that a retry is pointless.
     return isinstance(error, ProviderUnavailableError) and status >= 500
 
 

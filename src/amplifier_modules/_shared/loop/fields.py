@@ -1,4 +1,4 @@
-"""One way to read what may be a typed model or a mapping."""
+"""Reads a field of a typed model or a mapping."""
 
 from __future__ import annotations
 

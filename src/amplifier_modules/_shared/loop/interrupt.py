@@ -1,8 +1,8 @@
-"""Stopping a step that is under way, without leaving loose ends.
+"""Stops a running step without leaving tasks behind.
 
-Two things stop a step. The session's cancellation token turns immediate: it only records the
-request, so it is looked at while a step runs. Or the task that runs the turn is cancelled from
-outside. Both end the step's tasks before anything else happens.
+A step stops in two cases. Either the session's cancellation token turns immediate; the token only
+records the request, so it is polled while a step runs. Or the task that runs the turn is cancelled
+from outside. In both cases the step's tasks end before anything else happens.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
-"""How often a running step looks at the token; a step that is faster never does."""
+"""Seconds between polls of the token by a running step; a faster step never polls it."""
 
 GRACE_SECONDS = 5.0
-"""How long a cancelled task may take to end before it is left behind."""
+"""Seconds that a cancelled task may take to end before it is abandoned."""
 
 
 class Interrupted(Exception):
@@ -70,7 +70,7 @@ class Watch:
             self._timer = loop.call_later(POLL_SECONDS, self._look)
 
     async def ended(self, task: asyncio.Task[Any]) -> bool:
-        """Wait for `task`. False if it was cancelled and has not even ended in the grace time."""
+        """Wait for `task`. False if it was cancelled and did not end within the grace period."""
         waited: set[asyncio.Future[Any]] = {task}
         if self._fired is not None:
             waited.add(self._fired)
@@ -81,7 +81,7 @@ class Watch:
 
 
 async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel `tasks` and wait until they have ended, but no longer than the grace time."""
+    """Cancel `tasks` and wait until they have ended, at most for the grace period."""
     running: list[asyncio.Task[Any]] = []
     for task in tasks:
         if task.done():
@@ -95,13 +95,13 @@ async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Look at the end of a task nobody waits for, so that asyncio does not report it as lost."""
+    """Retrieve the result of an abandoned task, so that asyncio does not report it as lost."""
     if not task.cancelled():
         task.exception()
 
 
 async def interruptible(step: Coroutine[Any, Any, T], token: Any) -> T:
-    """Run `step` in a task of its own; it ends before this returns or raises.
+    """Run `step` in its own task, which ends before this returns or raises.
 
     Raises:
         Interrupted: The token turned immediate first.
@@ -120,9 +120,9 @@ async def interruptible(step: Coroutine[Any, Any, T], token: Any) -> T:
 
 
 async def uninterrupted(closing: Coroutine[Any, Any, T]) -> T:
-    """Finish `closing` although the calling task may be cancelled meanwhile.
+    """Finish `closing` even if the calling task is cancelled in the meantime.
 
-    A cancellation is passed on afterwards. From the first one on `closing` has the grace time,
+    The cancellation is raised afterwards. After the first one `closing` has only the grace period,
     so that a handler that hangs cannot keep the process alive.
 
     Raises:

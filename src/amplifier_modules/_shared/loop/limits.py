@@ -1,4 +1,4 @@
-"""The limits of a budget, and what is said when one of them is reached."""
+"""The limits of a budget, and the message when one of them is reached."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from amplifier_modules._shared.module.config import ModuleConfig
 
 
 class BudgetConfig(ModuleConfig):
-    """Limits of a session, counted over all its turns; what is not given is not limited.
+    """Limits of a session, counted over all its turns; unset means unlimited.
 
     Attributes:
         max_turns: Model calls.
         max_tool_calls: Tool calls.
-        max_tokens: Tokens of all model calls, what goes in and what comes out.
+        max_tokens: Input and output tokens of all model calls.
         max_cost: US dollars of all model calls.
-        max_seconds: Seconds that turns take.
+        max_seconds: Total duration of the turns in seconds.
     """
 
     max_turns: int | None = Field(default=None, gt=0)
@@ -29,12 +29,12 @@ class BudgetConfig(ModuleConfig):
 
 
 class Reached(NamedTuple):
-    """A limit that allows nothing more.
+    """A limit that is reached.
 
     Attributes:
         limit: Its name in the plan.
         allowed: How much it allows.
-        spent: How much was used; None where a provider does not tell, so that nobody knows.
+        spent: How much was used; None if a provider does not report it.
     """
 
     limit: str
@@ -44,7 +44,7 @@ class Reached(NamedTuple):
     def __str__(self) -> str:
         unit = _UNITS[self.limit]
         if self.spent is None:
-            return f"Budget: {self.limit} cannot be kept, the {unit} of a model call are not known"
+            return f"Budget: cannot enforce {self.limit}: the {unit} of a model call are unknown"
         return f"Budget reached: {_number(self.spent)} of {_number(self.allowed)} {unit}"
 
 
@@ -58,7 +58,7 @@ _UNITS = {
 
 
 def plain(amount: Any) -> int | float:
-    """An amount as plain data; dollars to a millionth."""
+    """An amount as plain data; dollars rounded to a millionth."""
     return amount if isinstance(amount, int) else round(float(amount), 6)
 
 

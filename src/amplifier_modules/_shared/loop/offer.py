@@ -1,8 +1,8 @@
-"""The tools a model is offered: under which names, and which tool a name means.
+"""The tools offered to a model: their names, and which tool a name refers to.
 
-A tool is offered under the name it is mounted as. Where vendors refuse that name it is the tool's
-own `name`, or else the mount name in letters that vendors take. The model may call a tool by its
-own `name`, too, where that means one tool only.
+A tool is offered under the name it is mounted as. If vendors reject that name, the tool's own `name`
+is used, or else the mount name in characters that vendors accept. The model may also call a tool by
+its own `name` if that is unambiguous.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker
 
 
 def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
-    """The name each tool is offered under, by the name it is mounted as; no two are the same."""
+    """The unique name each tool is offered under, by the name it is mounted as."""
     legal = {name for name in tools if _is_legal(name)}
     taken = set(legal)
     names = {name: name for name in tools}
@@ -51,7 +51,7 @@ def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tool_called(name: str, tools: Mapping[str, Any]) -> str | None:
-    """The name that the tool a model calls `name` is mounted as; None where there is no such tool."""
+    """The mount name of the tool that a model calls `name`; None if there is no such tool."""
     if name in tools:
         return name
     for mounted, offered in offered_names(tools).items():

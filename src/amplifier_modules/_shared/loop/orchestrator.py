@@ -1,4 +1,4 @@
-"""The orchestrator both bundled loops are: they differ in how a provider is asked."""
+"""The base of the bundled loops, which differ in how they call a provider."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
 from amplifier_modules._shared.loop.turn import Turn
-from amplifier_modules._shared.loop.turn_end import Ending
+from amplifier_modules._shared.loop.turn_end import TurnOutcome
 from amplifier_modules._shared.module.spans import Span
 
 
 class LoopOrchestrator(ABC):
-    """Runs turns: provider call, tool calls, again, until an answer without tool calls.
+    """Runs turns: provider call, tool calls, and so on, until an answer without tool calls.
 
     Attributes:
         name: Module id; `orchestrator:complete` names it.
-        config: The settings in force.
-        events: Names of the events it emits beside those the kernel names.
+        config: The current settings.
+        events: Names of the events it emits in addition to those that the kernel defines.
         steer: Queues a text for the running turn; see `Steering`.
     """
 
@@ -46,7 +46,7 @@ class LoopOrchestrator(ABC):
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
     async def mount(self, coordinator: Any) -> None:
-        """Take the place of the session's orchestrator, with what belongs to it.
+        """Mount as the session's orchestrator, with its capabilities and contributions.
 
         Raises:
             ValueError: `session.budget` of the plan is not valid.
@@ -61,7 +61,7 @@ class LoopOrchestrator(ABC):
 
     @abstractmethod
     async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-        """Get the whole answer to `request`, telling the hooks of its blocks."""
+        """Return the complete answer to `request`; emits events for its blocks."""
 
     async def execute(
         self,
@@ -76,17 +76,17 @@ class LoopOrchestrator(ABC):
         """Run one turn (Orchestrator Contract).
 
         Args:
-            prompt: What the user wants.
+            prompt: The user's prompt.
             context: See `amplifier_core.interfaces.ContextManager`.
             providers: Providers by name.
-            tools: Tools by the name the model calls them by.
+            tools: Tools by the name the model uses.
             hooks: Hook registry, or anything with `async emit(event, data)`.
-            coordinator: The session's coordinator. Without it hook results are applied by the
-                loop, nobody can be asked for approval, and only the task can be cancelled.
+            coordinator: The session's coordinator. Without it the loop applies hook results
+                itself, approval cannot be requested, and only the task can be cancelled.
             **kwargs: Ignored; for callers written for other orchestrators.
 
         Returns:
-            The text of the last answer. Where there is none `orchestrator:complete` has the
+            The text of the last answer. If there is none, `orchestrator:complete` has the
             status ``incomplete`` and a ``reason``, and the text is ``"Max iterations reached"``,
             ``"Budget reached: …"``, ``"No progress: …"``, ``"Denied: …"`` by a hook, or nothing
             when the turn was cancelled.
@@ -94,7 +94,7 @@ class LoopOrchestrator(ABC):
         Raises:
             ValueError: The prompt is empty or there is no provider.
             amplifier_core.llm_errors.LLMError: The provider failed; any other exception of a
-                provider or the context is raised as it is, too.
+                provider or the context is raised unchanged, too.
             asyncio.CancelledError: The calling task was cancelled.
         """
         reset_turn = getattr(coordinator, "reset_turn", None)
@@ -117,13 +117,13 @@ class LoopOrchestrator(ABC):
         entered = turn.span.enter()
         try:
             try:
-                ending = await turn.play(prompt)
+                outcome = await turn.play(prompt)
             except asyncio.CancelledError as error:
-                await uninterrupted(turn.close(Ending("incomplete", "", "cancelled", error)))
+                await uninterrupted(turn.close(TurnOutcome("incomplete", "", "cancelled", error)))
                 raise
             except BaseException as error:
-                await uninterrupted(turn.close(Ending("error", "", None, error)))
+                await uninterrupted(turn.close(TurnOutcome("error", "", None, error)))
                 raise
-            return await uninterrupted(turn.close(ending))
+            return await uninterrupted(turn.close(outcome))
         finally:
             Span.leave(entered)

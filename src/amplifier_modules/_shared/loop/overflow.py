@@ -1,4 +1,4 @@
-"""What is done about a request that was too long: a shorter one, once, never the same again."""
+"""Shortens a request that was too long, once; the same request is never sent twice."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from amplifier_modules._shared.providers.tokens import estimate_message
 CONTEXT_OVERFLOW = "context:overflow"
 
 _SMALLER = 0.9
-"""A view has to be at most this much of the one that was too long to be worth a request."""
+"""A new view is worth a request if it is at most this fraction of the one that was too long."""
 
 _LIKELY = 0.75
-"""A compacted view that is at most this much of it will do, where nobody says how much fits."""
+"""If the limit is unknown, a compacted view of at most this fraction is small enough."""
 
 _MARGIN = 0.9
-"""How much of what is said to fit is used: a request is more than its messages."""
+"""Fraction of the reported limit to use: a request has more than its messages."""
 
 _TRIES = 3
-"""How often a context is asked for less before what it gives has to do."""
+"""How often a context is asked for a smaller view before its answer is used as it is."""
 
 _COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 
 
 class Room:
-    """How much of a conversation fits into requests, as far as refusals have taught.
+    """How much of a conversation fits into requests, learned from rejected requests.
 
-    It outlives turns, so that what is too long for a model is not tried anew each time.
+    It outlives turns, so that a size a model has rejected is not tried again.
     """
 
     def __init__(self) -> None:
         self._budgets: dict[tuple[str, str | None], int] = {}
 
     def budget(self, provider: str, model: str | None) -> int | None:
-        """Tokens the messages of a request may take; None leaves that to the context."""
+        """Token budget for the messages of a request; None leaves it to the context."""
         return self._budgets.get((provider, model))
 
     async def make_smaller(
@@ -49,21 +49,21 @@ class Room:
         refused: list[Any],
         reason: str,
     ) -> list[Any] | None:
-        """A view of the conversation that is clearly smaller than the one that was refused.
+        """A view of the conversation that is clearly smaller than the rejected one.
 
-        The context compacts itself if it can. If that is not enough it is asked for what fits, or
-        for half where nobody says what does, now and with every later request to the same model.
+        The context compacts itself if it can. If that is not enough, it is asked for the size that
+        fits, or for half if that is unknown, now and with every later request to the same model.
 
         Args:
             context: The conversation.
-            name: Name of the provider that refused.
+            name: Name of the provider that rejected the request.
             provider: That provider.
-            model: The model that was asked.
+            model: The requested model.
             refused: The view that was too long.
-            reason: What the provider said.
+            reason: The provider's error message.
 
         Returns:
-            None where the context has nothing smaller to give.
+            None if the context has no smaller view.
         """
         before, share = size_of(refused), share_that_fits(reason)
         compact = getattr(context, "compact", None)
@@ -77,7 +77,7 @@ class Room:
         target = before * (share or 0.5)
         budget, view = target, refused
         for _ in range(_TRIES):
-            # Contexts count in the vendor's tokens, as far as they have learnt these.
+            # Contexts count in the vendor's tokens, as far as they have learned the ratio.
             self._budgets[name, model] = max(1, int(budget))
             view = await view_of(context, provider, max(1, int(budget)))
             if size_of(view) <= target:
@@ -92,9 +92,9 @@ def size_of(messages: list[Any]) -> int:
 
 
 def share_that_fits(reason: str) -> float | None:
-    """How much of a request fits, by the two numbers in "213000 tokens > 200000 maximum".
+    """The fraction of a request that fits, from the numbers in "213000 tokens > 200000 maximum".
 
-    None where the message has no two such numbers.
+    None if the message does not have two such numbers.
     """
     counts = {int(found.replace(",", "")) for found in _COUNT.findall(reason)}
     if len(counts) != 2:

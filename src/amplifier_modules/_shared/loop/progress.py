@@ -1,4 +1,4 @@
-"""Notices a model that goes round in circles."""
+"""Detects a model that repeats itself without progress."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from amplifier_modules._shared.loop.calls import Call
 class Progress:
     """Counts how often in a row the same calls had the same results.
 
-    An answer with several calls counts as a whole: as long as one of them is new, or has a new
-    result, the turn gets on.
+    The calls of an answer count together: as long as one of them, or one result, is new, the turn
+    makes progress.
     """
 
     def __init__(self) -> None:
@@ -20,11 +20,11 @@ class Progress:
         self.times = 0
 
     def note(self, calls: list[Call], results: Mapping[str, Any]) -> int:
-        """How often the calls of an answer, the last one included, ended just like this.
+        """Record the calls of an answer; returns how often in a row they had these results.
 
         Args:
             calls: The calls of an answer.
-            results: What the model was told of them, by call id.
+            results: Contents of their result messages, by call id.
         """
         done = [(call.name, call.arguments, results.get(call.id)) for call in calls]
         self.times = self.times + 1 if done == self._last else 1
@@ -33,22 +33,22 @@ class Progress:
 
 
 def warning(calls: list[Call], times: int, left: int) -> str:
-    """What the model is told before the turn is ended.
+    """The warning to the model before the turn is ended.
 
     Args:
         calls: The calls that repeat.
         times: How often in a row they had the same results.
-        left: After how many more the turn ends.
+        left: How many more repetitions end the turn.
     """
     return (
-        f"[{_named(calls)} was called {times} times in a row with the same input and had the same "
-        f"result each time; after {left} more the turn is ended. Do something else: change the "
-        "input, wait longer, use another tool, or say what is missing.]"
+        f"[{_named(calls)} was called {times} times in a row with the same input and the same "
+        f"result; the turn ends after {left} more. Do something else: change the input, wait "
+        "longer, use another tool, or report what is missing.]"
     )
 
 
 def conclusion(calls: list[Call], times: int) -> str:
-    """The text of a turn that ends for want of progress."""
+    """The text of a turn that ends without progress."""
     return f"No progress: {_named(calls)} had the same result {times} times in a row"
 
 

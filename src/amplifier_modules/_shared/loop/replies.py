@@ -1,4 +1,4 @@
-"""Reads a provider's response, typed or in the dictionary form of the Orchestrator Contract."""
+"""Parses a provider's response, typed or in the dictionary form of the Orchestrator Contract."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _block(item: Any) -> dict[str, Any]:
 
 
 def is_response(value: Any) -> bool:
-    """Whether a value can be read as a response, whatever it holds."""
+    """Whether a value can be parsed as a response."""
     if isinstance(value, Mapping):
         return bool({"content", "tool_calls"} & cast("Mapping[str, Any]", value).keys())
     return hasattr(value, "content")
@@ -65,7 +65,7 @@ def usage_of(response: Any) -> dict[str, Any]:
 
 
 def shown_to_hooks(response: Any) -> PlainData:
-    """A response as events carry it: plain data that answers attributes as well."""
+    """A response as event data: plain data that also supports attribute access."""
     shown = plain(response)
     if isinstance(shown, PlainData):
         return shown
@@ -73,12 +73,12 @@ def shown_to_hooks(response: Any) -> PlainData:
 
 
 def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
-    """A response as hooks left it; the response itself where they left it as it was.
+    """The response after hooks; the same object if they did not change it.
 
     Args:
-        response: The provider's.
-        shown: The same as hooks were shown it.
-        changed: What they put in its place.
+        response: The provider's response.
+        shown: The same response as passed to hooks.
+        changed: Their replacement.
     """
     if changed is shown or changed == shown:
         return response
@@ -87,7 +87,7 @@ def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
     fields = cast("Mapping[str, Any]", changed)
     if not isinstance(response, BaseModel):
         return {**cast("dict[str, Any]", response), **fields} if "content" in fields else response
-    # Only what was changed: hooks are shown text in the place of what JSON cannot carry.
+    # Only changed fields: hooks see text in place of values that JSON cannot represent.
     changes = {key: value for key, value in fields.items() if shown.get(key) != value}
     try:
         typed = ChatResponse.model_validate({"content": [], **changes})
@@ -110,7 +110,7 @@ def metadata_of(response: Any) -> dict[str, Any]:
 
 
 class UsageTotal:
-    """Adds up the usage of a turn's provider calls: token counts, and the cost where known."""
+    """Adds up the usage of a turn's provider calls: token counts, and the cost if known."""
 
     def __init__(self) -> None:
         self._totals: dict[str, int] = {}
@@ -131,7 +131,7 @@ class UsageTotal:
 
 
 def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[Call]) -> Any:
-    """The message to store for a response: its blocks, and what published parts read besides.
+    """The message to store for a response: its blocks and the fields that published parts read.
 
     Those are `tool_calls` and `thinking_block`; see `amplifier_modules._shared.history`.
     """

@@ -1,4 +1,4 @@
-"""Chooses the provider and builds what it is asked."""
+"""Chooses the provider and builds its request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DEFAULT_PRIORITY = 100
 def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
     """The provider to use, with the name it is mounted under.
 
-    `wanted` if given; else the one whose priority number is lowest, the first of equals. The
-    priority is `provider.priority`, else `provider.config["priority"]`, else 100.
+    `wanted` if given; otherwise the one with the lowest priority number, the first if several are
+    equal. The priority is `provider.priority`, else `provider.config["priority"]`, else 100.
 
     Raises:
         ValueError: There are no providers.
@@ -28,7 +28,7 @@ def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[s
     if wanted not in providers:
         mounted = ", ".join(providers)
         raise ConfigurationError(
-            f"default_provider '{wanted}' is not mounted; mounted are: {mounted}"
+            f"default_provider '{wanted}' is not mounted; mounted providers: {mounted}"
         )
     return wanted, providers[wanted]
 
@@ -50,7 +50,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def model_of(provider: Any, wanted: str | None) -> str | None:
-    """The model a provider will use, as far as it says so."""
+    """The model a provider will use, if it reports one."""
     if wanted:
         return wanted
     for name in ("model", "default_model"):
@@ -61,7 +61,7 @@ def model_of(provider: Any, wanted: str | None) -> str | None:
 
 
 def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
-    """`messages` with texts for this request only; neither the list nor a message is changed."""
+    """A copy of `messages` with texts for this request only; the originals are not changed."""
     if not injections:
         return messages
     messages = list(messages)

@@ -1,4 +1,4 @@
-"""What tools give back, as a `ToolResult` and as the message the model reads."""
+"""The result of a tool as a `ToolResult` and as the message the model reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RESULT_KEYS = frozenset({"success", "output", "error", "content", "is_error"})
 
 
 def as_result(value: Any) -> ToolResult:
-    """Whatever a tool or a hook calls a result, as a `ToolResult`.
+    """Convert the return value of a tool or a hook to a `ToolResult`.
 
-    A mapping made of a result's own fields is read as one; any other value is the output of a
-    tool that succeeded.
+    A mapping with only the fields of a result is read as one; any other value is the output of a
+    successful tool.
     """
     if isinstance(value, ToolResult):
         return value
@@ -38,12 +38,12 @@ def _with_error_object(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def revised(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolResult:
-    """A result as hooks left it.
+    """A result after hooks.
 
     Args:
-        result: What the tool gave.
-        shown: The same as hooks were shown it.
-        changed: What they put in its place: a `ToolResult`, some of a result's fields, or an output.
+        result: The tool's result.
+        shown: The same result as passed to hooks.
+        changed: Their replacement: a `ToolResult`, some of a result's fields, or an output.
     """
     if not isinstance(changed, Mapping):
         return as_result(changed)
@@ -52,7 +52,7 @@ def revised(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolR
         return as_result(fields)
     if "is_error" in fields:
         fields.setdefault("success", not fields.pop("is_error"))
-    # Only what was changed: hooks are shown text in the place of what JSON cannot carry.
+    # Only changed fields: hooks see text in place of values that JSON cannot represent.
     changes = {key: value for key, value in fields.items() if shown.get(key) != value}
     if "output" in changes and "content" not in changes and result.content:
         # Text in the content repeats the output that was changed.
@@ -74,9 +74,9 @@ def failure(message: str, kind: str = "ToolError") -> ToolResult:
 
 
 def recalled(earlier: ToolResult | None) -> ToolResult:
-    """The result of a call that is not run, because it repeats one that was."""
+    """The result of a call that is not run because it duplicates an earlier one."""
     if earlier is None:
-        return failure("not run again: this call was made before and its result is not known")
+        return failure("not run again: this call was made before and its result is unknown")
     note = "(Not run again: this call was made before. Its result was:)"
     return ToolResult(success=earlier.success, output=f"{note}\n{_text(earlier)}")
 
@@ -84,8 +84,8 @@ def recalled(earlier: ToolResult | None) -> ToolResult:
 def result_message(call_id: str, name: str, result: ToolResult) -> dict[str, Any]:
     """The message that answers a tool call in a context.
 
-    Its content is text, or a list of text and image blocks where the result has such content. A
-    failure carries ``is_error``, for vendors that have a flag for it.
+    Its content is text, or a list of text and image blocks if the result has such content. A
+    failure has ``is_error``, for vendors with a flag for it.
     """
     message: dict[str, Any] = {
         "role": "tool",
@@ -111,7 +111,7 @@ def _text(result: ToolResult) -> str:
     try:
         text = result.get_serialized_output()
     except (TypeError, ValueError):
-        # An output with parts JSON does not know; the model gets their text.
+        # An output with parts that JSON cannot represent; the model gets their text.
         try:
             plain = json.dumps(result.output, default=str)
         except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Runs one tool call: checks its input, asks the hooks, executes, asks the hooks again.
 
-Every call is told of by `tool:pre` and then `tool:post` or `tool:error`; one that cannot run, or may
-not, by `tool:error` alone or after `tool:pre`.
+Every call emits `tool:pre` and then `tool:post` or `tool:error`. A call that cannot or may not run emits
+`tool:error`, alone or after `tool:pre`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ INTERRUPTED = "interrupted, effects unknown"
 
 
 class _InvalidArguments(Exception):
-    """The input does not fit the tool; the message is for the model."""
+    """The input is invalid for the tool; the message is for the model."""
 
 
 class Ready(NamedTuple):
-    """A call that may run, with its final input and the event data that goes with it."""
+    """A call that may run, with its final input and its event data."""
 
     call: Call
     tool: Any
@@ -52,13 +52,13 @@ class Runner:
     """Runs single tool calls.
 
     Args:
-        tools: Tools by the name the model calls them by.
+        tools: Tools by the name the model uses.
         channel: The turn's hooks.
         token: The session's cancellation token, or None.
         checker: Checks inputs against the tools' schemas.
 
     Attributes:
-        tools: Tools by the name the model calls them by.
+        tools: Tools by the name the model uses.
         results: The results so far, by call id.
     """
 
@@ -73,7 +73,7 @@ class Runner:
         self._spans: dict[str, Span] = {}
 
     async def prepare(self, call: Call, parent: Span) -> Ready | ToolResult:
-        """Decide whether and with what input `call` runs; the result of a call that does not."""
+        """Decide whether `call` runs and with what input; returns a result if it does not run."""
         span, data = self._identified(call, parent)
         if call.repeats is not None:
             await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
@@ -110,15 +110,15 @@ class Runner:
         given: Any,
         shown: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The input the tool is to get; `shown` is what hooks saw, if they made `given` of it.
+        """The input for the tool; `shown` is what hooks saw, if `given` is their revision of it.
 
         Raises:
-            _InvalidArguments: It is no object, or does not fit the tool's schema.
-            AliasConflict: It gives a parameter two values.
+            _InvalidArguments: It is not an object, or does not match the tool's schema.
+            AliasConflict: It has two values for one parameter.
         """
         if not isinstance(given, dict):
             raise _InvalidArguments(
-                f"a hook replaced the input by {type(given).__name__}, not an object"
+                f"a hook replaced the input with {type(given).__name__}, expected an object"
             )
         arguments = without_aliases(aliases, cast("dict[str, Any]", given), shown)
         problem = self._checker.problem(tool, name, arguments)
@@ -127,11 +127,11 @@ class Runner:
         return arguments
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
-        """The tool that is to run; a result if none is."""
+        """The tool to run, or the result if none can run."""
         mounted = tool_called(call.name, self.tools)
         if mounted is not None:
             if mounted != call.name:
-                # Policies go by the name a tool is mounted as, whatever the model calls it by.
+                # Policies use the mount name of a tool, whatever name the model used.
                 data |= {"tool_name": mounted, "called_as": call.name}
             return self.tools[mounted]
         known = ", ".join(self.tools) or "none"
@@ -140,11 +140,11 @@ class Runner:
         )
 
     async def refuse(self, call: Call, parent: Span, message: str, kind: str) -> ToolResult:
-        """Tell of a call that is not run, whether or not it was announced; its result."""
+        """Report a call that is not run, announced or not; returns its result."""
         return await self._refuse(self._identified(call, parent)[1], kind, message)
 
     def _identified(self, call: Call, parent: Span) -> tuple[Span, dict[str, Any]]:
-        """The span of a call and what every event about it carries."""
+        """The span of a call and the data of every event about it."""
         span = self._spans.setdefault(call.id, parent.child())
         return span, {
             "tool_name": call.name,
@@ -155,7 +155,7 @@ class Runner:
         }
 
     async def execute(self, ready: Ready) -> ToolResult:
-        """Run a call that may run; what the tool raises becomes its result."""
+        """Run a call; an exception raised by the tool becomes its result."""
         call, data = ready.call, ready.data
         ready.span.enter()
         token = self._token
@@ -163,7 +163,7 @@ class Runner:
             token.register_tool_start(call.id, call.name)
         started = time.perf_counter()
         try:
-            # A copy: what a tool does to its input must not change what is remembered of it.
+            # A copy, so that a tool that modifies its input does not change the record of the call.
             value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
             if inspect.isawaitable(value):
                 value = await value
@@ -176,9 +176,9 @@ class Runner:
             if task is not None and task.cancelling():
                 await self.report(data, "Interrupted", INTERRUPTED)
                 raise
-            # Nobody cancelled the call: the tool failed by an inner cancellation of its own.
+            # The call was not cancelled: the tool failed with its own internal cancellation.
             return await self._refuse(data, "CancelledError", f"tool '{call.name}' failed: {error}")
-        # Tools are foreign code: one that raises is an answer to the model, not the turn's end.
+        # Tools are third-party code: an exception becomes an answer to the model.
         except Exception as error:
             logger.debug("Tool %r raised", call.name, exc_info=True)
             kind = type(error).__name__
@@ -191,8 +191,8 @@ class Runner:
     async def _review(
         self, data: dict[str, Any], result: ToolResult, milliseconds: float
     ) -> ToolResult:
-        """What hooks make of the result of a tool that ran."""
-        if not self._channel.is_heard("tool:post"):
+        """The result of a tool after hooks."""
+        if not self._channel.has_listeners("tool:post"):
             return result
         shown = ToolResultData.of(result)
         denied, final = await self._channel.ask(
@@ -220,7 +220,7 @@ class Runner:
 
 
 def _changed(final: Mapping[str, Any], keys: tuple[str, str], original: Any) -> Any:
-    """The value hooks left under either of two names for the same thing."""
+    """The value that hooks left under either of two names for the same field."""
     for key in keys:
         value = final.get(key, original)
         if value is not original and value != original:

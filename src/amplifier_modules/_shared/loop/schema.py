@@ -1,9 +1,9 @@
 """Checks a tool's input against its JSON schema.
 
-Importing jsonschema costs about as much as everything else a short run imports. Most schemas of
-tools use a handful of keywords, so those are compiled to plain predicates first; what a predicate
-accepts, jsonschema would accept too. Anything else, a keyword not known here or an input that the
-predicate refuses, is left to jsonschema, which also words the message.
+Importing jsonschema costs about as much as everything else a short run imports. Most tool schemas
+use a handful of keywords, so those are compiled to plain predicates first; what a predicate accepts,
+jsonschema would accept too. Anything else, an unsupported keyword or an input that the predicate
+rejects, is left to jsonschema, which also writes the message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANNOTATIONS = frozenset(
     }
 )
 
-# Those in which the keywords below mean the same.
+# Dialects in which the keywords below have the same meaning.
 _DIALECTS = frozenset(
     {
         "https://json-schema.org/draft/2020-12/schema",
@@ -50,11 +50,11 @@ _DIALECTS = frozenset(
 
 
 class _NotCovered(Exception):
-    """The schema says something the predicates here do not know."""
+    """The schema uses a rule that the predicates do not support."""
 
 
 class InputChecker:
-    """Checks inputs of tools; remembers the compiled schema of each tool.
+    """Checks inputs of tools; caches the compiled schema of each tool.
 
     A tool whose schema is itself invalid is reported once and then runs unchecked.
     """
@@ -64,7 +64,7 @@ class InputChecker:
         self._unusable: dict[int, Any] = {}
 
     def problem(self, tool: Any, name: str, arguments: dict[str, Any]) -> str | None:
-        """What is wrong with `arguments` for `tool`, or None.
+        """Describe why `arguments` are invalid for `tool`; None if they are valid.
 
         Args:
             tool: The tool, with its schema in `input_schema` or from `get_schema()`.
@@ -85,11 +85,11 @@ class InputChecker:
     def schema(self, tool: Any, name: str) -> dict[str, Any] | None:
         """The schema of a tool's input, empty if it has none.
 
-        None if the tool fails to give it; that is logged once, and the tool cannot be offered.
+        None if the tool fails to provide it; that is logged once, and the tool cannot be offered.
         """
         try:
             return input_schema(tool)
-        # A tool's own code: one that fails is left out, and the others remain of use.
+        # The tool's own code: a tool that fails is skipped; the others remain usable.
         except Exception as error:
             if id(tool) not in self._unusable:
                 self._unusable[id(tool)] = tool
@@ -200,10 +200,10 @@ _TYPES: dict[str, Predicate] = {
 
 
 def _predicate(schema: Any) -> Predicate:
-    """`schema` as a function that is true only for what satisfies it.
+    """Compile `schema` to a function that is true only for values that satisfy it.
 
     Raises:
-        _NotCovered: The schema uses a keyword, or a form of one, that is not known here.
+        _NotCovered: The schema uses a keyword, or a form of one, that is not supported.
     """
     if schema is True:
         return _anything
@@ -235,7 +235,7 @@ def _enum(rule: Any, _: dict[str, Any]) -> Predicate:
     if not isinstance(rule, list):
         raise _NotCovered
     allowed = cast("list[Any]", rule)
-    # Strings only: JSON's 1 equals 1.0 but not true, Python's does both.
+    # Strings only: in JSON 1 equals 1.0 but not true; in Python it equals both.
     if not all(isinstance(item, str) for item in allowed):
         raise _NotCovered
     return lambda value: isinstance(value, str) and value in allowed

@@ -1,7 +1,7 @@
-"""What is said to a turn while it runs: capability `session.steer`.
+"""Messages to a running turn: capability `session.steer`.
 
-A text waits until the turn is between two steps, all tool calls answered and the next request not
-yet made, and is then a user message of the conversation.
+A message waits until the turn is between two steps, with all tool calls answered and the next
+request not yet made; then it is added to the conversation as a user message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 
 STEER_INJECTED = "steer:injected"
 STEER_EVENTS = (STEER_INJECTED,)
-"""Events of every bundled loop beside those the kernel names."""
+"""Events of every bundled loop in addition to those that the kernel defines."""
 
 
 class _Waiting(NamedTuple):
@@ -24,51 +24,52 @@ class _Waiting(NamedTuple):
 
 
 class Steering:
-    """The texts that wait to be told to the model; calling it queues one.
+    """The queue of messages to the model; calling it adds one.
 
-    It outlives turns: what comes when none runs is told with the next one, after its prompt.
+    It outlives turns: a message that arrives between turns is added to the next one, after its
+    prompt.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
 
     def __call__(self, text: str) -> None:
-        """Queue `text` for the next step of the running turn; empty text is nothing.
+        """Queue `text` for the next step of the running turn; empty text is ignored.
 
         Raises:
-            TypeError: It is no text.
+            TypeError: `text` is not a string.
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"session.steer takes text, not {type(text).__name__}")
+            raise TypeError(f"session.steer expects a str, got {type(text).__name__}")
         if text.strip():
             self._waiting.append(_Waiting(token_hex(8), text))
 
     def waiting(self) -> list[str]:
-        """What no turn has used yet, in order."""
+        """The queued messages, in order."""
         return [waiting.text for waiting in self._waiting]
 
     def take_back(self) -> list[str]:
-        """What no turn has used, in order; it is then no longer queued."""
+        """Empty the queue and return its messages, in order."""
         texts = self.waiting()
         self._waiting.clear()
         return texts
 
-    async def tell(
+    async def deliver(
         self,
         channel: Channel,
         add: Callable[[dict[str, Any]], Awaitable[None]],
         ids: Mapping[str, Any],
     ) -> None:
-        """Add what waits to the conversation, in order.
+        """Add the queued messages to the conversation, in order.
 
         Args:
             channel: The turn's hooks. They may change the text, or end the turn by denying it.
             add: Adds a message to the context.
-            ids: What the event of each text carries.
+            ids: Data of the event of each message.
 
         Raises:
-            TurnDenied: A hook refused a text; those behind it go on waiting.
-            Exception: The context failed; the text goes on waiting, too.
+            TurnDenied: A hook denied a message; those behind it stay queued.
+            Exception: The context failed; the message stays queued, too.
         """
         while self._waiting:
             waiting = self._waiting.popleft()

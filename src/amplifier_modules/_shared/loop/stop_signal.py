@@ -1,4 +1,4 @@
-"""What stops a turn: the session's cancellation token, or the end of its time."""
+"""Stops a turn on the session's cancellation token or its time limit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from amplifier_modules._shared.loop.budget import Budget
 
 
-class Brake:
-    """A cancellation token that also turns immediate when the budget's time is up.
+class StopSignal:
+    """A cancellation token that also turns immediate when the budget's time limit is reached.
 
     Args:
         token: The session's cancellation token, or None.
@@ -20,13 +20,13 @@ class Brake:
         self._budget = budget
 
     @property
-    def is_asked(self) -> bool:
-        """Whether somebody asked to stop, at once or after the step in flight."""
+    def is_requested(self) -> bool:
+        """Whether a stop was requested, at once or after the current step."""
         return self._token is not None and self._token.is_cancelled
 
     @property
     def is_cancelled(self) -> bool:
-        return self.is_asked or self._budget.time_is_up()
+        return self.is_requested or self._budget.time_is_up()
 
     @property
     def is_immediate(self) -> bool:

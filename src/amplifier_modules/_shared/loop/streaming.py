@@ -1,4 +1,4 @@
-"""Asks providers that stream, and tells of the chunks as they come."""
+"""Calls streaming providers and emits events for their chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amplifier_modules._shared.loop.completion import announce, complete
 from amplifier_modules._shared.module.spans import Span
 
 STREAM_EVENTS = ("provider:stream",)
-"""Events of streaming beside those the kernel names."""
+"""Events of streaming in addition to those that the kernel defines."""
 
 _CHUNK_START = "content_block_start"
 _CHUNK_DELTA = "content_block_delta"
@@ -21,13 +21,13 @@ _CHUNK_END = "content_block_end"
 
 
 async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-    """Ask with `provider.stream_complete(request)`, or `complete` where there is no such method.
+    """Call `provider.stream_complete(request)`, or `complete` if there is no such method.
 
-    Every chunk becomes a `provider:stream` event; chunks that tell of content blocks become
-    `content_block:*` events as well. The last chunk is the whole answer.
+    Every chunk becomes a `provider:stream` event; chunks about content blocks also become
+    `content_block:*` events. The last chunk is the complete answer.
 
     Raises:
-        StreamError: The stream ended before the whole answer.
+        StreamError: The stream ended before the complete answer.
     """
     stream_complete = _stream_of(provider)
     if stream_complete is None:
@@ -39,8 +39,8 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     try:
         await relay.run(chunks)
     finally:
-        # Where the loop stops early the provider must learn of it now, not when the
-        # generator happens to be collected.
+        # If the loop stops early, the provider must be notified now, not when the generator is
+        # garbage-collected.
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
@@ -71,21 +71,21 @@ class _Relay:
             await notify("provider:stream", {"chunk": shown, **ids})
             if type(chunk) is not dict:
                 continue
-            told = cast("dict[str, Any]", chunk)
-            kind = told.get("type")
+            chunk_data = cast("dict[str, Any]", chunk)
+            kind = chunk_data.get("type")
             if kind == _CHUNK_DELTA:
                 await notify(
                     "content_block:delta",
                     {
-                        "block_type": told["block_type"],
-                        "block_index": told["index"],
-                        "delta": told["delta"],
+                        "block_type": chunk_data["block_type"],
+                        "block_index": chunk_data["index"],
+                        "delta": chunk_data["delta"],
                         **ids,
                     },
                 )
             elif kind in (_CHUNK_START, _CHUNK_END):
                 self.told_blocks = True
-                await self._bracket(told)
+                await self._bracket(chunk_data)
 
     async def _bracket(self, chunk: dict[str, Any]) -> None:
         index = chunk["index"]
@@ -94,7 +94,7 @@ class _Relay:
             named = {key: chunk[key] for key in ("id", "name", "visibility") if key in chunk}
             await self._notify("content_block:start", {**about, **named})
         else:
-            # How many blocks there will be is not known yet; this many there are.
+            # The final number of blocks is not known yet; this is the count so far.
             ended = {"total_blocks": index + 1, "block": chunk.get("block")}
             await self._notify("content_block:end", {**about, **ended})
 
@@ -102,8 +102,8 @@ class _Relay:
 def _stream_of(provider: Any) -> Callable[[Any], Any] | None:
     """The provider's `stream_complete`, if it has one.
 
-    It counts when the provider's class has it, or when it is an async generator function: an
-    object that answers to every name, such as a mock, has no stream.
+    It counts if the provider's class has it, or if it is an async generator function: an object
+    that has every attribute, such as a mock, does not stream.
     """
     method = getattr(provider, "stream_complete", None)
     if not callable(method):
@@ -115,6 +115,9 @@ def _stream_of(provider: Any) -> Callable[[Any], Any] | None:
 
 def _is_response(chunk: Any) -> bool:
     if isinstance(chunk, Mapping):
-        told = cast("Mapping[str, Any]", chunk)
-        return "content" in told and told.get("type") not in (_CHUNK_START, _CHUNK_DELTA)
+        chunk_data = cast("Mapping[str, Any]", chunk)
+        return "content" in chunk_data and chunk_data.get("type") not in (
+            _CHUNK_START,
+            _CHUNK_DELTA,
+        )
     return hasattr(chunk, "content")

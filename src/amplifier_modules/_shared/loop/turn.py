@@ -3,7 +3,7 @@
     prompt:submit → execution:start → [ provider:request → … → provider:response → tools ]*
     → execution:end → prompt:complete → message.end → orchestrator:complete
 
-(Orchestrator Contract, Execution Flow and Events.) What was opened is closed, whatever happens.
+(Orchestrator Contract, Execution Flow and Events.) Every start event gets its end event, even on errors.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
-from amplifier_modules._shared.loop.stop_signal import Brake
+from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.loop.turn_end import (
     CUT_SHORT,
     EMPTY,
     MAX_ITERATIONS_REACHED,
     OUT_OF_BUDGET,
-    Ending,
-    described,
+    TurnOutcome,
+    error_data,
 )
 from amplifier_modules._shared.module.spans import Span
 
@@ -51,10 +51,10 @@ class Turn:
     Args:
         name: The orchestrator's module id.
         config: Its settings.
-        ask: How it asks a provider.
+        ask: How it calls a provider.
         checker: Checks tool inputs; outlives the turn.
-        readings: What messages were read as; outlives the turn.
-        steering: What is said to the turn while it runs.
+        readings: Cache of parsed messages; outlives the turn.
+        steering: Messages to the running turn.
         room: How much of the conversation fits; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
@@ -88,7 +88,7 @@ class Turn:
         self._providers = providers
         self._steering = steering
         self._budget = budget_of(coordinator)
-        self._brake = Brake(getattr(coordinator, "cancellation", None), self._budget)
+        self._brake = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
         self._channel = Channel(hooks, context, coordinator, name)
         self._dispatcher = Dispatcher(
             runner=self.runner_type(
@@ -122,7 +122,7 @@ class Turn:
         self._submitted = False
         self._started = False
 
-    async def play(self, prompt: str) -> Ending:
+    async def play(self, prompt: str) -> TurnOutcome:
         """Run the turn to its end.
 
         Raises:
@@ -134,20 +134,20 @@ class Turn:
                 return await self._play(prompt)
         except TurnDenied as denial:
             logger.debug("Turn denied on %s: %s", denial.event, denial.reason)
-            return Ending("incomplete", f"Denied: {denial.reason}", "denied")
+            return TurnOutcome("incomplete", f"Denied: {denial.reason}", "denied")
         except BudgetReached as stop:
             return _out_of_budget(stop.reached)
         except Interrupted:
             return await self._stopped()
 
-    async def close(self, ending: Ending) -> str:
-        """Emit what the turn still owes and return its final text."""
-        response = ending.response
-        error = {} if ending.error is None else {"error": described(ending.error)}
+    async def close(self, outcome: TurnOutcome) -> str:
+        """Emit the remaining events of the turn and return its final text."""
+        response = outcome.response
+        error = {} if outcome.error is None else {"error": error_data(outcome.error)}
         ids = self.span.fields
         if self._started:
             await self._channel.ask(
-                "execution:end", {"status": ending.status, "response": response, **error, **ids}
+                "execution:end", {"status": outcome.status, "response": response, **error, **ids}
             )
         if self._submitted:
             _, final = await self._channel.ask(
@@ -156,24 +156,24 @@ class Turn:
             changed = final.get("response")
             response = changed if isinstance(changed, str) else response
             # "Ends at `message.end` event (or terminal error)": Turn & Iteration Semantics.
-            if ending.status != "error":
-                ended = {"response": response, "status": ending.status}
+            if outcome.status != "error":
+                ended = {"response": response, "status": outcome.status}
                 await self._channel.ask(MESSAGE_END, {**ended, **ids})
         summary: dict[str, Any] = {
             "orchestrator": self._name,
             "turn_count": self._cycles,
-            "status": ending.status,
+            "status": outcome.status,
             "usage": self._usage.as_dict(),
             **ids,
         }
-        if ending.reason is not None:
-            summary |= {"reason": ending.reason, **ending.details}
-        if ending.error is not None:
-            summary["error"] = described(ending.error)["message"]
+        if outcome.reason is not None:
+            summary |= {"reason": outcome.reason, **outcome.details}
+        if outcome.error is not None:
+            summary["error"] = error_data(outcome.error)["message"]
         await self._channel.ask("orchestrator:complete", summary)
         return response
 
-    async def _play(self, prompt: str) -> Ending:
+    async def _play(self, prompt: str) -> TurnOutcome:
         if not self._providers:
             raise ValueError("At least one provider required: no provider is mounted")
         _require_text(prompt)
@@ -189,93 +189,93 @@ class Turn:
         await self._add({"role": "user", "content": prompt})
         return await self._work(prompt)
 
-    async def _work(self, prompt: str) -> Ending:
-        """What is done about the prompt, which is in the context and which the hooks accepted."""
+    async def _work(self, prompt: str) -> TurnOutcome:
+        """Work on the prompt, which is in the context and accepted by the hooks."""
         return await self._cycles_to_end()
 
-    async def _cycles_to_end(self) -> Ending:
-        """Ask and run tools until an answer asks for none."""
+    async def _cycles_to_end(self) -> TurnOutcome:
+        """Call the provider and run tools until an answer requests none."""
         while self._has_room():
             if self._brake.is_cancelled:
                 return await self._stopped()
-            ending = await self._cycle()
-            # What was said while the answer was made is answered in this turn as well.
+            outcome = await self._cycle()
+            # Messages queued while the answer was generated are answered in this turn too.
             goes_on = (
                 bool(self._steering.waiting())
                 and self._has_room()
                 and self._budget.reached() is None
             )
-            if ending is not None and (ending.reason == OUT_OF_BUDGET or not goes_on):
-                return ending
-        return Ending("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
+            if outcome is not None and (outcome.reason == OUT_OF_BUDGET or not goes_on):
+                return outcome
+        return TurnOutcome("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
 
     def _has_room(self) -> bool:
         limit = self._config.max_iterations
         return limit <= 0 or self._cycles < limit
 
-    async def _cycle(self) -> Ending | None:
-        """One provider call and the tool calls it asks for; the ending if that was the last."""
+    async def _cycle(self) -> TurnOutcome | None:
+        """One provider call and the tool calls it requests; the outcome if the turn ends."""
         span = self.span.child(iteration=self._cycles + 1)
         about = {**self.span.fields, "iteration": self._cycles + 1}
-        await self._steering.tell(self._channel, self._add, about)
+        await self._steering.deliver(self._channel, self._add, about)
         reply = await self._counted(self._exchanges.make(span))
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
-        if calls and (ending := await self._run_calls(calls, reply.span)) is not None:
-            return ending
+        if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
+            return outcome
         return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
 
     async def _counted(self, exchange: Awaitable[Reply]) -> Reply:
-        """The answer of an exchange, entered in what the turn has used."""
+        """The answer of an exchange, counted in the turn's usage."""
         reply = await exchange
         self._cycles += 1
         self._usage.add(reply.usage)
         return reply
 
-    async def _run_calls(self, calls: list[Call], span: Span) -> Ending | None:
-        """Run the tool calls of an answer; the ending if the turn cannot go on after them."""
+    async def _run_calls(self, calls: list[Call], span: Span) -> TurnOutcome | None:
+        """Run the tool calls of an answer; the outcome if the turn cannot continue after them."""
         allowed = self._budget.take_tool_calls(len(calls))
         await self._dispatcher.run(calls, span, allowed)
         if allowed < len(calls) and (reached := self._budget.reached(tools=True)) is not None:
             return _out_of_budget(reached)
-        times = self._progress.note(calls, self._dispatcher.told)
+        times = self._progress.note(calls, self._dispatcher.answers)
         most = self._config.max_repeats
         if not most or times < most:
             return None
         if times < 2 * most:
-            self._channel.tell_model(warning(calls, times, 2 * most - times))
+            self._channel.append_note(warning(calls, times, 2 * most - times))
             return None
         repeated = {"tools": list(dict.fromkeys(call.name for call in calls)), "times": times}
         details = {"repeated": repeated}
-        return Ending("incomplete", conclusion(calls, times), "no_progress", details=details)
+        return TurnOutcome("incomplete", conclusion(calls, times), "no_progress", details=details)
 
     async def _conclude(
         self, calls: list[Call], text: str, finish_reason: str | None
-    ) -> Ending | None:
-        """What an answer, whose calls have run, means for the turn: its ending, or None to go on."""
+    ) -> TurnOutcome | None:
+        """The outcome of the turn after an answer whose calls have run; None to continue."""
         if calls:
             return None
         if finish_reason in CUT_SHORT:
-            return Ending("incomplete", text, finish_reason)
+            return TurnOutcome("incomplete", text, finish_reason)
         if not text.strip():
-            return Ending("incomplete", text, EMPTY)
-        return Ending("success", text)
+            return TurnOutcome("incomplete", text, EMPTY)
+        return TurnOutcome("success", text)
 
     async def _add(self, message: dict[str, Any]) -> None:
         await add_message(self._context, message)
 
-    async def _stopped(self) -> Ending:
-        """The ending of a turn that was stopped, after telling those who want to know."""
-        reached = None if self._brake.is_asked else self._budget.reached()
+    async def _stopped(self) -> TurnOutcome:
+        """The outcome of a stopped turn, after running the cancellation callbacks."""
+        reached = None if self._brake.is_requested else self._budget.reached()
         if reached is not None:
             return _out_of_budget(reached)
         await self._brake.trigger_callbacks()
-        return Ending("incomplete", "", "cancelled")
+        return TurnOutcome("incomplete", "", "cancelled")
 
 
-def _out_of_budget(reached: Reached) -> Ending:
+def _out_of_budget(reached: Reached) -> TurnOutcome:
     details = {"budget": reached._asdict()}
-    return Ending("incomplete", str(reached), OUT_OF_BUDGET, details=details)
+    return TurnOutcome("incomplete", str(reached), OUT_OF_BUDGET, details=details)
 
 
 def _require_text(prompt: str) -> None:

@@ -1,4 +1,4 @@
-"""How a turn ends, and the events that tell of it."""
+"""How a turn ends, and the events that report it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ EMPTY = "empty"
 """Reason of a turn whose answer has neither text nor tool calls."""
 
 CUT_SHORT = ("length", "content_filter")
-"""Finish reasons of an answer that is not whole."""
+"""Finish reasons of an incomplete answer."""
 
 
-class Ending(NamedTuple):
+class TurnOutcome(NamedTuple):
     """How a turn ended.
 
     Attributes:
         status: Whether it is a success.
         response: The text returned.
-        reason: Why it is not a success, in a word.
-        error: What ended it.
-        details: What else `orchestrator:complete` tells of the reason.
+        reason: Why it is not a success, as one word.
+        error: The exception that ended it.
+        details: Further data of `orchestrator:complete` about the reason.
     """
 
     status: Status
@@ -36,7 +36,7 @@ class Ending(NamedTuple):
     details: Mapping[str, Any] = MappingProxyType({})
 
 
-def described(error: BaseException) -> dict[str, Any]:
+def error_data(error: BaseException) -> dict[str, Any]:
     """An error as event data."""
     if isinstance(error, asyncio.CancelledError):
         return {"type": "AbortError", "message": "interrupted", "retryable": False}

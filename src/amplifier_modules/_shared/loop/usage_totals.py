@@ -1,4 +1,4 @@
-"""What a session has used: model calls, tool calls, tokens, dollars, seconds."""
+"""The usage of a session: model calls, tool calls, tokens, dollars, seconds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Spent:
         tokens: Tokens of all model calls.
         cost: US dollars of the model calls whose price is known.
         unpriced: Model calls whose price is not known.
-        unmeasured: Model calls of which no tokens were reported.
-        seconds: Seconds of turns that are over.
+        unmeasured: Model calls without reported tokens.
+        seconds: Seconds of completed turns.
     """
 
     __slots__ = ("cost", "seconds", "tokens", "tool_calls", "turns", "unmeasured", "unpriced")
@@ -35,7 +35,7 @@ class Spent:
 
     @classmethod
     def read(cls, value: object) -> Spent:
-        """From what `as_dict` gave; what cannot be read counts as nothing."""
+        """Create from the result of `as_dict`; invalid values count as 0."""
         spent = cls()
         if not isinstance(value, Mapping):
             return spent
@@ -61,7 +61,7 @@ class Spent:
         }
 
     def add(self, usage: Mapping[str, Any]) -> tuple[int, Decimal]:
-        """Add the usage of a model call; returns its tokens and dollars, 0 where not known."""
+        """Add the usage of a model call; returns its tokens and dollars, 0 if unknown."""
         tokens = _tokens(usage)
         if tokens is None:
             self.unmeasured += 1
@@ -73,7 +73,7 @@ class Spent:
         return tokens or 0, cost or Decimal(0)
 
     def grow_to(self, amounts: tuple[int, Decimal]) -> None:
-        """Be at least these tokens and dollars."""
+        """Raise tokens and dollars to at least these amounts."""
         self.tokens = max(self.tokens, amounts[0])
         self.cost = max(self.cost, amounts[1])
 
@@ -84,5 +84,5 @@ def _tokens(usage: Mapping[str, Any]) -> int | None:
         return total
     parts = [usage.get("input_tokens"), usage.get("output_tokens")]
     counts = [part for part in parts if isinstance(part, int)]
-    # Servers that count nothing report zeros; no request takes none.
+    # Servers that do not count report zeros; every request uses tokens.
     return sum(counts) or None

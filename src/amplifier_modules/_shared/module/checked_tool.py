@@ -40,13 +40,13 @@ class CheckedTool(ABC):
         except InvalidInput as error:
             return failure(type(error).__name__, str(error))
         except self.failures as error:
-            return failure(type(error).__name__, self.told(error, values))
+            return failure(type(error).__name__, self.describe_failure(error, values))
 
     @abstractmethod
     async def run(self, values: dict[str, Any]) -> ToolResult:
         """What the model gets for values that fit the schema."""
 
-    def told(self, error: Exception, values: dict[str, Any]) -> str:
+    def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
         """What the model is told of a failure."""
         return str(error)
 

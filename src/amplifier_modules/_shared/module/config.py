@@ -52,7 +52,7 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         raise ValueError(
             f"{module_id}: config must be a mapping of settings, not {type(given).__name__}"
         )
-    if not given and _is_whole_by_default(model):
+    if not given and _needs_no_validation(model):
         return model.model_construct()
     own = dict(cast("Mapping[str, Any]", given))
     try:
@@ -69,7 +69,7 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     raise ValueError(f"{module_id}: config is not valid: {lines}")
 
 
-def _is_whole_by_default(model: type[BaseModel]) -> bool:
+def _needs_no_validation(model: type[BaseModel]) -> bool:
     checks = model.__pydantic_decorators__.model_validators
     return not checks and not any(field.is_required() for field in model.model_fields.values())
 

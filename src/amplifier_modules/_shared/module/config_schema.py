@@ -45,8 +45,8 @@ class _Generator(GenerateJsonSchema):
             if name in described:
                 rule["description"] = described[name]
             if field.default_factory is not None:
-                made = field.get_default(call_default_factory=True)
-                rule["default"] = to_jsonable_python(made)
+                default = field.get_default(call_default_factory=True)
+                rule["default"] = to_jsonable_python(default)
             for other in spellings[1:]:
                 same = {"description": f"The same as `{spellings[0]}`."}
                 properties[other] = {**rule, **same}
@@ -62,16 +62,16 @@ class _Generator(GenerateJsonSchema):
 
 def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str, Any]:
     """The rule of a key of the published module, after that of the setting it stands for."""
-    told = {"description": known.description, "deprecated": True}
+    deprecated = {"description": known.description, "deprecated": True}
     if known.schema is not None:
-        return {"default": None, **known.schema, **told}
+        return {"default": None, **known.schema, **deprecated}
     if known.harmless is not None:
-        return {"enum": list(known.harmless), "default": None, **told}
+        return {"enum": list(known.harmless), "default": None, **deprecated}
     if known.setting is None:
-        return {"default": None, **told, "x-ignored": known.note}
+        return {"default": None, **deprecated, "x-ignored": known.note}
     if "." in known.setting:
-        return {"default": None, **told}
-    return {**properties[known.setting], **told}
+        return {"default": None, **deprecated}
+    return {**properties[known.setting], **deprecated}
 
 
 def _spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:
