@@ -1,1 +1,1 @@
-"""What a person or a program sees of a session: terminals, pipes and JSON."""
+"""Render a session: terminals, pipes and JSON."""

@@ -1,28 +1,33 @@
-"""What is under way at the moment, a line each: tool calls, and the sub-agents behind some."""
+"""Lines of the live region: running tool calls and sub-agents, and the user's input."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, NamedTuple
 
-from amplifier_app.base.sanitize import one_line
+from rich.text import Text
+
+from amplifier_app.base.sanitize import in_line, one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import SubSessionFacts
+from amplifier_app.runtime.observer import SubSessionFacts, Typed
 from amplifier_app.runtime.turn import peek
 
+MAX_WAITING = 3
+"""Lines shown of the messages that wait; the rest is counted."""
+
 _SHOWN_AFTER = 1.0
-"""Seconds from which on it is told how long something takes."""
+"""Seconds after which a line shows its duration."""
 
 
 class Line(NamedTuple):
-    """What is shown of something that is under way: what it is, and below it what it last said."""
+    """A running tool call or sub-agent, with its last line of output below."""
 
     text: str
     below: str = ""
 
 
 class _Call:
-    """A tool call that runs, and the operation it is, if its orchestrator says so."""
+    """A running tool call, with its span if the orchestrator reports one."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.about = _about(data)
@@ -32,7 +37,7 @@ class _Call:
 
 
 class _SubAgent:
-    """A sub-agent at work, and the tool call that waits for it, if that is known."""
+    """A running sub-agent, with the tool call that waits for it, if known."""
 
     def __init__(self, facts: SubSessionFacts, call: str | None) -> None:
         self.agent = one_line(facts.agent, 40)
@@ -44,15 +49,15 @@ class _SubAgent:
 
 
 class Activity:
-    """The tool calls and sub-agents of one session that have begun and not ended."""
+    """The running tool calls and sub-agents of one session."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
-        self._waiting: dict[str, str] = {}  # sub-session → key of the call that waits for it
+        self._waiting: dict[str, str] = {}  # sub-session → key of the waiting call
         self._agents: dict[str, _SubAgent] = {}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all lines."""
         self._calls.clear()
         self._waiting.clear()
         self._agents.clear()
@@ -60,11 +65,11 @@ class Activity:
     # Tool calls
 
     def call_started(self, data: dict[str, Any]) -> None:
-        """A tool call begins, with this event."""
+        """Add the tool call of this event."""
         self._calls[_key(data)] = _Call(data)
 
     def call_wrote(self, data: dict[str, Any]) -> None:
-        """A tool call has written something."""
+        """Record output of a tool call."""
         span = peek(data, "span_id")
         lines = str(peek(data, "text") or "")[-2000:].rstrip().splitlines()
         for call in self._calls.values():
@@ -72,43 +77,43 @@ class Activity:
                 call.output = one_line(lines[-1], 200)
 
     def call_ended(self, data: dict[str, Any]) -> tuple[str, float]:
-        """What the call was that ends with this event, and how many seconds it took."""
+        """Remove the tool call of this event; return its description and seconds."""
         call = self._calls.pop(_key(data), None) or _Call(data)
         return call.about, time.monotonic() - call.started
 
     def calls(self) -> list[str]:
-        """What the calls are that run."""
+        """Return the descriptions of the running tool calls."""
         return [call.about for call in self._calls.values()]
 
     # Sub-agents
 
     def call_waits(self, data: dict[str, Any]) -> None:
-        """A tool call is about to wait for a sub-session: both are one line."""
+        """Link a tool call to the sub-session it waits for: both share one line."""
         span, session_id = peek(data, "span_id"), str(peek(data, "sub_session_id"))
         for key, call in self._calls.items():
             if span is not None and call.span == span:
                 self._waiting[session_id] = key
 
     def agent_started(self, facts: SubSessionFacts) -> None:
-        """A sub-agent begins."""
+        """Add a sub-agent."""
         self._agents[facts.session_id] = _SubAgent(facts, self._waiting.get(facts.session_id))
 
     def agent_doing(self, session_id: str, what: str) -> None:
-        """A sub-agent makes a tool call, or asks its model if that is nothing."""
+        """Record the tool call of a sub-agent, or its model call if `what` is empty."""
         agent = self._agents.get(session_id)
         if agent is not None:
             agent.doing = what
             agent.steps += bool(what)
 
     def agent_ended(self, session_id: str) -> None:
-        """A sub-agent is done."""
+        """Remove a sub-agent."""
         self._waiting.pop(session_id, None)
         self._agents.pop(session_id, None)
 
     # Lines
 
     def lines(self) -> list[Line]:
-        """One for each call and one for each sub-agent no call is known to wait for."""
+        """Return one line for each tool call and for each sub-agent without a waiting call."""
         by_call = {agent.call: agent for agent in self._agents.values() if agent.call is not None}
         found: list[Line] = []
         for key, call in self._calls.items():
@@ -138,3 +143,21 @@ def _of_agent(agent: _SubAgent) -> Line:
 def _timed(text: str, started: float) -> str:
     seconds = time.monotonic() - started
     return f"{text} · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else text
+
+
+def typed_lines(typed: Typed) -> list[Text]:
+    """Return the waiting messages and the input line with its cursor; empty without input."""
+    more = len(typed.waiting) - MAX_WAITING
+    lines = [dim(f"  {state}: {one_line(text)}") for state, text in typed.waiting[:MAX_WAITING]]
+    if more > 0:
+        lines.append(dim(f"  … {more} more"))
+    if typed.line:
+        before, after = in_line(typed.line[: typed.cursor]), in_line(typed.line[typed.cursor :])
+        at, after = after[:1] or " ", after[1:]
+        lines.append(Text.assemble(("› ", "bold"), before, (at, "reverse"), after))
+    return lines
+
+
+def dim(text: str) -> Text:
+    """Return dim text that is cut at the end of the line."""
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""The terminal as Rich writes to it and measures it."""
+"""A Rich console for a given terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from amplifier_app.base.stdio import Output
 
 
 class _TerminalFile:
-    """The terminal as Rich writes to it: each write whole, shown by the terminal in one go."""
+    """A file for Rich that writes to the terminal, as synchronized updates if enabled."""
 
-    # Terminals that know synchronized updates draw nothing in between; others ignore it.
+    # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
     _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
     encoding = "utf-8"
@@ -23,12 +23,12 @@ class _TerminalFile:
 
     def write(self, text: str) -> int:
         if text:
-            whole = f"{self._BEGIN}{text}{self._END}" if self.synchronized else text
-            self._output.write(whole)
+            update = f"{self._BEGIN}{text}{self._END}" if self.synchronized else text
+            self._output.write(update)
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: output is not buffered."""
 
     def isatty(self) -> bool:
         return True
@@ -38,7 +38,7 @@ class _TerminalFile:
 
 
 class TerminalConsole(Console):
-    """Measures the terminal it writes to, whichever descriptors stdin and stderr are."""
+    """Measures the terminal it writes to, regardless of stdin and stderr."""
 
     def __init__(self, output: Output) -> None:
         self.terminal_file = _TerminalFile(output)
@@ -61,4 +61,4 @@ class TerminalConsole(Console):
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
-        raise AttributeError("the size is the terminal's")
+        raise AttributeError("the size is set by the terminal")

@@ -1,4 +1,4 @@
-"""`--output stream-json`: one event per line, as `schemas/stream.schema.json` describes them."""
+"""`--output stream-json`: one event per line, as defined in `schemas/stream.schema.json`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
 from amplifier_app.runtime.turn import EventHandler, SubSession, peek, succeeded
 
-_LONGEST = 100_000
-"""Characters of an error in an event."""
+_MAX_ERROR = 100_000
+"""Maximum length of an error in an event, in characters."""
 
 
 class EventStream(StderrNotices):
-    """Writes every event at once. The `result` line is not its business: it must come whatever
-    happens, also when no renderer exists yet."""
+    """Writes each event immediately. The `result` line is written elsewhere, because it must
+    appear even if no renderer exists yet."""
 
     def __init__(self, output: Output, report: RunReport, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._output = output
         self._report = report
         self._is_event = False
-        self._streamed: set[Any] = set()  # indices of the message's blocks that came in deltas
+        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -105,7 +105,7 @@ class EventStream(StderrNotices):
         self._tool_end(data, succeeded(result), describe.result_text(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
-        self._tool_end(data, False, describe.error_text(data, _LONGEST))
+        self._tool_end(data, False, describe.error_text(data, _MAX_ERROR))
 
     def _tool_end(self, data: dict[str, Any], success: bool, output: str) -> None:
         self._event(
@@ -117,8 +117,8 @@ class EventStream(StderrNotices):
             duration_ms=peek(data, "duration_ms"),
         )
 
-    def _told_as_event(self, event: str, data: dict[str, Any]) -> None:
-        """Tell of it on stderr; on stdout it has an event of its own."""
+    def _notice_on_stderr(self, event: str, data: dict[str, Any]) -> None:
+        """Show the notice on stderr only; stdout gets an event of its own."""
         self._is_event = True
         try:
             super().handlers()[event](event, data)
@@ -126,16 +126,16 @@ class EventStream(StderrNotices):
             self._is_event = False
 
     def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
-        self._told_as_event(event, data)
+        self._notice_on_stderr(event, data)
         fields = ("provider", "model", "attempt", "max_retries", "delay", "error_type")
         self._event("retry", **{name: peek(data, name) for name in fields})
 
     def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
-        self._told_as_event(event, data)
-        told = {name: peek(data, name) for name in ("provider", "fallback")}
+        self._notice_on_stderr(event, data)
+        names = {name: peek(data, name) for name in ("provider", "fallback")}
         error = peek(data, "error")
         kind = error.get("type") if isinstance(error, dict) else None
-        self._event("fallback", **told, error_type=kind)
+        self._event("fallback", **names, error_type=kind)
 
     def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
         fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")

@@ -1,4 +1,4 @@
-"""Markdown for a terminal: nothing of the text is lost, and finished blocks come out early.
+"""Markdown for a terminal: keep all text, and print finished blocks early.
 
 Import this only for a terminal: it loads Rich and its Markdown parser.
 """
@@ -29,7 +29,7 @@ class _LeftHeading(Heading):
 
 
 class _PlainCodeBlock(CodeBlock):
-    """Code in the terminal's own colours, without a background that copying would drag along."""
+    """Code in the colours of the terminal, without a background that would be copied with it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         syntax = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default")
@@ -40,8 +40,8 @@ class _PlainCodeBlock(CodeBlock):
 
 
 class FaithfulMarkdown(Markdown):
-    """Rich's Markdown, except that text is kept: line breaks where the author made them, HTML as
-    it was written, every link with its address in sight."""
+    """Rich's Markdown, but all text is kept: line breaks, HTML source, and the address of every
+    link."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -62,11 +62,11 @@ class FaithfulMarkdown(Markdown):
         try:
             segments = list(super().__rich_console__(console, options))
             lines = [_trimmed(line) for line in Segment.split_lines(_segments(segments))]
-        # Rich raises on some odd tables and quotes; text that cannot be styled is still shown.
+        # Rich raises on some malformed tables and quotes; show the plain text then.
         except Exception:
             yield Text(self.markup)
             return
-        # Rich begins lists and ends rules with an empty line; spacing is the caller's.
+        # Rich adds an empty line before lists and after rules; the caller controls spacing.
         while lines and not lines[0]:
             del lines[0]
         while lines and not lines[-1]:
@@ -81,7 +81,7 @@ def _segments(rendered: list[Any]) -> list[Segment]:
 
 
 def _trimmed(line: list[Segment]) -> list[Segment]:
-    """A line without the spaces that fill it up, which copying would pick up."""
+    """Return a line without trailing spaces, which would be copied with it."""
     line = list(line)
     while line:
         text, style, control = line[-1]
@@ -93,7 +93,7 @@ def _trimmed(line: list[Segment]) -> list[Segment]:
 
 
 def _kept(children: list[Token]) -> list[Token]:
-    """Inline tokens with soft breaks as breaks, and links that show their own address as text."""
+    """Turn soft breaks into hard breaks, and links that show their own address into text."""
     kept: list[Token] = []
     index = 0
     while index < len(children):
@@ -116,14 +116,14 @@ def _shows_its_address(tokens: list[Token]) -> bool:
 
 
 class Block(NamedTuple):
-    """A finished piece of Markdown. `continues` a list whose earlier items came out before."""
+    """A finished piece of Markdown; `continues` is set for further items of a list."""
 
     text: str
     continues: bool
 
 
 class BlockSplitter:
-    """Cuts Markdown that is still growing into pieces that no further text can change.
+    """Splits growing Markdown into finished pieces that more text cannot change.
 
     A piece is a top-level block, or an item of a top-level list.
     """
@@ -136,7 +136,7 @@ class BlockSplitter:
 
     @property
     def rest(self) -> str:
-        """What is not finished yet."""
+        """The unfinished text."""
         return self._text
 
     def feed(self, text: str) -> None:
@@ -144,7 +144,7 @@ class BlockSplitter:
         self._grown = self._grown or "\n" in text
 
     def finished(self) -> list[Block]:
-        """The pieces finished since the last call."""
+        """Return the pieces finished since the last call."""
         if not self._grown:
             return []
         self._grown = False
@@ -162,7 +162,7 @@ class BlockSplitter:
         return pieces
 
     def flush(self) -> list[Block]:
-        """What is left, when nothing more comes."""
+        """Return the remaining pieces at the end of the text."""
         pieces = self.finished()
         if self._text.strip():
             pieces.append(Block(self._text, self._continues))

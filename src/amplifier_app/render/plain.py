@@ -1,4 +1,4 @@
-"""Plain text on a terminal, for `--plain`, terminals that cannot move the cursor, screen readers."""
+"""Plain text on a terminal: for `--plain`, dumb terminals and screen readers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
 
 
 class PlainRenderer(StderrNotices):
-    """A terminal without a live region: everything streams as lines of plain text.
+    """Streams everything as lines of plain text, without a live region.
 
-    What the user types during a turn stands in a line of its own; what is to be shown meanwhile
-    waits for its end.
+    User input during a turn has its own line; other output waits until that line is sent.
     """
 
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
@@ -172,9 +171,9 @@ class PlainRenderer(StderrNotices):
 
 
 class AnswerRenderer(PlainRenderer):
-    """A terminal that a module of the plan draws on: the answer once the turn is over, no more.
+    """Shows only the answer, at the end of the turn, for plans whose modules draw on the terminal.
 
-    What the user types during a turn, warnings and errors are shown as ever.
+    User input during a turn, warnings and errors are shown as usual.
     """
 
     def handlers(self) -> dict[str, EventHandler]:

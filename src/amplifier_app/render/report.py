@@ -1,4 +1,4 @@
-"""The report of `amplifier module validate` for a person."""
+"""Reports of checks as text: `module validate`, `doctor` and `plan check`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.render.table import table
 
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report
+    from amplifier_app.runtime.plan_check import CheckedModule, CheckReport
 
 Style = Literal["good", "bad", "warn", "dim", "bold", ""]
 
@@ -23,13 +25,15 @@ _MARKS: dict[str, tuple[str, Style]] = {
 }
 _STATES = {"error": "bad", "warning": "warn", "info": "note"}
 
+_PLAN_HEAD = ("MODULE", "TYPE", "FROM", "VERSION", "STATUS")
+
 _MARK_WIDTH = 6
-_ENOUGH_ROOM = 40
-"""Columns for a message beside the names of checks; with less it goes below the name."""
+_MIN_MESSAGE_WIDTH = 40
+"""Minimum columns for a message next to the check names; otherwise it goes below the name."""
 
 
 class Span(NamedTuple):
-    """A piece of a line with its style."""
+    """A styled piece of a line."""
 
     text: str
     style: Style = ""
@@ -39,25 +43,25 @@ Line = list[Span]
 
 
 def print_report(report: Report) -> None:
-    """Write the report to stdout: with colours on a terminal, as plain text in a pipe."""
+    """Print the report: coloured on a terminal, plain text in a pipe."""
     print_lines(lambda width: report_lines(report, width=width))
 
 
 def print_lines(lines_of: Callable[[int], list[Line]]) -> None:
-    """Write lines to stdout: with colours on a terminal, as plain text in a pipe.
+    """Print lines: coloured on a terminal, plain text in a pipe.
 
     Args:
-        lines_of: Makes the lines for so many columns.
+        lines_of: Returns the lines for a width in columns.
     """
     if not sys.stdout.isatty():
-        # Not wrapped: whoever reads it searches for lines.
+        # Not wrapped, so that lines can be searched.
         for line in lines_of(sys.maxsize):
             print("".join(span.text for span in line).rstrip())
         return
     from rich.console import Console
     from rich.text import Text
 
-    # Texts of a module are `Text`, never markup: a bracket in them is a bracket.
+    # Text of a module is never markup: brackets stay brackets.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for line in lines_of(min(console.width, 120)):
         text = Text()
@@ -67,32 +71,32 @@ def print_lines(lines_of: Callable[[int], list[Line]]) -> None:
 
 
 def report_lines(report: Report, *, width: int) -> list[Line]:
-    """The report as styled lines of at most `width` columns, control characters removed.
+    """Return the report as styled lines of at most `width` columns, without control characters.
 
-    Words that are longer, such as paths, stay whole, so that they can be copied.
+    Longer words, such as paths, are not broken, so that they can be copied.
     """
     kind = report.kind or "module"
     lines: list[Line] = [[Span(f"{kind}: {one_line(report.subject, 1000)}", "bold")], []]
     lines += lines_of_checks(report.checks, width)
     if report.output and not report.passed:
-        lines += [[], [Span("The end of what it wrote:", "dim")]]
+        lines += [[], [Span("Last output:", "dim")]]
         for text in for_terminal(report.output).splitlines():
             lines.append([Span(f"  {text}", "dim")])
     return [*lines, [], _verdict(report)]
 
 
 def lines_of_checks(checks: Sequence[Check], width: int) -> list[Line]:
-    """What was looked at: how each thing is, what was found, and how to mend it."""
+    """Return the lines of all checks: state, message, and a fix if it failed."""
     name_width = max((len(one_line(check.name)) for check in checks), default=0)
-    beside = width - (_MARK_WIDTH + name_width + 2) >= _ENOUGH_ROOM
+    fits = width - (_MARK_WIDTH + name_width + 2) >= _MIN_MESSAGE_WIDTH
     lines: list[Line] = []
     for check in checks:
-        lines += _check_lines(check, name_width if beside else None, width)
+        lines += _check_lines(check, name_width if fits else None, width)
     return lines
 
 
 def _check_lines(check: Check, name_width: int | None, width: int) -> list[Line]:
-    """A check with its message beside its name, or below it where there is no room."""
+    """Return a check with its message next to its name, or below it in narrow terminals."""
     mark, style = _MARKS["good" if check.passed else _STATES[check.severity]]
     name = one_line(check.name)
     head = [Span(mark, style), Span(" " * (_MARK_WIDTH - len(mark)))]
@@ -115,7 +119,7 @@ def _check_lines(check: Check, name_width: int | None, width: int) -> list[Line]
 def _wrapped(text: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in for_terminal(text).splitlines():
-        # A path or a URL stays whole, so that it can be copied.
+        # Paths and URLs are not broken, so that they can be copied.
         lines += textwrap.wrap(
             line, max(width, 20), break_long_words=False, break_on_hyphens=False
         ) or [""]
@@ -126,9 +130,37 @@ def _verdict(report: Report) -> Line:
     good = sum(check.passed for check in report.checks)
     missed = [check.severity for check in report.checks if not check.passed]
     counts = f"{good} of {len(report.checks)} checks passed"
-    words = (("error", "failed"), ("warning", "with warnings"), ("info", "to note"))
+    words = (("error", "failed"), ("warning", "with warnings"), ("info", "informational"))
     details = [f"{missed.count(s)} {word}" for s, word in words if missed.count(s)]
     text = ", ".join([counts, *details])
     if report.passed:
         return [Span("valid", "good"), Span(f": {text}")]
     return [Span("not valid", "bad"), Span(f": {text}")]
+
+
+def plan_module_lines(report: CheckReport) -> list[str]:
+    """Return the modules as a table."""
+    return table(_PLAN_HEAD, [_plan_row(module) for module in report.modules])
+
+
+def plan_verdict(report: CheckReport) -> str:
+    """Return the summary with every problem and every warning."""
+    warnings = [f"amplifier: {one}" for one in report.warnings]
+    if not report.findings:
+        mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
+        summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
+        return for_terminal("\n".join([*warnings, summary]))
+    problems = [str(finding.problem) for finding in report.findings]
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return for_terminal("\n".join([*warnings, f"amplifier: {report.name} has {count}", *problems]))
+
+
+def _plan_row(module: CheckedModule) -> tuple[str, ...]:
+    found = module.found
+    name = module.module if module.key == module.module else f"{module.module} ({module.key})"
+    name = name if module.agent is None else f"{module.agent}: {name}"
+    status = f"{module.status}: {module.reason}" if module.reason else module.status
+    if found is None:
+        return (name, module.kind, "-", "-", status)
+    source = found.place if found.place in ("bundled", "installed") else found.text
+    return (name, module.kind, source, found.version or (found.commit or "-")[:12], status)

@@ -1,4 +1,4 @@
-"""The result of a run as one JSON object: `schemas/result.schema.json`, tested against it."""
+"""The result of a run as one JSON object, as defined in `schemas/result.schema.json`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SCHEMA_VERSION = 1
 
 
 class RunReport:
-    """What is known of a run so far; whatever way it ends, this is what gets told.
+    """The state of a run, reported however it ends.
 
     Attributes:
         session_id: None until a session is open.
-        turn: The last turn, whole or cut short; None if there was none.
-        announced: Whether the event stream has had its `session` line.
-        started: `time.monotonic()` of the beginning.
+        turn: The last turn, complete or not; None if there was none.
+        announced: Whether the event stream has written its `session` line.
+        started: `time.monotonic()` at the start.
     """
 
     def __init__(self) -> None:
@@ -31,9 +31,9 @@ class RunReport:
 
 
 def result_object(outcome: Outcome, report: RunReport | None) -> dict[str, Any]:
-    """The object `--output json` prints and `--output stream-json` ends with.
+    """Return the object printed by `--output json` and at the end of `--output stream-json`.
 
-    Without a report, as for commands other than `run`, it tells the outcome only.
+    Without a report, as for commands other than `run`, it contains only the outcome.
     """
     ended = {
         "schema_version": SCHEMA_VERSION,
@@ -64,12 +64,12 @@ def _reported(report: RunReport) -> dict[str, Any]:
 
 
 def cost_object(cost: Decimal | None) -> dict[str, float] | None:
-    """An amount of money; None if it is not known."""
+    """Return an amount of money; None if unknown."""
     return None if cost is None else {"usd": float(cost)}
 
 
 def sub_session_object(ended: SubSession) -> dict[str, Any]:
-    """What a sub-agent did."""
+    """Return what a sub-agent did."""
     return {**ended._asdict(), "cost": cost_object(ended.cost)}
 
 
@@ -91,5 +91,5 @@ def _error(outcome: Outcome) -> dict[str, Any]:
 
 
 def json_line(value: dict[str, Any]) -> str:
-    """One line of ASCII JSON: no control character, no lone surrogate, safe on any terminal."""
+    """Return one line of ASCII JSON, without control characters or lone surrogates."""
     return json.dumps(value, separators=(",", ":"), default=str) + "\n"

@@ -1,4 +1,4 @@
-"""What commands that list have in common: the output option and aligned columns."""
+"""The `--output` option and aligned columns, shared by commands that list things."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from amplifier_app.base.sanitize import one_line
 
 
 class Format(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """How a command writes what it found."""
+    """Output format of a command."""
 
     TEXT = "text"
     JSON = "json"
 
 
-OutputOption = Annotated[Format, typer.Option("--output", help="text or json.")]
+OutputOption = Annotated[Format, typer.Option("--output", help="Output format: text or json.")]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows under a head as aligned lines; empty without rows."""
+    """Return rows under a header as aligned lines; empty without rows."""
     if not rows:
         return []
     cells = [tuple(head), *(tuple(one_line(cell) for cell in row) for row in rows)]

@@ -1,7 +1,7 @@
 """A conversation on a terminal: scrollback that only grows, and a small live region below it.
 
-What is finished is printed once and never touched again. What is not (the block being written,
-the tools that run) stands in the live region, which is redrawn at most a dozen times a second.
+Finished output is printed once and never changed. Unfinished output (the current block, running
+tools) is in the live region, which is redrawn at most twelve times a second.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from rich.text import Text
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.base.stdio import Output
-from amplifier_app.render.activity import Activity
+from amplifier_app.render.activity import Activity, dim, typed_lines
 from amplifier_app.render.console import TerminalConsole
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
-from amplifier_app.render.typed import typed_lines
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import (
@@ -40,14 +39,14 @@ from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, pee
 
 REFRESH_SECONDS = 0.08
 RESULT_LINES = 4
-"""Lines of a tool's result that are shown; the rest is folded."""
+"""Lines shown of a tool's result; the rest is folded."""
 
 _LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 _LEVEL_MARKS = {"info": "·", "warning": "!", "error": "✗"}
 
 
 class _Tail:
-    """The last lines of something, as many as the live region has room for."""
+    """The last lines of a renderable, as many as fit in the live region."""
 
     def __init__(self, renderable: Any, lines: int) -> None:
         self._renderable = renderable
@@ -65,17 +64,17 @@ class TerminalRenderer(Renderer):
 
     Args:
         output: The terminal.
-        quiet: Show the answer, warnings and errors only.
-        where_rest_is: What to say about the folded part of a long result.
+        quiet: Show only the answer, warnings and errors.
+        full_result_hint: Where to find the folded part of a long result.
     """
 
     longest_note = NOTE_ON_TERMINAL
 
-    def __init__(self, output: Output, *, quiet: bool = False, where_rest_is: str = "") -> None:
+    def __init__(self, output: Output, *, quiet: bool = False, full_result_hint: str = "") -> None:
         super().__init__()
         self._output = output
         self._quiet = quiet
-        self.where_rest_is = where_rest_is
+        self.full_result_hint = full_result_hint
         self.console = TerminalConsole(output)
         self._live: Live | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -86,7 +85,7 @@ class TerminalRenderer(Renderer):
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
         self._begin_message()
 
-    # What the session tells
+    # Events of the session
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -104,7 +103,7 @@ class TerminalRenderer(Renderer):
 
     def session_opened(self, facts: SessionFacts) -> None:
         if facts.saved:
-            self.where_rest_is = f"amplifier session show {facts.session_id}"
+            self.full_result_hint = f"amplifier session show {facts.session_id}"
 
     def turn_started(self) -> None:
         self._begin_message()
@@ -127,7 +126,7 @@ class TerminalRenderer(Renderer):
             return
         mark, style = _LEVEL_MARKS[level], _LEVEL_STYLES[level]
         self.console.print(Text(f"{mark} {for_terminal(message)}", style=style))
-        self._failed_yet()
+        self._check_output()
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
@@ -151,7 +150,7 @@ class TerminalRenderer(Renderer):
             self._space("said", continues=False)
             self.console.print(Text.assemble(("› ", "bold"), for_terminal(text)))
             self._refresh()
-        self._failed_yet()
+        self._check_output()
 
     def close(self) -> None:
         self._stop_live()
@@ -196,7 +195,7 @@ class TerminalRenderer(Renderer):
         self._schedule()
 
     def _flush(self) -> None:
-        """Print what there is of the message, finished or not."""
+        """Print the rest of the message, finished or not."""
         self._add("text", self._sanitizer.flush())
         with self.console:  # one write for everything in it
             self._print_finished()
@@ -218,15 +217,15 @@ class TerminalRenderer(Renderer):
     def _print_thought(self, text: str) -> None:
         self._space("thinking", continues=self._last == "thinking")
         self.console.print(Text(text, style="dim italic"))
-        self._failed_yet()
+        self._check_output()
 
     def _print_block(self, text: str, continues: bool) -> None:
         self._space("text", continues=continues)
         self.console.print(FaithfulMarkdown(text))
-        self._failed_yet()
+        self._check_output()
 
     def _space(self, kind: str, *, continues: bool) -> None:
-        """A blank line between things that do not belong together."""
+        """Print a blank line between unrelated parts."""
         if self._last and not continues:
             self.console.print()
         self._last = kind
@@ -267,7 +266,7 @@ class TerminalRenderer(Renderer):
         self._space("tool", continues=self._last == "tool")
         line = Text.assemble((mark, style), " ", text, no_wrap=True, overflow="ellipsis")
         self.console.print(line)
-        self._failed_yet()
+        self._check_output()
 
     def _print_result(self, output: str) -> None:
         lines = [line for line in for_terminal(output[:20_000]).splitlines() if line.strip()]
@@ -277,9 +276,9 @@ class TerminalRenderer(Renderer):
             self.console.print(Padding(text, (0, 0, 0, 4), expand=False))
         hidden = output.count("\n") + 1 - RESULT_LINES if len(lines) > RESULT_LINES else 0
         if hidden > 0:
-            where = f" ({self.where_rest_is})" if self.where_rest_is else ""
+            where = f" ({self.full_result_hint})" if self.full_result_hint else ""
             self.console.print(Text(f"    … {hidden} more lines{where}", style="dim"))
-        self._failed_yet()
+        self._check_output()
 
     # Sub-agents
 
@@ -337,9 +336,9 @@ class TerminalRenderer(Renderer):
         if self._text.rest.strip():
             parts.append(_Tail(FaithfulMarkdown(self._text.rest), height))
         for line in self._activity.lines()[:height]:
-            parts.append(Text.assemble(self._frame(), " ", _dim(line.text)))
+            parts.append(Text.assemble(self._frame(), " ", dim(line.text)))
             if line.below:
-                parts.append(_dim(f"    {line.below}"))
+                parts.append(dim(f"    {line.below}"))
         if not parts and self._live is not None:
             parts.append(self._frame())
         return Group(*parts, *typed)
@@ -349,7 +348,7 @@ class TerminalRenderer(Renderer):
         return frame if isinstance(frame, Text) else Text("…")
 
     def _schedule(self) -> None:
-        """Redraw soon; not more often than the eye can follow."""
+        """Redraw soon, but at most every `REFRESH_SECONDS`."""
         if self._timer is None and self._live is not None:
             wait = self._refreshed + REFRESH_SECONDS - time.monotonic()
             self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._tick)
@@ -359,19 +358,15 @@ class TerminalRenderer(Renderer):
         with self.console:
             self._print_finished()
             self._refresh()
-        # The spinner goes on turning while the session waits for something.
+        # Keep the spinner moving while the session waits.
         self._schedule()
 
     def _refresh(self) -> None:
         if self._live is not None:
             self._live.refresh()
             self._refreshed = time.monotonic()
-            self._failed_yet()
+            self._check_output()
 
-    def _failed_yet(self) -> None:
+    def _check_output(self) -> None:
         if self._output.failure is not None:
             self.on_failure()
-
-
-def _dim(text: str) -> Text:
-    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")

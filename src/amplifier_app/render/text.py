@@ -1,4 +1,4 @@
-"""Text for a pipe: the answer as it is on stdout, everything else as lines on stderr."""
+"""Text for a pipe: the raw answer on stdout, everything else as lines on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
 
 
 class StderrNotices(Renderer):
-    """Notices as lines on stderr; info is left out when `quiet`."""
+    """Writes notices as lines on stderr; `quiet` omits info."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__()
@@ -32,16 +32,16 @@ class StderrNotices(Renderer):
 
 
 class TextRenderer(StderrNotices):
-    """The answer on stdout and nothing else.
+    """Writes only the answer to stdout.
 
-    Text is written as it arrives when the request offered no tools. With tools a message may
-    turn out to be commentary on the calls that follow it, and with several steps only the last
-    gives the answer, so it is written when the turn has one.
+    Text is streamed if the request offered no tools. With tools, a message may be a comment on the
+    calls that follow it, and with several steps only the last one gives the answer; the answer is
+    then written at the end of the turn.
 
     Args:
-        output: Where the answer goes.
-        quiet: Leave out all but warnings and errors.
-        progress: Tell tool calls on stderr.
+        output: Receives the answer.
+        quiet: Show only warnings and errors.
+        progress: Show tool calls on stderr.
     """
 
     def __init__(self, output: Output, *, quiet: bool = False, progress: bool = False) -> None:
@@ -50,7 +50,7 @@ class TextRenderer(StderrNotices):
         self._progress = progress and not quiet
         self._live = False
         self._several_steps = False
-        self._written = False  # of the message under way
+        self._written = False  # of the current message
         self._line_open = False
         self._sanitizer = StreamSanitizer(terminal=output.isatty())
 
@@ -74,7 +74,7 @@ class TextRenderer(StderrNotices):
         self._end_line()
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        # A foreign loop may not say what it offered; then it may have offered tools.
+        # A third-party loop may not report its tools; assume it offered some.
         tools = peek(data, "tools")
         self._live = tools is not None and not tools and not self._several_steps
         self._write(self._sanitizer.flush())

@@ -9,7 +9,7 @@ from amplifier_app.render.report import report_lines
 
 CHECKS = (
     Check("one", True, "fine"),
-    Check("two", False, "bad \x1b[2J[bold]word[/] " + "and more " * 20, "error", "mend it " * 20),
+    Check("two", False, "bad \x1b[2J[bold]word[/] " + "and more " * 20, "error", "fix it " * 20),
     Check("three", False, "so so", "warning", "better"),
     Check("four", False, "not there", "info", "add it"),
 )
@@ -29,7 +29,9 @@ def test_a_report_fits_any_width_and_is_clean(width: int) -> None:
     assert "\x07" not in text
     assert "[bold]word[/]" in text
     assert "  last words" in text
-    assert lines[-1] == ("not valid: 1 of 4 checks passed, 1 failed, 1 with warnings, 1 to note")
+    assert lines[-1] == (
+        "not valid: 1 of 4 checks passed, 1 failed, 1 with warnings, 1 informational"
+    )
 
 
 def test_where_there_is_room_messages_stand_beside_the_names_else_below() -> None:

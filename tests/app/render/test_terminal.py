@@ -126,7 +126,7 @@ async def test_what_an_orchestrator_says_instead_of_an_answer_is_not_shown() -> 
 
 async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     it = Shown()
-    it.renderer.where_rest_is = "elsewhere"
+    it.renderer.full_result_hint = "elsewhere"
     it.renderer.turn_started()
     await it.emit("provider:request", tools=["bash"])
     calls = [

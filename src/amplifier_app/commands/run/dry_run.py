@@ -12,7 +12,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import run_loop
 from amplifier_app.commands.run.request import Request, choose, sources_of
 from amplifier_app.plan.problems import PlanError
-from amplifier_app.render.check import module_lines, verdict
+from amplifier_app.render.report import plan_module_lines, plan_verdict
 from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, report_of
 from amplifier_app.sources.plan_resolver import resolver_for
 
@@ -35,9 +35,9 @@ def dry_run(request: Request, invocation: Invocation) -> int:
         text = json.dumps(as_json(report), indent=2)
         invocation.stdout.write(f"{text}\n")
     else:
-        for line in module_lines(report):
+        for line in plan_module_lines(report):
             invocation.stdout.write(f"{line}\n")
-        to_stderr(verdict(report))
+        to_stderr(plan_verdict(report))
     return report.ending.exit_code
 
 

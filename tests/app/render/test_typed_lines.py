@@ -6,15 +6,15 @@ import os
 from typing import Any
 
 from amplifier_app.base.stdio import Output
+from amplifier_app.render.activity import typed_lines
 from amplifier_app.render.plain import PlainRenderer
-from amplifier_app.render.typed import typed_lines
 from amplifier_app.runtime.observer import NOTHING_TYPED, Typed, Waiting
 from amplifier_app.runtime.turn import NO_TURN
 from amplifier_core.hooks import HookRegistry
 from tests.app.render.test_terminal import Shown
 
 
-def told(state: str, *texts: str) -> tuple[Waiting, ...]:
+def lines_waiting(state: str, *texts: str) -> tuple[Waiting, ...]:
     return tuple(Waiting(state, text) for text in texts)
 
 
@@ -27,8 +27,19 @@ def test_nothing_typed_is_nothing_shown() -> None:
 
 
 def test_the_line_stands_below_what_waits() -> None:
-    typed = Typed("half\na", 2, (*told("queued", "one\ntwo"), *told("after this turn", "/cost")))
-    assert lines(typed) == ["  queued: one two", "  after this turn: /cost", "› half⏎a"]
+    typed = Typed(
+        "half\na",
+        2,
+        (
+            *lines_waiting("queued for the next step", "one\ntwo"),
+            *lines_waiting("will run when it finishes", "/cost"),
+        ),
+    )
+    assert lines(typed) == [
+        "  queued for the next step: one two",
+        "  will run when it finishes: /cost",
+        "› half⏎a",
+    ]
     *_, line = typed_lines(typed)
     (cursor,) = [span for span in line.spans if span.style == "reverse"]
     assert line.plain[cursor.start : cursor.end] == "l"
@@ -39,13 +50,13 @@ def test_the_cursor_may_be_behind_the_end() -> None:
 
 
 def test_many_that_wait_are_counted() -> None:
-    typed = Typed(waiting=told("queued", *"abcde"))
-    assert lines(typed)[-2:] == ["  queued: c", "  … 2 more"]
+    typed = Typed(waiting=lines_waiting("queued for the next step", *"abcde"))
+    assert lines(typed)[-2:] == ["  queued for the next step: c", "  … 2 more"]
 
 
 def test_controls_are_not_shown() -> None:
-    typed = Typed("a\x1b[2Jb\u202ec", 0, told("queued", "\x1b]0;x\x07y"))
-    assert lines(typed) == ["  queued: y", "› abc"]
+    typed = Typed("a\x1b[2Jb\u202ec", 0, lines_waiting("queued for the next step", "\x1b]0;x\x07y"))
+    assert lines(typed) == ["  queued for the next step: y", "› abc"]
 
 
 async def test_on_a_terminal_what_is_told_stays_and_what_is_typed_goes() -> None:
@@ -54,7 +65,7 @@ async def test_on_a_terminal_what_is_told_stays_and_what_is_typed_goes() -> None
     await it.emit("provider:request", tools=[])
     await it.say("First.")
     it.renderer.typed(Typed("second", 6))
-    it.renderer.typed(Typed("", 0, told("queued", "second [b]?")))
+    it.renderer.typed(Typed("", 0, lines_waiting("queued for the next step", "second [b]?")))
     await it.emit("steer:injected", text="second [b]?")
     it.renderer.typed(NOTHING_TYPED)
     await it.emit("provider:request", tools=[])
@@ -110,8 +121,8 @@ async def test_plain_a_line_is_whole_and_what_comes_meanwhile_waits() -> None:
     it.renderer.typed(Typed("hex", 3))
     it.renderer.typed(Typed("he", 2))
     assert it.shown() == "The answer be\n> he"
-    it.renderer.typed(Typed("", 0, told("queued", "he")))
-    assert it.shown() == "The answer be\n> he  [queued]\ngins here"
+    it.renderer.typed(Typed("", 0, lines_waiting("queued for the next step", "he")))
+    assert it.shown() == "The answer be\n> he  [queued for the next step]\ngins here"
     await it.hooks.emit("steer:injected", {"text": "he"})
     assert it.shown().endswith("gins here\n> he\n")
 
