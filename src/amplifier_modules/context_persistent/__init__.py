@@ -1,4 +1,4 @@
-"""context-persistent: the whole conversation in a file, which is what a resumed session goes by."""
+"""context-persistent: the conversation in a file that resumed sessions continue from."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ config_schema = _config.schema
 async def mount(
     coordinator: ModuleCoordinator, settings: PersistentContextConfig
 ) -> Callable[[], None]:
-    """Mount a `PersistentContextManager` with the conversation its file holds, if it has one.
+    """Mount a `PersistentContextManager` with the conversation of its file, if any.
 
     Args:
         coordinator: Where it is mounted.
-        config: See `config.PersistentContextConfig`.
+        settings: See `config.PersistentContextConfig`.
 
     Returns:
-        Cleanup: let go of the file.
+        Cleanup: close the file.
 
     Raises:
         ValueError: A setting is unknown or out of range.
-        JournalError: The file cannot be used.
+        JournalError: The file cannot be read or written.
     """
     from amplifier_modules._shared.context.mounting import mount_context
     from amplifier_modules.context_persistent.config import MODULE_ID

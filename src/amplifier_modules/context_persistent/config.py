@@ -15,10 +15,9 @@ class PersistentContextConfig(ContextConfig):
     """What a mount plan may set for `context-persistent`.
 
     Attributes:
-        path: File of the conversation, instead of `context.jsonl` in the session's folder; relative
-            to the session's working directory. `{session_id}` in it stands for the session's id;
-            without that, every session with this path goes on with the same conversation, one
-            session at a time.
+        path: Conversation file, instead of `context.jsonl` in the session's folder; relative to
+            the session's working directory. `{session_id}` is replaced with the session's id;
+            without it, all sessions with this path share one conversation, one session at a time.
     """
 
     published: ClassVar[Mapping[str, Published]] = {

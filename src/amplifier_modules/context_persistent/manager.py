@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class PersistentContextManager(CompactingContext):
-    """Keeps the whole conversation in memory and in a file, system messages and all.
+    """Keeps the whole conversation, including system messages, in memory and in a file.
 
-    A message is in the file before it is in the conversation. What the file held when it was opened
-    is the conversation (Context Contract, set_messages).
+    A message is written to the file before it is added to the conversation. The conversation starts
+    with the contents of the file (Context Contract, set_messages).
 
     Args:
         config: Settings.
@@ -45,7 +45,7 @@ class PersistentContextManager(CompactingContext):
             journal.messages = []
             if journal.repaired:
                 logger.warning(
-                    "%s: the last record was torn and is left out (%d bytes)",
+                    "%s: the last record was incomplete and was dropped (%d bytes)",
                     journal.path,
                     journal.repaired,
                 )
@@ -55,7 +55,7 @@ class PersistentContextManager(CompactingContext):
 
         Raises:
             ValueError: It has no role.
-            JournalError: It could not be saved, and is not stored.
+            JournalError: It could not be saved and is not stored.
         """
         check(message)
         with self._ledger.lock:
@@ -64,13 +64,13 @@ class PersistentContextManager(CompactingContext):
             await super().add_message(message)
 
     async def set_messages(self, messages: Iterable[dict[str, Any]]) -> None:
-        """Replace the history, unless it was loaded from the file, which then stays as it is.
+        """Replace the history, unless it was loaded from the file.
 
-        After `clear()` nothing of what was loaded is left, and messages can be set.
+        After `clear()` nothing that was loaded remains, and messages can be set.
 
         Raises:
-            ValueError: A message has no role; nothing is changed then.
-            JournalError: They could not be saved; nothing is changed then.
+            ValueError: A message has no role; nothing is changed.
+            JournalError: They could not be saved; nothing is changed.
         """
         given = list(messages)
         if self._loaded:
@@ -84,10 +84,10 @@ class PersistentContextManager(CompactingContext):
             self._replace(given)
 
     async def clear(self) -> None:
-        """Forget all messages; the file keeps what was before (Context Contract, clear).
+        """Remove all messages; the file keeps the earlier ones (Context Contract, clear).
 
         Raises:
-            JournalError: It could not be saved; nothing is changed then.
+            JournalError: It could not be saved; nothing is changed.
         """
         with self._ledger.lock:
             if self._journal is not None and self._ledger.messages:
@@ -96,7 +96,7 @@ class PersistentContextManager(CompactingContext):
             self._replace([])
 
     def close(self) -> None:
-        """Let go of the file; nothing can be stored any more."""
+        """Close the file; nothing can be stored afterwards."""
         if self._journal is not None:
             self._journal.close()
 
@@ -111,9 +111,9 @@ class PersistentContextManager(CompactingContext):
         level = logging.WARNING if unknown else logging.INFO
         logger.log(
             level,
-            "Ignoring %d given messages: the conversation was loaded from %s, which counts "
-            "(%d messages; %d of those given are not among them). To go on with the given ones "
-            "instead, move that file away.",
+            "Ignoring %d given messages: the conversation was loaded from %s (%d messages; "
+            "%d of those given are not among them). To use the given messages instead, move that "
+            "file away.",
             len(given),
             self._journal.path,
             len(stored),

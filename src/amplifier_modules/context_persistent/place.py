@@ -1,4 +1,4 @@
-"""Which file a session's conversation is kept in."""
+"""The file of a session's conversation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def conversation_file(config: PersistentContextConfig, coordinator: Any) -> Path | None:
-    """The configured file, else one in the session's folder, else None: there is none."""
+    """The configured file, else one in the session's folder; None without either."""
     if config.path is not None and (
         _SESSION_ID in config.path or getattr(coordinator, "parent_id", None) is None
     ):
@@ -26,13 +26,12 @@ def conversation_file(config: PersistentContextConfig, coordinator: Any) -> Path
         path = Path(config.path.replace(_SESSION_ID, session_id)).expanduser()
         working_dir = coordinator.get_capability("session.working_dir")
         return Path(working_dir or Path.cwd()) / path
-    # A child's conversation is its own: it must not go on with its parent's.
+    # A child session has its own conversation and must not continue its parent's.
     folder = coordinator.get_capability("session.dir")
     if folder is not None:
         return Path(folder) / FILE_NAME
     logger.info(
-        "%s: this session is not saved and has no 'path' of its own; its conversation is kept in "
-        "memory only",
+        "%s: this session is not saved and has no 'path'; its conversation is kept in memory only",
         MODULE_ID,
     )
     return None

@@ -1,4 +1,4 @@
-"""context-simple: the conversation in memory, compacted for requests without being changed."""
+"""context-simple: the conversation in memory, compacted for requests but never changed."""
 
 from __future__ import annotations
 

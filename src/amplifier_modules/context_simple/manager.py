@@ -12,13 +12,13 @@ from amplifier_modules.context_simple.config import MODULE_ID, SimpleContextConf
 
 
 class SimpleContextManager(CompactingContext):
-    """Keeps the conversation in memory, for as long as it lives itself.
+    """Keeps the conversation in memory.
 
     Args:
         config: Settings; see `SimpleContextConfig`.
         hooks: Where compaction events go; None for nowhere.
         coordinator: The session's coordinator; may be None.
-        **settings: Single settings, which win over those in `config`.
+        **settings: Single settings, which take precedence over those in `config`.
 
     Raises:
         ValueError: A setting is unknown or out of range.

@@ -1,4 +1,4 @@
-"""loop-basic: the plain agent loop, one whole answer at a time."""
+"""loop-basic: the basic agent loop, one complete answer at a time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from amplifier_modules._shared.module.spans import Span
 
 
 class BasicOrchestrator(LoopOrchestrator):
-    """Asks with `provider.complete(request)`; nothing is shown before an answer is whole."""
+    """Uses `provider.complete(request)`; nothing is shown before an answer is complete."""
 
     name = "loop-basic"
 

@@ -1,4 +1,4 @@
-"""loop-events: the agent loop whose decisions are events that handlers may answer otherwise."""
+"""loop-events: the agent loop whose decisions are events that handlers may override."""
 
 from __future__ import annotations
 

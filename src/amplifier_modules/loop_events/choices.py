@@ -1,4 +1,4 @@
-"""What handlers choose for each request and each tool call: provider, tools, the tool that runs."""
+"""Choices by handlers for each request and each tool call: provider, tools, the tool that runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOOLS_OFFER = "tools:offer"
 TOOL_SELECTING = "tool:selecting"
 TOOL_SELECTED = "tool:selected"
 CHOICE_EVENTS = (TOOLS_OFFER, TOOL_SELECTING, TOOL_SELECTED)
-"""Events of choices beside `provider:resolve`, which the kernel names."""
+"""Events of choices in addition to `provider:resolve`, which the kernel defines."""
 
 
 class RewrittenTool:
@@ -45,8 +45,8 @@ class ChosenExchanges(Exchanges):
     """Provider calls for which handlers choose the provider, the model and the tools.
 
     Attributes:
-        step: The step under way.
-        runner: Runs the tools that are offered, and no others.
+        step: The current step.
+        runner: Runs only the tools that are offered.
     """
 
     step: Step
@@ -54,7 +54,7 @@ class ChosenExchanges(Exchanges):
     _planning = False
 
     async def plan(self, instruction: str, span: Span) -> Reply:
-        """Ask for steps: without tools, without showing the answer, and not to be remembered."""
+        """Request steps without tools; the answer is neither shown nor stored."""
         ask = self._ask
         self._planning, self._ask = True, _quietly
         self._channel.append_note(instruction)
@@ -78,7 +78,7 @@ class ChosenExchanges(Exchanges):
         chosen, asked = final.get("provider", name), final.get("model", model)
         if chosen != name:
             self._check_provider(chosen, f"a handler of {PROVIDER_RESOLVE}")
-            # The model that was meant is one of the other provider, unless the handler chose it.
+            # The model belongs to the original provider, unless the handler chose it.
             wanted = None
         if isinstance(asked, str) and asked != model:
             wanted = asked
@@ -88,7 +88,8 @@ class ChosenExchanges(Exchanges):
         if not isinstance(name, str) or name not in self._providers:
             mounted = ", ".join(self._providers)
             raise ConfigurationError(
-                f"{who} chose the provider '{name}', which is not mounted; mounted are: {mounted}"
+                f"{who} chose the provider '{name}', which is not mounted; "
+                f"mounted providers: {mounted}"
             )
 
     async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
@@ -112,7 +113,7 @@ class ChosenExchanges(Exchanges):
         return tools
 
     def _rewritten(self, offer: list[Any]) -> dict[str, Any]:
-        """The tools of an offer a handler has changed, by the name the model sees."""
+        """The tools of an offer that a handler has changed, by the name the model sees."""
         who = f"a handler of {TOOLS_OFFER}"
         tools: dict[str, Any] = {}
         for entry in offer:
@@ -132,13 +133,13 @@ class ChosenExchanges(Exchanges):
             again = RewrittenTool(
                 name, mounted, tool, offered["description"], offered["parameters"]
             )
-            # The same as for the last request is the same tool: its schema is compiled already.
+            # Reuse the tool of the last request if unchanged: its schema is already compiled.
             tools[name] = before if _same(before, again) else again
         return tools
 
 
 class ChoosingRunner(Runner):
-    """Tool calls that handlers may veto, or have answered by another tool."""
+    """Tool calls that handlers may block or redirect to another tool."""
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
         tool = await super()._tool_for(call, data)
@@ -157,7 +158,7 @@ class ChoosingRunner(Runner):
         if tool is None:
             message = f"a handler chose the tool '{selected}', which is not offered: {offered}"
             return await self._refuse(data, "UnknownTool", message)
-        # Policies go by the name of the tool that runs, whatever the model knows it as.
+        # Policies use the name of the tool that runs, whatever name the model used.
         mounted = tool.mounted if isinstance(tool, RewrittenTool) else selected
         data |= {"tool_name": mounted, "called_as": call.name}
         by_handler = selected != called

@@ -1,4 +1,4 @@
-"""Settings of loop-events, and what a step is."""
+"""Settings of loop-events, including the steps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ END = "end"
 
 def _free_name(name: str) -> str:
     if not name.strip():
-        raise ValueError("a step needs a name")
+        raise ValueError("a step requires a name")
     if name in (CONTINUE, END):
-        raise ValueError(f"'{name}' says what comes next and cannot be the name of a step")
+        raise ValueError(f"'{name}' is reserved for 'next' and cannot be the name of a step")
     return name
 
 
@@ -27,14 +27,14 @@ class Step(ModuleConfig):
     """One step of a workflow: a run of the loop until an answer without tool calls.
 
     Attributes:
-        name: What events, and other steps, call it by.
-        prompt: The user message it begins with. Without one the first step goes by the prompt of
-            the turn alone, and a later one is told its name.
-        provider: Name of the provider to ask in this step.
-        model: Model to ask for in this step.
+        name: Identifies it in events and in other steps.
+        prompt: The user message it begins with. Without one, the first step uses only the prompt
+            of the turn, and a later one sends its name.
+        provider: Name of the provider to use in this step.
+        model: Model to use in this step.
         tools: Names of the tools to offer in this step; all by default.
-        next: Name of the step that comes after it, or `end`; by default the next one of the list.
-        max_iterations: Provider calls the step may make.
+        next: Name of the step that follows, or `end`; by default the next one in the list.
+        max_iterations: Provider calls allowed in this step.
     """
 
     name: Annotated[str, AfterValidator(_free_name)]
@@ -50,10 +50,10 @@ class EventsConfig(LoopConfig):
     """Settings of loop-events: those of every loop, and the steps of a turn.
 
     Attributes:
-        steps: The steps of every turn; by default one, the prompt itself.
-        planning: `model` asks the model for the steps before the work begins, where neither
-            `steps` nor a handler of `plan:start` gives any; `off` does not.
-        max_steps: Runs of steps a turn may take, each step counted as often as it runs.
+        steps: The steps of every turn; by default a single step, the prompt itself.
+        planning: `model` asks the model for the steps before the work begins, if neither `steps`
+            nor a handler of `plan:start` provides any; `off` does not.
+        max_steps: Step runs allowed per turn; a repeated step counts each time.
     """
 
     steps: list[Step] = Field(default=[])
@@ -69,12 +69,12 @@ class EventsConfig(LoopConfig):
 
 
 def problem_of(steps: list[Step]) -> str | None:
-    """What is wrong with the names in `steps`, or None."""
+    """Describe an invalid name in `steps`; None if all are valid."""
     names = [step.name for step in steps]
     for name in names:
         if names.count(name) > 1:
-            return f"two steps are called '{name}'"
+            return f"two steps are named '{name}'"
     for step in steps:
         if step.next not in (None, END, *names):
-            return f"step '{step.name}' goes on with '{step.next}', which is no step"
+            return f"'next' of step '{step.name}' is '{step.next}', which is not a step"
     return None

@@ -16,7 +16,7 @@ from amplifier_modules.loop_events.workflow import STEP_EVENTS
 
 
 class EventsOrchestrator(LoopOrchestrator):
-    """The loop of loop-streaming, with its decisions as events and turns of several steps."""
+    """The loop of loop-streaming with its decisions as events and multi-step turns."""
 
     name = MODULE_ID
     events = (*LoopOrchestrator.events, *STREAM_EVENTS, *STEP_EVENTS, *CHOICE_EVENTS)

@@ -48,7 +48,7 @@ PLAN_START = "plan:start"
 PLAN_END = "plan:end"
 
 REDIRECTABLE = (None, "max_iterations", "no_progress", EMPTY, *CUT_SHORT)
-"""Reasons of a step's ending after which a handler may go on with another step."""
+"""Outcomes of a step after which a handler may continue with another step."""
 
 
 class EventsTurn(Turn):
@@ -68,7 +68,7 @@ class EventsTurn(Turn):
         self._choices = exchanges
         self._choices.step = only_prompt()[0]
         self._steps: list[Step] = []
-        self._step_began = 0  # number of the provider calls before it
+        self._step_began = 0  # provider calls before it
         self._jump: str | None = None
 
     async def _work(self, prompt: str) -> TurnOutcome:
@@ -123,20 +123,20 @@ class EventsTurn(Turn):
         return Plan(only_prompt(), "prompt")
 
     async def _ask_for_steps(self) -> list[Step]:
-        """The steps the model sees in the task; none if it gives no plan."""
+        """The steps the model plans for the task; none if it returns no valid plan."""
         span = self.span.child(iteration=self._cycles + 1)
         reply = await self._counted(self._choices.plan(PLAN_INSTRUCTION, span))
         text = text_of(reply.blocks)
         try:
             return steps_in(text)
         except ValueError as error:
-            logger.warning("The model gave no plan (%s); the turn goes on without", error)
+            logger.warning("The model returned no plan (%s); continuing without one", error)
             return []
 
     # Steps
 
     async def _run_step(self, step: Step, run: int) -> tuple[Step | None, TurnOutcome]:
-        """Run a step to its end; gives the step that comes next, and the ending."""
+        """Run a step to its end; returns the next step and the outcome."""
         ids = self.span.child().fields
         about = {"step": step_data([step])[0], "run": run, "count": len(self._steps), **ids}
         self._step_began, self._jump = self._cycles, None
@@ -157,13 +157,13 @@ class EventsTurn(Turn):
         return await self._follow(step, outcome, about)
 
     async def _report(self, event: str, data: dict[str, Any]) -> None:
-        """Tell of the end of what is not seen through; no handler can change that."""
+        """Emit the end event of something that failed; handlers cannot change it."""
         await self._channel.ask(event, data)
 
     async def _follow(
         self, step: Step, outcome: TurnOutcome, about: dict[str, Any]
     ) -> tuple[Step | None, TurnOutcome]:
-        """Tell of a step's end and see what comes next."""
+        """Emit a step's end and determine the next step."""
         following = self._jump
         if following is None and outcome.status == "success":
             following = follower(step, self._steps)
@@ -210,7 +210,7 @@ class EventsTurn(Turn):
             if isinstance(prompt, str) and prompt.strip():
                 await self._add({"role": "user", "content": prompt})
             elif outcome is not None:
-                # After an answer a request needs something to answer to.
+                # After an answer, a request needs a user message to answer.
                 await self._add({"role": "user", "content": "Continue."})
             return None
         if wanted in (None, END):
@@ -223,7 +223,7 @@ class EventsTurn(Turn):
 
 
 def _failure_data(error: BaseException) -> dict[str, Any]:
-    """The end of a step that was not seen through, as event data."""
+    """The outcome of a failed step, as event data."""
     if isinstance(error, TurnDenied):
         return {"status": "incomplete", "reason": "denied"}
     if isinstance(error, BudgetReached):

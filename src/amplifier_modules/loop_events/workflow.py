@@ -1,4 +1,4 @@
-"""The steps of a turn: where they come from, and the checks on what handlers make of them."""
+"""The steps of a turn: where they come from, and validation of the changes by handlers."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ STEP_START = "step:start"
 STEP_END = "step:end"
 LOOP_NEXT = "loop:next"
 STEP_EVENTS = (STEP_START, STEP_END, LOOP_NEXT)
-"""Events of steps beside `plan:start` and `plan:end`, which the kernel names."""
+"""Events of steps in addition to `plan:start` and `plan:end`, which the kernel defines."""
 
 MAX_STEPS_REACHED = "Max steps reached"
 MOST_PLANNED = 10
 
 PLAN_INSTRUCTION = f"""\
-Before any work is done, divide the task above into steps. Do not begin with the work.
-Answer with nothing but a JSON array of at most {MOST_PLANNED} objects in the order of the work, each
-{{"name": a short unique name, "prompt": what is to be done in this step}}.
-A task that needs no division is an array of one step."""
+Before doing any work, divide the task above into steps. Do not start working yet.
+Answer only with a JSON array of at most {MOST_PLANNED} objects in the order of the work, each
+{{"name": a short unique name, "prompt": what to do in this step}}.
+If the task does not need to be divided, return an array of one step."""
 
 
 class Plan(NamedTuple):
-    """The steps of a turn, and who gave them: `config`, `handler`, `model` or `prompt`."""
+    """The steps of a turn and their source: `config`, `handler`, `model` or `prompt`."""
 
     steps: list[Step]
     source: str
 
 
 def step_data(steps: list[Step]) -> list[dict[str, Any]]:
-    """Steps as event data: what is not set is left out."""
+    """Steps as event data, without unset keys."""
     return [{key: value for key, value in step if value is not None} for step in steps]
 
 
 def only_prompt() -> list[Step]:
-    """The steps of a turn that has no plan: the prompt itself."""
+    """The steps of a turn without a plan: the prompt itself."""
     return [Step.model_construct(name="prompt")]
 
 
 def step_from(value: Any, event: str) -> Step:
-    """A step as a handler of `event` left it.
+    """A step returned by a handler of `event`.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not a valid step.
     """
     return steps_from([value], event)[0]
 
 
 def steps_from(value: Any, event: str) -> list[Step]:
-    """Steps as a handler of `event` left them.
+    """Steps returned by a handler of `event`.
 
     Raises:
-        ConfigurationError: They are no steps, or do not fit together.
+        ConfigurationError: They are not valid steps, or their names are inconsistent.
     """
     try:
         return parse_config(EventsConfig, {"steps": value}, f"a handler of {event}").steps
@@ -67,12 +67,12 @@ def steps_in(text: str) -> list[Step]:
     """The steps in a model's answer.
 
     Raises:
-        ValueError: There are none.
+        ValueError: The answer contains no valid steps.
     """
     begin, end = text.find("["), text.rfind("]")
     found: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
     if not isinstance(found, list):
-        raise ValueError("there is no JSON array in the answer")
+        raise ValueError("the answer contains no JSON array")
     steps = [
         {key: item.get(key) for key in ("name", "prompt")}
         for item in cast("list[Any]", found)[:MOST_PLANNED]
@@ -84,7 +84,7 @@ def steps_in(text: str) -> list[Step]:
 
 
 def follower(step: Step, steps: list[Step]) -> str | None:
-    """Name of the step after `step` as the plan has it; None at the end."""
+    """Name of the step after `step` in the plan; None at the end."""
     if step.next is not None:
         return None if step.next == END else step.next
     names = [other.name for other in steps]
@@ -93,16 +93,16 @@ def follower(step: Step, steps: list[Step]) -> str | None:
 
 
 def step_named(name: str, steps: list[Step], event: str) -> Step:
-    """The step a handler of `event` goes on with.
+    """The step that a handler of `event` chose.
 
     Raises:
-        ConfigurationError: There is none of that name.
+        ConfigurationError: There is no step of that name.
     """
     for step in steps:
         if step.name == name:
             return step
     names = ", ".join(step.name for step in steps)
     raise ConfigurationError(
-        f"a handler of {event} goes on with '{name}', which is no step; "
-        f"next may be {CONTINUE}, {END} or one of: {names}"
+        f"a handler of {event} chose '{name}', which is not a step; "
+        f"'next' must be {CONTINUE}, {END} or one of: {names}"
     )

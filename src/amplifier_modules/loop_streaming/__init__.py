@@ -1,4 +1,4 @@
-"""loop-streaming: the agent loop that shows answers as they are made."""
+"""loop-streaming: the agent loop that shows answers as they are generated."""
 
 from __future__ import annotations
 

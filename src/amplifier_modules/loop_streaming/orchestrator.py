@@ -12,7 +12,7 @@ from amplifier_modules._shared.module.spans import Span
 
 
 class StreamingOrchestrator(LoopOrchestrator):
-    """Shows answers as they are made, from every provider that can stream."""
+    """Shows answers as they are generated, with every provider that can stream."""
 
     name = "loop-streaming"
     events = (*LoopOrchestrator.events, *STREAM_EVENTS)

@@ -278,7 +278,7 @@ async def test_a_torn_record_is_told_when_it_is_mounted(tmp_path: Path, caplog: 
     path.write_bytes(path.read_bytes()[:-5])
     again, end = await mounted(tmp_path)
     assert await again.get_messages() == [user("a")]
-    assert "the last record was torn and is left out" in caplog.text
+    assert "the last record was incomplete and was dropped" in caplog.text
     end()
 
 

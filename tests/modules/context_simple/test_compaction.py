@@ -154,7 +154,7 @@ async def test_a_result_bigger_than_the_budget_is_shortened_in_a_copy():
     text = view[2]["content"]
     assert text.startswith("begin")
     assert text.endswith("end")
-    assert "characters left out to fit the context window" in text
+    assert "characters removed to fit the context window" in text
     assert 1_000 < size(view) <= 2_000
     assert len(big["content"]) == 100_008
 
@@ -164,8 +164,8 @@ async def test_of_parallel_results_the_big_ones_give_way_and_the_small_stay_whol
     results = [answers("a", "x" * 100_000), small, answers_in_blocks("c", "z" * 50_000)]
     view = await view_of([user("go"), asks("a", "b", "c"), *results], 3_000)
     assert view[3] is small
-    assert "left out" in view[2]["content"]
-    assert "left out" in view[4]["content"][0]["output"]
+    assert "removed to fit" in view[2]["content"]
+    assert "removed to fit" in view[4]["content"][0]["output"]
     assert view[4]["content"][0]["tool_call_id"] == "c"
     assert size(view) <= 3_000
 
@@ -180,7 +180,7 @@ async def test_a_huge_result_some_steps_ago_is_shortened_rather_than_forgotten()
 
 async def test_a_prompt_bigger_than_the_budget_is_shortened_too():
     view = await view_of([*filler(3), user("x" * 100_000)], 2_000)
-    assert "left out" in view[-1]["content"]
+    assert "removed to fit" in view[-1]["content"]
     assert size(view) <= 2_000
 
 
@@ -193,7 +193,7 @@ async def test_thinking_and_calls_are_never_shortened():
     message = {"role": "assistant", "content": blocks}
     view = await view_of([user("go"), message, answers("c", "x" * 20_000)], 3_000)
     assert [view[1]["content"][n] for n in (0, 2)] == [blocks[0], blocks[2]]
-    assert "left out" in view[1]["content"][1]["text"]
+    assert "removed to fit" in view[1]["content"][1]["text"]
     assert message["content"] is blocks
 
 
@@ -216,13 +216,13 @@ async def test_images_that_do_not_fit_are_named():
     image = {"type": "image", "source": {"type": "url", "url": "https://example.test/a.png"}}
     view = await view_of([user("look"), asks("c"), answers("c", [image] * 10)], 4_000)  # type: ignore[arg-type]
     assert view[2]["content"][0] == image
-    assert view[2]["content"][-1]["text"] == "[image left out to fit the context window]"
+    assert view[2]["content"][-1]["text"] == "[image removed to fit the context window]"
 
 
 async def test_typed_messages_can_be_stored_and_shortened():
     typed = Message(role="user", content=[TextBlock(text="x" * 100_000)])
     view = await view_of([*filler(3), typed], 2_000)
-    assert "left out" in view[-1]["content"][0]["text"]
+    assert "removed to fit" in view[-1]["content"][0]["text"]
 
 
 async def test_a_result_without_a_call_is_not_in_a_compacted_view():

@@ -113,7 +113,7 @@ async def test_calls_results_and_images_are_told_and_thinking_is_not():
     await context.get_messages_for_request(provider=provider)
     asked, long, call, found = lines_of(provider)[:4]
     assert asked == {"role": "assistant", "text": "Reading.", "calls": ["read({})"]}
-    assert "characters left out" in long["text"]
+    assert "characters removed" in long["text"]
     assert len(long["text"]) < 4_200
     assert call["text"] == "I look."
     assert call["calls"] == ['grep({"pattern": "x"})']
@@ -126,7 +126,7 @@ async def test_a_history_far_beyond_the_window_is_asked_about_in_a_request_that_
     await context.get_messages_for_request(provider=provider)
     (request,) = provider.requests
     assert size(request.messages) <= 4_500
-    assert "older steps are missing here" in str(request.messages[-1].content)
+    assert "older steps were removed" in str(request.messages[-1].content)
     assert request.max_output_tokens == 500
 
 
@@ -269,14 +269,14 @@ async def test_where_there_is_no_room_for_a_summary_that_is_told_once(caplog):
         await context.add_message(message)
         view = await context.get_messages_for_request(provider=provider)
     assert (summaries(view), provider.requests) == ([], [])
-    assert caplog.text.count("in 400 tokens there is no room for one") == 1
+    assert caplog.text.count("400 tokens are too few for one") == 1
 
 
 async def test_without_any_provider_the_oldest_are_left_out(caplog):
     context = summarizing()
     await context.set_messages(filler(40))
     assert await context.get_messages_for_request() == await truncated(filler(40))
-    assert "no provider to ask is mounted" in caplog.text
+    assert "no provider is mounted" in caplog.text
 
 
 # --- hooks -----------------------------------------------------------------------------------------

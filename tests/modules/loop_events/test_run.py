@@ -20,7 +20,7 @@ def session(**config: object) -> dict[str, object]:
 
 
 def test_only_the_answer_of_the_last_step_is_on_stdout(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, ["A draft.", "Mended."], session=session())
+    plan = mock_plan(tmp_path, ["A draft.", "Fixed."], session=session())
     done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
     assert (done.code, done.stdout) == (0, "Mended.\n")
     assert "step: draft" in done.stderr
@@ -28,11 +28,11 @@ def test_only_the_answer_of_the_last_step_is_on_stdout(tmp_path: Path) -> None:
 
 
 def test_a_turn_of_too_many_steps_has_an_exit_code(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, ["A draft.", "Mended."], session=session(max_steps=1))
+    plan = mock_plan(tmp_path, ["A draft.", "Fixed."], session=session(max_steps=1))
     done = run_amplifier("run", "-f", str(plan), "--output", "json", "go", cwd=tmp_path)
     assert done.code == 7
     result = json.loads(done.stdout)
-    assert "most steps a turn may take" in json.dumps(result)
+    assert "stopped at the step limit of the orchestrator" in json.dumps(result)
 
 
 def test_steps_that_do_not_fit_are_told_with_their_place_in_the_plan(tmp_path: Path) -> None:
@@ -40,4 +40,4 @@ def test_steps_that_do_not_fit_are_told_with_their_place_in_the_plan(tmp_path: P
     done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
     assert done.code == 3
     assert str(plan) in done.stderr
-    assert "step 'a' goes on with 'b', which is no step" in done.stderr
+    assert "'next' of step 'a' is 'b', which is not a step" in done.stderr

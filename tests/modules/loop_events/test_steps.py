@@ -138,7 +138,7 @@ async def test_a_handler_leaves_a_step_for_another_in_the_middle(rig: Events) ->
 async def test_a_step_that_does_not_exist_is_an_error(rig: Events, event: str) -> None:
     await rig.says("one")
     rig.change(event, lambda _: {"next": "nowhere"})
-    with pytest.raises(ConfigurationError, match=f"a handler of {event} goes on with 'nowhere'"):
+    with pytest.raises(ConfigurationError, match=f"a handler of {event} chose 'nowhere'"):
         await rig.run("go")
     assert len(rig.of("step:end")) == 1
     assert rig.ending() == ("error", None)
@@ -189,7 +189,7 @@ async def test_a_handler_changes_a_step_before_it_runs(rig: Events) -> None:
     [
         ("plan:start", {"steps": [{"prompt": "x"}]}, r"'steps\[0\].name' is required"),
         ("plan:start", {"steps": "draft"}, "'steps': input should be a valid list"),
-        ("plan:end", {"steps": [{"name": "a"}, {"name": "a"}]}, "two steps are called 'a'"),
+        ("plan:end", {"steps": [{"name": "a"}, {"name": "a"}]}, "two steps are named 'a'"),
         ("step:start", {"step": {"name": "a", "tols": []}}, r"unknown key 'steps\[0\].tols'"),
         ("step:start", {"step": {"name": "end"}}, "cannot be the name of a step"),
         ("step:start", {"step": {"name": "a", "provider": "x"}}, "step 'a' chose the provider 'x'"),
@@ -281,7 +281,7 @@ async def test_an_answer_that_is_no_plan_is_told_and_the_turn_goes_on(
     rig.config["planning"] = "model"
     with caplog.at_level(logging.WARNING):
         assert await rig.run("go") == "done"
-    assert "gave no plan" in caplog.text
+    assert "returned no plan" in caplog.text
     assert rig.last("plan:end")["source"] == "prompt"
     assert rig.said() == ["go"]
 
@@ -440,10 +440,10 @@ async def test_steering_is_answered_in_the_step_it_was_said_in(rig: Events) -> N
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"steps": [{"name": "a"}, {"name": "a"}]}, "two steps are called 'a'"),
-        ({"steps": [{"name": "a", "next": "b"}]}, "step 'a' goes on with 'b', which is no step"),
+        ({"steps": [{"name": "a"}, {"name": "a"}]}, "two steps are named 'a'"),
+        ({"steps": [{"name": "a", "next": "b"}]}, "'next' of step 'a' is 'b', which is not a step"),
         ({"steps": [{"name": "continue"}]}, "cannot be the name of a step"),
-        ({"steps": [{"name": " "}]}, "a step needs a name"),
+        ({"steps": [{"name": " "}]}, "a step requires a name"),
         ({"step": []}, "unknown key 'step', did you mean 'steps'"),
         ({"steps": [{"name": "a", "promt": "x"}]}, r"unknown key 'steps\[0\].promt'"),
         ({"max_steps": 0}, "'max_steps'"),

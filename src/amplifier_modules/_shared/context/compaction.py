@@ -1,9 +1,9 @@
 """Views of a conversation that fit a request (Context Contract, Internal Compaction).
 
-A view is made of a `Ledger` and never changes it. What is kept, in this order and as far as it
-fits: system messages; the recent turns; the first message of the user; then what is older, in the
-order a strategy wants. A tool call and its results are kept or left out together. The view is in
-the order of the conversation.
+A view is built from a `Ledger` and never changes it. It keeps, in this order and as far as they fit:
+system messages, the recent turns, the user's first message, then older messages in the order of the
+strategy. A tool call and its results are kept or dropped together. The view is in conversation
+order.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from amplifier_modules._shared.context.shorten import LEAST, share, shortenable,
 from amplifier_modules._shared.providers.tokens import estimate_message
 
 _MISSES = 64
-"""Units in a row that do not fit, after which nothing older is looked at."""
+"""Stop looking at older units after this many in a row do not fit."""
 
 
 class Limits(NamedTuple):
-    """What a view has to keep to; sizes are estimated tokens.
+    """Limits of a view; sizes are estimated tokens.
 
     Attributes:
-        room: The most it may take.
-        target: What older messages may fill it up to; the difference is room to grow, so that the
-            view, and a vendor's cache of it, serve many requests.
+        room: Its maximum size.
+        target: Size up to which older messages are added; the difference is room to grow, so that
+            the view, and the vendor's cache of it, serve many requests.
         keep_turns: Turns that count as recent.
         keep_messages: Messages that count as recent instead, if set.
     """
@@ -41,16 +41,16 @@ class View:
 
     Args:
         ledger: The conversation.
-        limits: What it was made for.
-        choice: What is kept of it; chosen while `ledger.lock` was held, as it still is.
-        strategy: Name of the strategy that made it.
-        summary: A message that stands for what is left out.
-        problem: Why the strategy asked for could not make it, if so.
+        limits: The limits it was built for.
+        choice: The units to keep; chosen while `ledger.lock` was held, and it is still held.
+        strategy: Name of the strategy that built it.
+        summary: A message that replaces the dropped ones.
+        problem: Why the configured strategy could not build it, if so.
 
     Attributes:
         messages: Stored messages, or shortened copies, in conversation order.
         tokens: Their estimate.
-        asked_for: It was made by `compact()` and stands even if everything would fit.
+        asked_for: It was built by `compact()` and is used even if everything would fit.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class View:
         self._known_messages = len(stored)
 
     def is_best(self, ledger: Ledger, room: int) -> bool:
-        """Whether making it anew could not help: it was made for this room, of these messages."""
+        """Whether rebuilding it is pointless: it was built for this room from these messages."""
         return self.limits.room == room and self._known_messages == len(ledger.messages)
 
     def follow(self, ledger: Ledger) -> None:
-        """Append what was stored since; costs what is new.
+        """Append messages stored since; the cost depends only on those.
 
-        A result whose call the view does not have is left out.
+        A result whose call is not in the view is dropped.
         """
         for index in range(self._known_messages, len(ledger.messages)):
             unit = ledger.unit_of(index)
@@ -101,12 +101,12 @@ class View:
 
 
 def choose(ledger: Ledger, limits: Limits, *older: Iterable[Unit]) -> Choice:
-    """What to keep; the caller holds `ledger.lock`.
+    """Choose the units to keep; the caller holds `ledger.lock`.
 
     Args:
         ledger: The conversation.
-        limits: What the view has to keep to.
-        *older: Units to fill the target with, best first; one such order after the other.
+        limits: The limits of the view.
+        *older: Orders of units to fill the target with, each best first, used one after another.
     """
     choice = Choice(ledger, limits.room)
     _take_systems(choice, ledger, limits)
@@ -121,12 +121,12 @@ def choose(ledger: Ledger, limits: Limits, *older: Iterable[Unit]) -> Choice:
 
 
 def newest_first(ledger: Ledger) -> tuple[Iterable[Unit], Iterable[Unit]]:
-    """The order that loses what is oldest: tool groups, then the rest."""
+    """The order that drops the oldest units: tool groups first, then the rest."""
     return reversed(ledger.groups), reversed(ledger.others)
 
 
 def truncated(ledger: Ledger, limits: Limits, problem: str | None = None) -> View:
-    """A view that leaves out what is oldest."""
+    """A view without the oldest messages."""
     with ledger.lock:
         choice = choose(ledger, limits, *newest_first(ledger))
         return View(ledger, limits, choice, strategy="truncate", problem=problem)
@@ -157,7 +157,7 @@ class Choice:
         return True
 
     def fill(self, units: Iterable[Unit], limit: int) -> None:
-        """Add as many as fit under `limit`, in the order given."""
+        """Add units in the given order as long as they fit under `limit`."""
         misses = 0
         for unit in units:
             if self.take(unit, limit):
@@ -168,7 +168,7 @@ class Choice:
                 return
 
     def add_shortened(self, units: list[Unit], room: int) -> bool:
-        """Add units with their texts cut so that together they take about `room`.
+        """Add units with their texts cut to about `room` in total.
 
         Tool results are cut first, then other text. Returns whether that was enough.
         """
@@ -201,7 +201,7 @@ class Choice:
 
 
 def _take_systems(choice: Choice, ledger: Ledger, limits: Limits) -> None:
-    """System messages are always kept, unless hooks have piled them up to half the room."""
+    """Add the system messages, unless those from hooks fill more than half the room."""
     for unit in ledger.systems:
         if not unit.injected:
             choice.add(unit)
@@ -211,7 +211,7 @@ def _take_systems(choice: Choice, ledger: Ledger, limits: Limits) -> None:
 
 
 def _take_all_recent(choice: Choice, ledger: Ledger, limits: Limits) -> bool:
-    """Add the recent turns if all of them fit; looks at no more than what fits."""
+    """Add the recent turns if all of them fit; stops looking at the first that does not."""
     recent: list[Unit] = []
     tokens = choice.tokens
     for unit in ledger.latest(limits.keep_turns, limits.keep_messages):
@@ -225,7 +225,7 @@ def _take_all_recent(choice: Choice, ledger: Ledger, limits: Limits) -> bool:
 
 
 def _take_essential(choice: Choice, ledger: Ledger) -> None:
-    """Add the newest unit and the prompt it serves, shortened if they do not fit whole."""
+    """Add the newest unit and the prompt it belongs to, shortened if they do not fit."""
     newest = ledger.newest()
     prompt = ledger.prompts[-1] if ledger.prompts else None
     units = list(dict.fromkeys(unit for unit in (prompt, newest) if unit is not None))
@@ -238,7 +238,7 @@ def _take_essential(choice: Choice, ledger: Ledger) -> None:
 
 
 def _take_newest_recent(choice: Choice, ledger: Ledger, limits: Limits) -> None:
-    """Add recent units, newest first, up to the target; one that alone is huge is shortened."""
+    """Add recent units, newest first, up to the target; a single huge one is shortened."""
     huge = limits.target // 2
     for unit in ledger.latest(limits.keep_turns, limits.keep_messages):
         if choice.take(unit, limits.target):
@@ -250,7 +250,7 @@ def _take_newest_recent(choice: Choice, ledger: Ledger, limits: Limits) -> None:
 
 
 def _opening(ledger: Ledger, indices: list[int]) -> int:
-    """How many of the kept messages stand before what is left out: instructions, first prompt."""
+    """How many kept messages come before the dropped ones: instructions, first prompt."""
     first = ledger.prompts[0].members if ledger.prompts else []
     for position, index in enumerate(indices):
         if index not in first and ledger.unit_of(index).kind != "system":

@@ -1,4 +1,4 @@
-"""The settings every bundled context takes (Context Contract, Configuration)."""
+"""The settings of every bundled context (Context Contract, Configuration)."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -13,42 +13,42 @@ class ContextConfig(ModuleConfig):
     """Settings of a context.
 
     Attributes:
-        max_tokens: Budget of a request in tokens, where neither the request nor the provider's
-            info (`defaults.context_window`, `defaults.max_output_tokens`) says one.
-        compaction_threshold: Share of the budget a request may fill before it is compacted; also
-            spelt `compact_threshold`.
-        keep_recent_turns: Turns that are kept before anything older. A turn begins with a message
-            of the user.
-        keep_recent: Messages to keep instead of whole turns.
-        strategy: What happens to older messages that do not fit: `truncate` leaves out the oldest,
-            `importance` those of least importance, `summarize` has the model sum up what is left
-            out.
-        summary_tokens: Length of a summary, for `summarize`.
-        summary_timeout: Seconds a summary may take; then the oldest messages are left out
+        max_tokens: Token budget of a request if neither the request nor the provider's info
+            (`defaults.context_window`, `defaults.max_output_tokens`) sets one.
+        compaction_threshold: Fraction of the budget a request may fill before it is compacted; also
+            spelled `compact_threshold`.
+        keep_recent_turns: Turns that are kept before anything older. A turn begins with a user
+            message.
+        keep_recent: Number of messages to keep, instead of whole turns.
+        strategy: How to handle older messages that do not fit: `truncate` drops the oldest,
+            `importance` the least important, `summarize` replaces them with a summary by the
+            model.
+        summary_tokens: Maximum length of a summary in tokens, for `summarize`.
+        summary_timeout: Time limit for a summary in seconds; then the oldest messages are dropped
             without one.
-        summary_model: Model that writes summaries instead of the one the provider asks by default.
-        auto_compact: False returns the whole history until `compact()` is called.
+        summary_model: Model that writes summaries, instead of the provider's default.
+        auto_compact: If false, return the whole history until `compact()` is called.
     """
 
     model_config = ConfigDict(frozen=True)
 
     published: ClassVar[Mapping[str, Published]] = {
-        "target_usage": ignored("a request is compacted as far as it has to be"),
-        "token_meter": ignored("tokens are counted by what providers report"),
+        "target_usage": ignored("a request is compacted only as far as necessary"),
+        "token_meter": ignored("tokens are counted from the usage that providers report"),
         **dict.fromkeys(
             ("protected_recent", "protected_tool_results", "max_messages"),
             ignored("set 'keep_recent_turns' or 'keep_recent'"),
         ),
         **dict.fromkeys(
             ("truncate_chars", "truncate_boundary", "max_tool_result_bytes"),
-            ignored("tools limit their own output; see 'max_output' and 'max_bytes' of theirs"),
+            ignored("tools limit their own output; see their 'max_output' and 'max_bytes'"),
         ),
         **dict.fromkeys(
             (
                 *("compaction_notice_enabled", "compaction_notice_min_level"),
                 "compaction_notice_verbosity",
             ),
-            ignored("the model is given a note wherever messages were left out"),
+            ignored("the model gets a note wherever messages were dropped"),
         ),
     }
 

@@ -1,8 +1,8 @@
-"""Views that leave out what matters least.
+"""Views that drop the least important messages.
 
-The score of a unit is its place in the conversation, counted in units, plus head starts for what
-it is: something with a head start of 100 is kept as long as a plain exchange 100 units newer.
-That makes the order of two units the same at every later time, so each is scored once.
+The score of a unit is its position in the conversation, counted in units, plus a bonus by type: a
+unit with a bonus of 100 is kept as long as a plain exchange 100 units newer. The order of two units
+never changes over time, so each is scored once.
 
     the user's own words                                  +150
     a call that failed                                     +75
@@ -42,11 +42,11 @@ _FILE_ARGUMENT = re.compile(r'"(?:path|file(?:_?path|_?name)?)"\s*:\s*"((?:[^"\\
 _FILE_KEYS = ("path", "file_path", "filename", "file_name", "file")
 _AROUND_WORDS = ".,:;!?'\"`()[]{}<>*"
 _LOOKED_AT_OF_PROMPT = 4_000
-"""Characters of a prompt that are searched for names of files."""
+"""Characters of a prompt that are searched for file names."""
 
 
 class Importance:
-    """Fills a view with what scores highest; see the module's text for the score."""
+    """Fills a view with the units that score highest; see the module's docstring."""
 
     def __init__(self) -> None:
         self.forget()
@@ -64,15 +64,15 @@ class Importance:
         self._last_use: dict[str, int] = {}
 
     def _best_first(self, ledger: Ledger) -> Iterator[Unit]:
-        """All units but system messages and orphans, by score; looks only at what is taken."""
+        """All units except system messages and orphans, by score; evaluated lazily."""
         orders = (_newest_first(*item) for item in self._by_head_start.items())
-        for _, number, head_start in merge(*orders, reverse=True):
-            # A unit whose head start has changed still stands where it was before.
-            if self._facts[number].head_start == head_start:
+        for _, number, bonus in merge(*orders, reverse=True):
+            # A unit whose bonus has changed is still listed under its old one.
+            if self._facts[number].bonus == bonus:
                 yield ledger.units[number]
 
     def _follow(self, ledger: Ledger) -> None:
-        """Score what was stored since the last view; costs what is new."""
+        """Score units stored since the last view; the cost depends only on those."""
         changed: dict[int, Unit] = {}
         for index in range(self._known, len(ledger.messages)):
             unit = ledger.unit_of(index)
@@ -90,7 +90,7 @@ class Importance:
             self._place(number, self._facts[number].scored(unit))
 
     def _noticed(self, files: list[str], unit: Unit, facts: _Facts) -> Iterator[int]:
-        """Earlier units that count otherwise now that `unit` names their files."""
+        """Earlier units whose score changes because `unit` names their files."""
         for file in files:
             number = self._last_use.get(file)
             if number is not None and number != unit.number:
@@ -103,38 +103,38 @@ class Importance:
             if unit.kind == "group":
                 self._last_use[file] = unit.number
 
-    def _place(self, number: int, head_start: int) -> None:
+    def _place(self, number: int, bonus: int) -> None:
         facts = self._facts[number]
-        if facts.head_start == head_start:
+        if facts.bonus == bonus:
             return
-        facts.head_start = head_start
-        numbers = self._by_head_start.setdefault(head_start, [])
+        facts.bonus = bonus
+        numbers = self._by_head_start.setdefault(bonus, [])
         if not numbers or numbers[-1] < number:
             numbers.append(number)
         else:
             insort(numbers, number)
 
 
-def _newest_first(head_start: int, numbers: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Score, number and head start of units with the same head start, best first."""
+def _newest_first(bonus: int, numbers: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Score, number and bonus of units with the same bonus, best first."""
     for number in reversed(numbers):
-        yield number + head_start, number, head_start
+        yield number + bonus, number, bonus
 
 
 class _Facts:
-    """What is known of a unit."""
+    """Facts about a unit that determine its bonus."""
 
-    __slots__ = ("changes", "failed", "head_start", "named_again", "superseded")
+    __slots__ = ("bonus", "changes", "failed", "named_again", "superseded")
 
     def __init__(self) -> None:
         self.changes = False
         self.failed = False
         self.named_again = False
         self.superseded = False
-        self.head_start: int | None = None
+        self.bonus: int | None = None
 
     def read(self, message: Mapping[str, Any], unit: Unit) -> list[str]:
-        """Take in one of the unit's messages; returns the files it names."""
+        """Read one of the unit's messages; returns the files it names."""
         role, content = message["role"], message.get("content")
         if role == "assistant":
             return self._read_calls(message) if unit.kind == "group" else []
@@ -159,7 +159,7 @@ class _Facts:
         return files
 
     def scored(self, unit: Unit) -> int:
-        """The unit's head start."""
+        """The unit's bonus."""
         if unit.injected:
             score = INJECTED
         elif unit.kind == "user":

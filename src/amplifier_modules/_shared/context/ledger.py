@@ -1,4 +1,4 @@
-"""The stored conversation, and which of its messages belong together."""
+"""The stored conversation and the grouping of its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["system", "user", "assistant", "group", "orphan"]
 
 
 class Unit:
-    """Messages that are kept or left out together (Context Specification, Tool Pair Atomicity).
+    """Messages that are kept or dropped together (Context Specification, Tool Pair Atomicity).
 
     A unit is one message, or a `group`: an assistant message with its calls and all their results.
     An `orphan` is a result without a call.
@@ -23,7 +23,7 @@ class Unit:
         turn: Number of the turn it belongs to; 0 before the first user message.
         members: Indices of its messages in `Ledger.messages`, ascending.
         tokens: Their estimate.
-        injected: A hook has put it there.
+        injected: Whether a hook added it.
     """
 
     __slots__ = ("absorbed_by", "injected", "kind", "members", "number", "tokens", "turn")
@@ -39,17 +39,17 @@ class Unit:
 
 
 class Ledger:
-    """Messages exactly as received, with everything a compaction needs kept up to date.
+    """Messages exactly as received, with an index for compaction that is always up to date.
 
-    Adding costs what the message costs, however many there are. Safe for use from several threads:
-    `lock` guards every change and is taken by whoever reads more than one attribute.
+    The cost of adding a message does not depend on the number of messages. Thread-safe: `lock`
+    guards every change; callers that read more than one attribute must hold it.
 
     Attributes:
-        messages: All of them, in order.
-        estimates: Their estimated tokens, `tokens` together.
-        units: What they belong to, in the order of the units' first messages; a unit is never
-            moved. `systems`, `groups`, `others` and `prompts` (the user's own) are kinds of them.
-        generation: How often everything was replaced.
+        messages: All messages, in order.
+        estimates: Their estimated tokens; `tokens` is the sum.
+        units: Their units, in the order of the units' first messages; a unit is never moved.
+            `systems`, `groups`, `others` and `prompts` (by the user) are the units of one kind.
+        generation: How often the whole history was replaced.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Ledger:
         return _standing(self._unit_of[index])
 
     def latest(self, keep_turns: int, keep_messages: int | None) -> Iterator[Unit]:
-        """The units of the recent past, newest first; system messages and orphans are not in it.
+        """The recent units, newest first, without system messages and orphans.
 
         Args:
             keep_turns: How many turns it reaches back.
@@ -117,7 +117,7 @@ class Ledger:
                 yield unit
 
     def newest(self) -> Unit | None:
-        """The last unit that is part of the conversation."""
+        """The last unit that belongs to the conversation."""
         return next(self.latest(1, None), None)
 
     def _unit_for(self, message: Mapping[str, Any]) -> Unit:
@@ -133,7 +133,7 @@ class Ledger:
         return self._answered(message) or self._user(message)
 
     def _answered(self, message: Mapping[str, Any]) -> Unit | None:
-        """The group whose calls the message answers; answering several makes one of them."""
+        """The group whose calls the message answers; several groups are merged into one."""
         ids = result_ids(message)
         owners = {_standing(self._owners[i]): None for i in ids if i in self._owners}
         if not owners:
@@ -176,7 +176,7 @@ class Ledger:
 
 
 def check(message: Mapping[str, Any]) -> None:
-    """Refuse what is no message (Context Contract, add_message).
+    """Reject an invalid message (Context Contract, add_message).
 
     Raises:
         ValueError: It has no role.

@@ -1,4 +1,4 @@
-"""What every bundled context does: five methods of the contract, compaction, token counts."""
+"""The base of the bundled contexts: the contract's five methods, compaction, token counts."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from amplifier_modules._shared.providers.tokens import Calibration, reported_inp
 logger = logging.getLogger(__name__)
 
 _FILL = 0.6
-"""Share of the room that older messages may fill when a view is made."""
+"""Fraction of the room that older messages may fill when a view is built."""
 
 _OUTGROWN = 1.5
-"""A view is made anew when the room is this many times what it was made for."""
+"""A view is rebuilt when the room is this many times the one it was built for."""
 
 
 class CompactingContext:
     """Keeps the conversation in memory and hands out views that fit a budget.
 
-    Messages are stored exactly as received and never changed; the lists that are returned are
-    copies. A view is reused while it fits, so a request costs what is new since the last one.
+    Messages are stored exactly as received and never changed; returned lists are copies. A view is
+    reused while it fits, so the cost of a request depends on what is new since the last one.
 
     Args:
         config: Settings.
         hooks: Where compaction events go; None for nowhere.
-        coordinator: The session's; without one `summarize` asks only providers it is given, and
-            what hooks answer to that is not carried out but for a refusal.
+        coordinator: The session's coordinator. Without one `summarize` uses only the provider of
+            the request, and of the results of hooks only a denial is applied.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class CompactingContext:
         """Messages for a request, compacted if they fill more than the threshold of the budget.
 
         Args:
-            token_budget: Explicit budget in tokens; wins.
+            token_budget: Explicit budget in tokens; takes precedence.
             provider: Provider whose `get_info().defaults` give the budget as context window minus
                 output minus a margin of 1,000.
 
         Returns:
-            A new list of stored messages, in order; a message too big for the budget is replaced
-            by a shortened copy.
+            A new list of stored messages, in order; a message too large for the budget is replaced
+            with a shortened copy.
         """
         self._provider = provider if provider is not None else self._provider
         self._budget = self._budget_of(token_budget, provider)
@@ -91,7 +91,7 @@ class CompactingContext:
                 return current
         await self._compact(self._provider)
         with self._ledger.lock:
-            # Messages that came while the events were handled belong to the request.
+            # Messages added while the events were handled belong to the request.
             view = self._view
             if view is None:
                 return self._hand_out(self._ledger.messages, self._ledger.tokens)
@@ -114,24 +114,24 @@ class CompactingContext:
         self._replace(replacement)
 
     async def clear(self) -> None:
-        """Forget all messages (Context Contract, clear)."""
+        """Remove all messages (Context Contract, clear)."""
         await self.set_messages([])
 
     # --- beyond the contract ----------------------------------------------------------------
 
     async def compact(self) -> CompactionResult:
-        """Compact now, whether or not it is due; the next requests get the compacted view.
+        """Compact now, even if it is not necessary; later requests get the compacted view.
 
-        Keeps system messages and the recent turns as always, and of the rest what fits into half
-        of what a request takes now.
+        Keeps system messages and recent turns as usual, and older messages up to half the current
+        size of a request.
 
         Returns:
-            What the view leaves of the stored history, which itself stays as it is.
+            Counts of the view; the stored history does not change.
         """
         return await self._compact(self._provider, asked_for=True)
 
     async def should_compact(self) -> bool:
-        """Whether a request takes more than it may; asked by loops that call `compact` themselves."""
+        """Whether a request exceeds its limit; for loops that call `compact` themselves."""
         with self._ledger.lock:
             view = self._view
             if view is not None:
@@ -140,12 +140,12 @@ class CompactingContext:
             return taken > self._room()
 
     async def get_token_count(self) -> int:
-        """Tokens the whole stored history would take in a request, approximately."""
+        """Estimated tokens of the whole stored history in a request."""
         return self._calibration.tokens(self._ledger.tokens) if self._ledger.messages else 0
 
     async def on_provider_response(self, event: str, data: dict[str, Any]) -> None:
-        """Handler of `provider:response`: learn how many tokens the last request took."""
-        if not data.get("purpose"):  # else it answers no request made of this conversation
+        """Handler of `provider:response`: learn how many tokens the last request used."""
+        if not data.get("purpose"):  # otherwise it does not answer a request of this conversation
             self._learn(data.get("usage"))
 
     def _replace(self, messages: Iterable[dict[str, Any]]) -> None:
@@ -158,7 +158,7 @@ class CompactingContext:
     # --- inside -----------------------------------------------------------------------------
 
     def _current(self) -> list[dict[str, Any]] | None:
-        """What a request gets without compacting, or None where it must be compacted first."""
+        """The messages for a request without compacting; None if it must be compacted first."""
         ledger, view, room = self._ledger, self._view, self._room()
         asked_for = view is not None and view.asked_for
         if not asked_for and (ledger.tokens <= room or not self.config.auto_compact):
@@ -183,7 +183,7 @@ class CompactingContext:
         before_tokens = self._calibration.tokens(self._ledger.tokens)
         before_messages = len(self._ledger.messages)
         if self._compacting:
-            # Who asks while a view is being made gets another one, not another round of all this.
+            # A caller that waited for a view being built uses that one instead of rebuilding it.
             return self._use(truncated(self._ledger, limits), before_tokens, before_messages)
         self._compacting = True
         try:
@@ -220,7 +220,7 @@ class CompactingContext:
         view = await self._strategy.view(self._ledger, limits, provider)
         if generation == self._ledger.generation:
             return view
-        # The history was replaced meanwhile: nothing of the old one may go into a request.
+        # The history was replaced in the meantime: drop everything of the old one.
         self._strategy.forget()
         return truncated(self._ledger, limits)
 
@@ -236,8 +236,8 @@ class CompactingContext:
         )
         if view.tokens > view.limits.room:
             logger.warning(
-                "The newest messages alone take about %d tokens, more than the %d a request may "
-                "fill; the provider may refuse it. Use a model with a larger context window.",
+                "The newest messages alone take about %d tokens, more than the %d available to a "
+                "request; the provider may reject it. Use a model with a larger context window.",
                 result.after_tokens,
                 tokens(view.limits.room),
             )
@@ -256,9 +256,9 @@ class CompactingContext:
         return Limits(room, target, self.config.keep_recent_turns, self.config.keep_recent)
 
     def _room(self) -> int:
-        """Estimated tokens that messages may take within the threshold of the budget."""
+        """Estimated tokens available to messages within the threshold of the budget."""
         limit = int(self._budget * self.config.compaction_threshold)
-        # What else a request carries may exceed a small budget; messages still need some room.
+        # Tools and instructions alone may exceed a small budget; messages still need some room.
         return max(self._calibration.estimate(limit), limit // 10)
 
     def _budget_of(self, token_budget: int | None, provider: Any) -> int:
@@ -268,7 +268,7 @@ class CompactingContext:
         return self.config.max_tokens if window is None else window.budget
 
     def _learn(self, usage: object) -> None:
-        """Correct estimates by the usage of the request whose messages were handed out last."""
+        """Correct estimates by the usage of the last request."""
         tokens = reported_input(usage) if usage is not None else 0
         if tokens and self._pending is not None:
             self._calibration.observe(self._pending, tokens)

@@ -1,4 +1,4 @@
-"""Mounting a context, the same for all bundled ones."""
+"""Mounts a bundled context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amplifier_modules._shared.context.manager import CompactingContext
 async def mount_context(
     coordinator: Any, context: CompactingContext, module_id: str
 ) -> Callable[[], None]:
-    """Mount `context`, name its events, and let it learn from the usage providers report.
+    """Mount `context`, register its events, and pass it the usage that providers report.
 
     Returns:
         Cleanup: stop listening for usage.

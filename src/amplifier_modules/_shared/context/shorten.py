@@ -1,4 +1,4 @@
-"""Shortened copies of messages that are too big for a request; what is stored stays whole."""
+"""Shortened copies of messages that are too large for a request; the originals do not change."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from amplifier_modules._shared.history.values import as_json_text
 from amplifier_modules._shared.providers.tokens import PER_IMAGE, estimate_text
 
 LEAST = 64
-"""Tokens below which a text is not shortened any further."""
+"""Tokens below which a text is not shortened further."""
 
-_NOTE = "\n[... {count:,} characters left out to fit the context window ...]\n"
+_NOTE = "\n[... {count:,} characters removed to fit the context window ...]\n"
 _NOTE_CHARS = 80
 _IMAGES = ("image", "image_url", "input_image")
 
 
 def share(sizes: Sequence[int], room: int) -> int:
-    """The cap with which `sizes`, each cut to it, add up to at most `room` (never below `LEAST`).
+    """The cap at which `sizes`, each cut to it, add up to at most `room` (never below `LEAST`).
 
-    What is smaller than the cap leaves its part to the bigger ones.
+    Sizes below the cap leave their share to larger ones.
     """
     left, cap = room, 0
     ordered = sorted(sizes)
@@ -34,15 +34,15 @@ def share(sizes: Sequence[int], room: int) -> int:
 
 
 def shortenable(message: Mapping[str, Any] | BaseModel) -> int:
-    """Estimated tokens of the message's text and images: the part that may be cut."""
+    """Estimated tokens of the message's text and images, which may be cut."""
     return _size(_plain(message).get("content"))
 
 
 def shortened(message: Mapping[str, Any] | BaseModel, tokens: int) -> dict[str, Any]:
-    """A copy whose text and images take about `tokens` at most.
+    """A copy whose text and images take at most about `tokens`.
 
-    Text keeps its beginning and its end, with a note between them that says how much is missing.
-    Thinking and tool calls are never touched.
+    Text keeps its beginning and its end, with a note in between on how much is missing. Thinking
+    and tool calls are never changed.
     """
     plain = _plain(message)
     return {**plain, "content": _cut(plain.get("content"), tokens)}
@@ -82,7 +82,7 @@ def _cut(content: object, tokens: int) -> Any:
     reserved = sum(min(_block_size(block), LEAST) for block in blocks)
     left = tokens
     for position, block in enumerate(blocks):
-        # The first blocks get what they need, but every later one its least.
+        # The first blocks get what they need, but each later one its minimum.
         reserved -= min(_block_size(block), LEAST)
         blocks[position] = _cut_block(block, max(0, left - reserved))
         left -= _block_size(blocks[position])
@@ -94,7 +94,7 @@ def _cut_block(block: dict[str, Any], tokens: int) -> dict[str, Any]:
     if kind == "text" and isinstance(block.get("text"), str):
         return {**block, "text": cut_text(block["text"], tokens)}
     if kind in _IMAGES and tokens < PER_IMAGE:
-        return {"type": "text", "text": "[image left out to fit the context window]"}
+        return {"type": "text", "text": "[image removed to fit the context window]"}
     if kind == "tool_result":
         key = _payload_key(block)
         return {**block, key: _cut(block.get(key), tokens)} if block.get(key) else block
@@ -106,7 +106,7 @@ def cut_text(text: str, tokens: int) -> str:
     estimate = estimate_text(text)
     if estimate <= max(tokens, LEAST):
         return text
-    # Scripts with several bytes per character get fewer characters for the same tokens.
+    # In scripts with several bytes per character, the same tokens hold fewer characters.
     room = max(len(text) * max(tokens, LEAST) // estimate - _NOTE_CHARS, LEAST)
     head, tail = room * 2 // 3, room // 3
     return text[:head] + _NOTE.format(count=len(text) - head - tail) + text[len(text) - tail :]

@@ -1,4 +1,4 @@
-"""The ways to make a view, by the name a mount plan gives them."""
+"""The compaction strategies, by their name in mount plans."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from amplifier_modules._shared.context.strategy import Strategy, StrategyInputs
 
 
 class Truncate:
-    """Leaves out what is oldest: what is older than the recent turns is kept newest first, whole
-    tool groups before anything else.
+    """Drops the oldest messages: beyond the recent turns, the newest tool groups are kept first,
+    then the newest other messages.
     """
 
     async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:

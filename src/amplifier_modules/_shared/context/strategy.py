@@ -1,4 +1,4 @@
-"""What makes the views that requests get, and what it works with."""
+"""The interface of compaction strategies, and their inputs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from amplifier_modules._shared.context.ledger import Ledger
 
 
 class Strategy(Protocol):
-    """Makes views of one conversation; may keep what it found out for the next one."""
+    """Builds views of one conversation; may cache results for the next one."""
 
     async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
         """A view of `ledger` within `limits`; `provider` is the request's, or None."""
         ...
 
     def forget(self) -> None:
-        """The history has been replaced: nothing found out about it holds any more."""
+        """Drop cached results, because the history has been replaced."""
         ...
 
 
 class StrategyInputs(NamedTuple):
-    """What a strategy may need in addition to the conversation.
+    """Inputs of a strategy in addition to the conversation.
 
     Attributes:
         config: The context's settings.
-        context: The context itself, for what hooks inject.
+        context: The context itself, for injections by hooks.
         hooks: Where events go; None for nowhere.
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
     """
