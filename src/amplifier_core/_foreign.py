@@ -1,4 +1,7 @@
-"""Describes exceptions of foreign code: whose code raised them, and the line its author can go to."""
+"""Report what module code did: whose code raised an exception and on which line, and what it logged.
+
+Module code is "foreign" here: it may raise anything, and an error report has to name its author's file.
+"""
 
 import functools
 import inspect
@@ -29,6 +32,7 @@ __all__ = [
     "origin_of",
     "place_of",
     "root_of",
+    "warnings_logged",
     "where_defined",
 ]
 
@@ -265,3 +269,36 @@ def _shown(filename: str, root: Path) -> str:
     if path != root and root not in path.parents:
         return ""
     return str(path.relative_to(root.parent))
+
+
+_logged: ContextVar[list[str] | None] = ContextVar("amplifier_warnings_logged", default=None)
+
+
+class _WarningCollector(logging.Handler):
+    """Collects the messages of the context (task) it was installed for."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _logged.get() is self._messages:
+            self._messages.append(record.getMessage())
+
+
+@contextmanager
+def warnings_logged() -> Generator[list[str]]:
+    """The messages of level WARNING and above that this task logs while the block runs, in order.
+
+    A module's own warning explains best why it mounted nothing.
+    """
+    messages: list[str] = []
+    collector = _WarningCollector(messages)
+    token = _logged.set(messages)
+    root = logging.getLogger()
+    root.addHandler(collector)
+    try:
+        yield messages
+    finally:
+        root.removeHandler(collector)
+        _logged.reset(token)

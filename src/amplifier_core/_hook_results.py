@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.models import ContextInjection, HookResult
-from amplifier_core.utils._text import strip_control_characters
+from amplifier_core.utils.truncate import strip_control_characters
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from amplifier_core.message_models import ImageBlock, TextBlock
-from amplifier_core.utils._text import sanitize_text
+from amplifier_core.utils.truncate import sanitize_text
 
 IMAGE_OMITTED = "[image omitted]"
 """What stands for an image where hooks are shown a result."""

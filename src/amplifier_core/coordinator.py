@@ -5,15 +5,15 @@ providers, tools                                  modules by name
 hooks                                             the registry, always there
 """
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from amplifier_core import _hook_results as hook_results
-from amplifier_core._contributions import ContributionChannels
 from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
-from amplifier_core.cancellation import CancellationToken
+from amplifier_core.cancellation import CancellationToken, task_cancel_count
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
 
@@ -97,7 +97,8 @@ class ModuleCoordinator:
         self.loader: Any = None
         self.injected_tokens = 0
         self._capabilities: dict[str, Any] = {}
-        self._contributions = ContributionChannels()
+        self.channels: dict[str, list[dict[str, Any]]] = {}
+        """Contributors by channel: ``{"name", "callback"}`` in order of registration."""
         self._cleanups: list[tuple[Callable[[], Any], Owner | None]] = []
 
     @property
@@ -219,21 +220,34 @@ class ModuleCoordinator:
         """The registered value, or None."""
         return self._capabilities.get(name)
 
-    @property
-    def channels(self) -> dict[str, list[dict[str, Any]]]:
-        """Contributors by channel: ``{"name", "callback"}`` in order of registration."""
-        return self._contributions.channels
-
     def register_contributor(self, channel: str, name: str, callback: Callable[[], Any]) -> None:
-        """Offer to `channel` what `callback` (sync or async) returns when it is collected."""
-        self._contributions.register(channel, name, callback)
+        """Contribute to `channel` what `callback` (sync or async) returns when it is collected."""
+        self.channels.setdefault(channel, []).append({"name": name, "callback": callback})
 
     async def collect_contributions(self, channel: str) -> list[Any]:
-        """What the contributors of `channel` return, in order, without None.
+        """The values that the contributors of `channel` return, in order, without None.
 
-        A contributor that raises `CancelledError` ends the collection with what there is.
+        A contributor that raises `CancelledError` ends the collection; the values so far are returned.
         """
-        return await self._contributions.collect(channel)
+        collected: list[Any] = []
+        cancels = task_cancel_count()
+        for entry in list(self.channels.get(channel, ())):
+            try:
+                value = entry["callback"]()
+                if inspect.isawaitable(value):
+                    value = await value
+            except asyncio.CancelledError:
+                if task_cancel_count() > cancels:
+                    raise
+                break
+            # Contributors are foreign code: one that fails must not hide the others.
+            except Exception as error:
+                what, callback = f"Contributor '{entry['name']}' to {channel}", entry["callback"]
+                log_failure(logger, what, callback, None, error, "it was skipped")
+                continue
+            if value is not None:
+                collected.append(value)
+        return collected
 
     # Cleanup and cancellation
 

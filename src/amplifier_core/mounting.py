@@ -11,7 +11,7 @@ import logging
 from typing import Any, NamedTuple, cast
 
 from amplifier_core import events
-from amplifier_core._foreign import belonging_to, describe_exception, root_of
+from amplifier_core._foreign import belonging_to, describe_exception, root_of, warnings_logged
 from amplifier_core._placing import Footprint, check_declaration, log_remarks, place
 from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
@@ -23,7 +23,6 @@ from amplifier_core.load_errors import (
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule
-from amplifier_core.utils._logs import warnings_logged
 
 __all__ = [
     "ModuleSpec",

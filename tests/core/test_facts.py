@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,27 +29,39 @@ def test_everything_exported_is_there() -> None:
         amplifier_core.nonsense  # noqa: B018
 
 
-def test_the_names_static_checkers_see_are_the_names_loaded_on_use() -> None:
+def test_the_names_type_checkers_see_are_the_names_loaded_on_use() -> None:
     import ast
-    import inspect
 
-    tree = ast.parse(inspect.getsource(amplifier_core))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
+    assert amplifier_core.__file__ is not None
+    stub = Path(amplifier_core.__file__).with_suffix(".pyi")
+    body = ast.parse(stub.read_text(encoding="utf-8")).body
     seen = {
         (alias.asname, node.module, alias.name)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module != "typing"
         for alias in node.names
     }
-    for name, module, original in seen - {("capabilities", "amplifier_core", "capabilities")}:
+    assigned = {ast.unparse(node) for node in body if isinstance(node, ast.Assign)}
+    aliases = {tuple(text.split(" = ")) for text in assigned}
+    for alias, name in aliases:
+        assert getattr(amplifier_core, alias) is getattr(amplifier_core, name)
+    submodules = {name for name, module, _ in seen if module == "amplifier_core"}
+    for name, module, original in seen:
         assert name is not None
-        value = getattr(amplifier_core, name)
         assert module is not None
-        assert value is getattr(sys.modules[module], original)
-    assert {name for name, _, _ in seen} == set(amplifier_core.__all__) - {
+        value = getattr(amplifier_core, name)
+        if name in submodules:
+            assert name == original
+            assert value is sys.modules[f"amplifier_core.{name}"]
+        else:
+            assert value is getattr(sys.modules[module], original)
+    listed = {name for name, _, _ in seen} | {alias for alias, _ in aliases}
+    assert listed - submodules == set(amplifier_core.__all__) - {
         "RUST_AVAILABLE",
         "__version__",
+        "capabilities",
     }
+    assert len(amplifier_core.__all__) == len(set(amplifier_core.__all__))
 
 
 def test_one_object_under_every_path() -> None:

@@ -167,7 +167,7 @@ def test_a_failed_import_can_be_tried_again(module_folders: ModuleFolders) -> No
 async def test_the_log_of_one_task_is_not_mixed_with_that_of_another() -> None:
     import logging
 
-    from amplifier_core.utils._logs import warnings_logged
+    from amplifier_core._foreign import warnings_logged
 
     logger = logging.getLogger("sample.module")
     turns = asyncio.Barrier(2)

@@ -35,7 +35,7 @@ from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
-from amplifier_core.utils._logs import warnings_logged
+from amplifier_core._foreign import warnings_logged
 
 CLEANUP_SECONDS = 10.0
 

@@ -1,10 +1,21 @@
-"""Making data fit for logs: long strings shortened, secrets blanked. Both return copies."""
+"""Make data safe for logs and terminals: shorten long strings, mask secrets, strip control characters.
+
+Every function returns a copy.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
-__all__ = ["SECRET_NAME", "SENSITIVE_KEYS", "redact_config", "redact_secrets", "truncate_values"]
+__all__ = [
+    "SECRET_NAME",
+    "SENSITIVE_KEYS",
+    "redact_config",
+    "redact_secrets",
+    "sanitize_text",
+    "strip_control_characters",
+    "truncate_values",
+]
 
 SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
     {
@@ -32,6 +43,18 @@ SECRET_NAME: Final = re.compile(
 _REDACTED: Final = "[REDACTED]"
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SHORTEST_SECRET: Final = 8
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def strip_control_characters(text: str) -> str:
+    """`text` without C0 and C1 control characters, except tab, line feed and carriage return."""
+    return _CONTROL.sub("", text)
+
+
+def sanitize_text(text: str) -> str:
+    """`text` without control characters (as above) and without lone surrogates."""
+    return _UNSAFE.sub("", text)
 
 
 def truncate_values(obj: Any, max_length: int = 180) -> Any:

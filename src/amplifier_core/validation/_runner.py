@@ -7,11 +7,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, cast
 
-from amplifier_core._foreign import describe_exception, root_of, where_defined
+from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
 from amplifier_core._placing import required_arguments
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.package_import import import_from_path
-from amplifier_core.utils._logs import warnings_logged
 from amplifier_core.validation._kinds import KINDS, Kind, cleanup_of
 from amplifier_core.validation._members import check_member
 from amplifier_core.validation.base import (

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_core.utils._text import sanitize_text
+from amplifier_core.utils.truncate import sanitize_text
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_mcp.connection import ServerProblem, shortened
