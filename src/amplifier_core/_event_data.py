@@ -1,9 +1,8 @@
-"""Event data as a handler sees it: a dict whose nested values are copied on first touch.
+"""Event data as a handler sees it: a dict whose nested values are copied on first access.
 
-A handler may change what it gets without anybody else noticing. Copying
-everything up front would make each event cost as much as the conversation it
-mentions; here an event costs its top-level keys, and a nested value is copied
-only for the handler that looks at it.
+A handler may change its data without affecting other handlers. Copying everything up
+front would make each event as expensive as the conversation it refers to; here an event
+costs only its top-level keys, and a nested value is copied when a handler accesses it.
 """
 
 import copy
@@ -20,17 +19,16 @@ from amplifier_core._tool_results import ToolResult
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
 _AS_TEXT = frozenset({Decimal, datetime, date, time})
-"""What JSON has no form for arrives as its text, as handlers that serialize their data expect."""
+"""Types without a JSON form. Handlers receive them as text, so that they can serialize their data."""
 _MISSING = object()
 _MAX_DEPTH = 100
-"""Nesting beyond which a value is shown as text; it may refer to itself."""
+"""Nesting depth beyond which a value becomes text; a value may refer to itself."""
 
 
 class PlainData(dict[str, Any]):
-    """Data that JSON can carry, whose keys are attributes as well: ``data["output"]``, ``data.output``.
+    """JSON-compatible data with attribute access: ``data["output"]`` and ``data.output``.
 
-    Handlers written for typed objects and handlers that serialise or look for a dict read the
-    same value.
+    Serves both handlers that expect typed objects and handlers that expect or serialize a dict.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -42,16 +40,16 @@ class PlainData(dict[str, Any]):
         self[name] = value
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """The same as a plain dict."""
+        """The data as a plain dict."""
         return dict(self)
 
     def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other values, as of a model."""
+        """A copy with updated values, as for a pydantic model."""
         return type(self)({**(copy.deepcopy(self) if deep else self), **(update or {})})
 
 
 class ToolResultData(PlainData):
-    """A tool's result as events carry it: ``success``, ``output``, ``error`` and, if any, ``content``."""
+    """A tool's result in events: ``success``, ``output``, ``error`` and, if present, ``content``."""
 
     @classmethod
     def of(cls, result: ToolResult) -> "ToolResultData":
@@ -75,7 +73,7 @@ class ToolResultData(PlainData):
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON can carry it: mappings, models and dataclasses as `PlainData`, the rest as text."""
+    """Convert `value` for JSON: mappings, models and dataclasses become `PlainData`, other objects text."""
     if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)):
         return value
     if depth < _MAX_DEPTH:
@@ -103,12 +101,12 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _isolated(value: Any, copies: dict[int, Any]) -> Any:
-    """`value`, or a copy where it is data that could be changed in place.
+    """`value`, or a copy of it if it is mutable data.
 
-    Containers, pydantic models and dataclasses are data; lists and dicts of some subclass
-    arrive as plain ones, `PlainData` as what it is. Anything else is shared: it is an object
-    with behaviour (a provider, a client), and has an identity.
-    `copies` holds what has been copied already, by id, so that data may refer to itself.
+    Containers, pydantic models and dataclasses are data. Subclasses of list and dict become
+    plain lists and dicts, except `PlainData`. Other objects, such as a provider or a client,
+    have behaviour and identity and are shared.
+    `copies` maps the ids of values already copied to their copies, so that data may refer to itself.
     """
     kind = type(value)
     if kind in _ATOMIC:
@@ -143,7 +141,7 @@ def _isolated(value: Any, copies: dict[int, Any]) -> Any:
 
 
 def _isolate_fields(twin: Any, copies: dict[int, Any]) -> None:
-    """Replace what the shallow copy of a model or dataclass shares with its original."""
+    """Replace the values that a shallow copy of a model or dataclass shares with its original."""
     if isinstance(twin, BaseModel):
         own = vars(twin)
         for name, item in own.items():
@@ -155,21 +153,21 @@ def _isolate_fields(twin: Any, copies: dict[int, Any]) -> None:
         return
     for field in fields(twin):
         if hasattr(twin, field.name):
-            # object's own setter: frozen dataclasses refuse theirs.
+            # Frozen dataclasses reject their own setter.
             object.__setattr__(twin, field.name, _isolated_field(getattr(twin, field.name), copies))
 
 
 def _isolated_field(value: Any, copies: dict[int, Any]) -> Any:
-    """A field keeps the type it is declared with."""
+    """Isolate a field's value; a field keeps its declared type."""
     return value if type(value) in _AS_TEXT else _isolated(value, copies)
 
 
 class EventData(dict[str, Any]):
     """The data of one event for one handler.
 
-    Every way of reading isolates what it hands out: subscripting, `get`, iteration
-    over values and items, `copy`, and (because `__iter__` is overridden, which turns
-    off CPython's shortcut for exact dicts) also ``dict(data)`` and ``{**data}``.
+    Every read access returns isolated values: subscripting, `get`, iteration over values
+    and items, and `copy`. Overriding `__iter__` turns off CPython's shortcut for exact
+    dicts, so ``dict(data)`` and ``{**data}`` are isolated as well.
     """
 
     __slots__ = ("_isolated_keys",)
@@ -191,7 +189,7 @@ class EventData(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         dict.__setitem__(self, key, value)
-        # What the handler put there is its own object and must stay that object.
+        # A value set by the handler is its own and must stay the same object.
         self._isolated_keys.add(key)
 
     def get(self, key: str, default: Any = None) -> Any:

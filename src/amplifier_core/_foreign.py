@@ -42,8 +42,8 @@ class Origin(NamedTuple):
 
     Attributes:
         kind: provider, tool, hook, context, orchestrator, cleanup …
-        name: What the plan, or the module itself, calls it.
-        text: The whole sentence: whose code raised what, and where.
+        name: Its name in the plan, or else the module's own name.
+        text: A sentence with the module, the exception and the source line.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The module that registers something with the kernel."""
+    """The module that registered a callable with the kernel."""
 
     kind: str
     module_id: str
@@ -68,7 +68,7 @@ current_owner = _owner_in_context.get
 
 @contextmanager
 def belonging_to(kind: str, module_id: str) -> Generator[None]:
-    """Whatever is registered in this context, and in tasks started in it, is this module's."""
+    """Attribute everything registered in this context, and in tasks started in it, to this module."""
     token = _owner_in_context.set(Owner(kind, module_id))
     try:
         yield
@@ -77,12 +77,12 @@ def belonging_to(kind: str, module_id: str) -> Generator[None]:
 
 
 def describe_owner(code: Any, owner: Owner | None) -> str:
-    """Whose `code` is: its module's kind and id, or else the Python module it is written in."""
+    """The owner of `code`: the module's kind and id, or else the Python module that defines it."""
     return str(owner) if owner else str(_owner(code).__module__)
 
 
 def code_name(code: Any, owner: Owner | None) -> str:
-    """Name of a callable and its module, such as ``hooks-guard.Guard.on_tool``."""
+    """Qualified name of a callable, such as ``hooks-guard.Guard.on_tool``."""
     while isinstance(code, functools.partial):
         code = code.func
     name = getattr(code, "__qualname__", None)
@@ -102,22 +102,22 @@ def log_failure(
     *,
     event: str = "",
 ) -> None:
-    """Log in one line that `code` failed, with its owner and place; the traceback at DEBUG.
+    """Log in one line that `code` failed, with its owner and source line; the traceback at DEBUG.
 
     Args:
-        logger: Where to.
+        logger: Logger to use.
         what: What failed, such as ``Cleanup 'close'``.
         code: The callable.
         owner: The module that registered it.
-        error: What it raised.
-        then: What happened next.
+        error: The exception.
+        then: The consequence, such as ``it was skipped``.
         event: The event it was called on, if any.
     """
     module = module_of(code)
     root = None if module is None else root_of(module)
     text = describe_exception(error, root)
     if not place_of(error, root):
-        # It failed before its first line, as with a wrong number of arguments.
+        # It failed before its first line, for example because of a wrong number of arguments.
         text += f" ({where_defined(code)})"
     whose, on = describe_owner(code, owner), f" on {event}" if event else ""
     logger.error("%s of %s failed%s: %s; %s", what, whose, on, text, then)
@@ -127,21 +127,21 @@ def log_failure(
 def describe_foreign(
     error: BaseException, *, kind: str, obj: Any, name: str | None = None, call: str = ""
 ) -> str:
-    """A sentence that says whose code raised what, and on which of its lines.
+    """A sentence that names the module, the exception and the source line.
 
     Args:
         error: The exception.
         kind: provider, tool, hook, context, orchestrator, cleanup …
         obj: The object, function or class that was called.
-        name: What the plan calls it; its package without one.
-        call: The method that was called, where the reader cannot guess it.
+        name: Its name in the plan; default: its package.
+        call: The method that was called, if not obvious.
     """
     module = module_of(obj)
-    said = describe_exception(error, None if module is None else root_of(module))
+    described = describe_exception(error, None if module is None else root_of(module))
     whose = f"{kind} '{name or _package(obj)}'" + (f": {call}()" if call else "")
     if place_of(error, None if module is None else root_of(module)):
-        return f"{whose} raised {said}"
-    return f"{whose} raised {said} ({where_defined(obj)})"
+        return f"{whose} raised {described}"
+    return f"{whose} raised {described} ({where_defined(obj)})"
 
 
 def blame(
@@ -153,10 +153,10 @@ def blame(
     call: str = "",
     fault: str = "",
 ) -> None:
-    """Record on an exception whose code raised it; what was recorded first stays.
+    """Record on an exception which module raised it, unless that is already recorded.
 
     The exception keeps its type and text, which callers may depend on. Arguments as for
-    `describe_foreign`; `fault` says what the code did wrong where it raised nothing itself.
+    `describe_foreign`; `fault` describes what the module did wrong if it raised nothing itself.
     """
     if origin_of(error) is None:
         whose = f"{kind} '{name or _package(obj)}'"
@@ -166,17 +166,17 @@ def blame(
 
 
 def origin_of(error: BaseException) -> Origin | None:
-    """Whose code raised an exception, where `blame` recorded it."""
+    """The origin that `blame` recorded on an exception, if any."""
     return vars(error).get("_amplifier_origin")
 
 
 def module_of(obj: Any) -> ModuleType | None:
-    """The Python module whose code an object, function or class is."""
+    """The Python module that defines a function, a class or an object's class."""
     return sys.modules.get(_owner(obj).__module__)
 
 
 def where_defined(obj: Any) -> str:
-    """The line where a function begins, or the class of an object, for a person."""
+    """Where a function starts (file and line), or the qualified name of an object's class."""
     while isinstance(obj, functools.partial):
         obj = obj.func
     function = obj.__func__ if inspect.ismethod(obj) else obj
@@ -197,7 +197,7 @@ def _package(obj: Any) -> str:
 
 
 def _owner(obj: Any) -> Any:
-    """The function or class that says which module `obj` is from."""
+    """The function or class that `obj` is defined by."""
     while isinstance(obj, functools.partial):
         obj = obj.func
     if inspect.ismethod(obj):
@@ -206,18 +206,18 @@ def _owner(obj: Any) -> Any:
 
 
 def root_of(module: ModuleType) -> Path | None:
-    """The folder or single file that a module's code is in: its top-level package."""
+    """Folder of a module's top-level package, or its file if it is a single file."""
     top = sys.modules.get(module.__name__.partition(".")[0], module)
     if not hasattr(top, "__path__"):
         file = getattr(top, "__file__", None)
         return Path(file).resolve() if file else None
-    # A namespace shared with others says nothing; then it is the module's own folder.
+    # A namespace package has no file of its own; use the module's folder.
     file = getattr(top, "__file__", None) or getattr(module, "__file__", None)
     return Path(file).resolve().parent if file else None
 
 
 def describe_exception(error: BaseException, root: Path | None) -> str:
-    """An exception for a report: its type, its message, and where in `root` it came from."""
+    """Describe an exception: its type, its message, and the line in `root` it came from."""
     named = type(error).__name__
     text = _message(error)
     place = place_of(error, root)
@@ -226,22 +226,22 @@ def describe_exception(error: BaseException, root: Path | None) -> str:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        # Its text tells the file's name and line as well, which the place does better.
+        # Its text repeats the file and line, which `place_of` reports.
         return error.msg
     if not isinstance(error, ValidationError):
         try:
             return str(error).strip()
-        # Its class may be the module's own, and do anything.
+        # The class may be the module's own, and its __str__ may raise anything.
         except Exception:
             return "(its text is not available)"
-    # Pydantic's own text shows what was given, which may be a secret, and takes a page for it.
+    # Pydantic's own text is long and contains the input, which may be a secret.
     problems = error.errors(include_url=False, include_input=False)
     listed = (f"{'.'.join(map(str, p['loc'])) or error.title}: {p['msg']}" for p in problems)
     return "; ".join(listed)
 
 
 def place_of(error: BaseException, root: Path | None) -> str:
-    """The innermost line below `root` in an exception's traceback; empty where there is none."""
+    """The innermost line below `root` in an exception's traceback; empty if there is none."""
     if root is None:
         return ""
     if isinstance(error, SyntaxError) and error.filename:
@@ -256,7 +256,7 @@ def place_of(error: BaseException, root: Path | None) -> str:
 
 
 def line_in(root: Path, frame: FrameType, line: int) -> str:
-    """A line of a frame whose code is below `root`, for a person; empty if it is not."""
+    """Describe a line of a frame whose code is below `root`; empty if it is elsewhere."""
     file = _shown(frame.f_code.co_filename, root)
     if not file:
         return ""

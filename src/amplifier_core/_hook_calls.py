@@ -1,10 +1,10 @@
-"""Calling the handlers of an event, one after the other, and merging what they answer.
+"""Call the handlers of an event one after the other and merge their results.
 
-A handler sees its own copy of the data and of the context variables, runs in the
-caller's task, and can never break an event by failing: it is logged and skipped. A
-handler that answers nonsense has not decided, so the event is denied.
+A handler gets its own copy of the data and of the context variables and runs in the
+caller's task. A handler that fails is logged and skipped; an invalid result denies the
+event.
 
-Precedence of the answers: deny > ask_user > inject_context > modify > continue.
+Precedence of results: deny > ask_user > inject_context > modify > continue.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _ACTIONS = get_args(HookAction)
 
 
 class Registration(NamedTuple):
-    """A handler in its place; sorts by priority, then by the order of registration."""
+    """A registered handler; sorts by priority, then by order of registration."""
 
     priority: int
     order: int
@@ -57,7 +57,7 @@ class Registration(NamedTuple):
 
 
 async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...]) -> HookResult:
-    """Call every handler in order and merge their answers."""
+    """Call every handler in order and merge their results."""
     asked: HookResult | None = None
     injections: list[tuple[str, HookResult]] = []
     modified = False
@@ -82,7 +82,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
             if answer.context_injection is not None:
                 injections.append((entry.name, answer))
         else:
-            # Results can be changed after they were checked; what is no answer denies.
+            # A result can be changed after validation; an invalid one denies the event.
             return _with_data(_denied(entry, event, f"action {action!r} with this data"), data)
     if asked is not None:
         return _with_data(asked, data)
@@ -94,9 +94,9 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
 async def call_handler(
     entry: Registration, event: str, data: Any, cancels: int
 ) -> HookResult | None:
-    """What one handler wants; None when it failed or has no opinion.
+    """Call one handler and return its result; None if it failed or returned None.
 
-    `cancels` is how often the task had met a request to stop before the handlers ran.
+    `cancels` is the running task's `task_cancel_count` before the handlers ran.
     """
     view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
     try:
@@ -108,8 +108,8 @@ async def call_handler(
             return answer
         return _read(entry, event, answer)
     except asyncio.CancelledError as error:
-        # Ours to pass on only if somebody cancelled the task that emits; a handler that
-        # raises it on its own has merely failed.
+        # Propagate only a cancellation of the emitting task; a handler that raises
+        # CancelledError on its own has merely failed.
         if task_cancel_count() > cancels:
             raise
         failure: BaseException = error
@@ -125,10 +125,10 @@ async def call_handler(
 
 
 class InContext:
-    """Awaits `coroutine` with every step of it run in `context`: what it sets there stays there.
+    """Awaits `coroutine` with each step run in `context`, so that variables it sets stay there.
 
-    Unlike in a task of its own it still runs in the caller's: cancelling the caller reaches it,
-    and nothing waits for another turn of the event loop.
+    It runs in the caller's task instead of a new one: cancelling the caller reaches it, and no
+    extra iteration of the event loop is needed.
     """
 
     __slots__ = ("_context", "_coroutine")
@@ -155,16 +155,16 @@ class InContext:
             return done.value
 
 
-# Reading and making answers
+# Reading and creating results
 
 
 def plain(data: Any) -> Any:
-    """A model as its fields and a dict of some subclass as it is; the rest is not ours to read."""
+    """A pydantic model as a dict of its fields; any other value unchanged."""
     return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
 
 
 def _read(entry: Registration, event: str, answer: Any) -> HookResult:
-    """An answer of another type as a result; what cannot be read denies."""
+    """Convert a handler's return value to a result; an invalid value denies the event."""
     dump = getattr(answer, "model_dump", None)
     try:
         fields = dump() if callable(dump) else answer
@@ -175,25 +175,25 @@ def _read(entry: Registration, event: str, answer: Any) -> HookResult:
             valid = ", ".join(_ACTIONS)
             return _denied(entry, event, f"the action {action!r} (valid: {valid})")
         return HookResult.model_validate(fields)
-    # Foreign objects: whatever goes wrong in reading one, it is no answer.
+    # Foreign objects may raise anything when read; that makes the result invalid.
     except Exception as error:
         return _denied(entry, event, f"an invalid result: {describe_exception(error, None)}")
 
 
 def _denied(entry: Registration, event: str, answer: str) -> HookResult:
-    """What becomes of an event on which a handler answered nonsense."""
+    """The result for an event whose handler returned an invalid value."""
     where = where_defined(entry.handler)
     logger.error("%s (%s) answered %s with %s; the event was denied", entry, where, event, answer)
     return HookResult(action="deny", reason=INVALID_RESPONSE)
 
 
 def _with_data(result: HookResult, data: Any) -> HookResult:
-    """`result` with the data as the handlers left it."""
+    """`result` with the final data of the event."""
     return result.model_copy(update={"data": data if isinstance(data, dict) else {}})
 
 
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
-    """One inject_context result for all of them; `context_injections` keeps them apart."""
+    """Merge the injections into one result; `context_injections` lists each of them."""
     items = [
         ContextInjection(
             content=answer.context_injection or "",
@@ -219,15 +219,18 @@ def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
     )
 
 
-# Read from the fields: making a HookResult would build its validator, which a session whose
-# handlers have no opinion never needs.
+# Taken from the fields: creating a HookResult would build its validator, which a session
+# without hook results never needs.
 _continue_fields = {name: field.default for name, field in HookResult.model_fields.items()}
 _continue_set = frozenset({"action", "data"})
 
 
 def passed_on(data: Any, action: str = "continue") -> HookResult:
-    """``HookResult(action=action, data=data)`` without validation, which is most of what an
-    event costs when nobody listens. Data that is no dict has no place in a result."""
+    """``HookResult(action=action, data=data)`` without validation.
+
+    Validation would be most of the cost of an event without handlers. A result's data is a
+    dict; data of another type is dropped.
+    """
     result = HookResult.__new__(HookResult)
     own = {**_continue_fields, "action": action, "context_injections": []}
     own["data"] = data if isinstance(data, dict) else {}

@@ -1,4 +1,4 @@
-"""What a hook's answer does to the session: injections, messages to the user, approvals."""
+"""Apply a hook's result to the session: injections, messages to the user, approvals."""
 
 import inspect
 import logging
@@ -17,7 +17,7 @@ _ALLOWING = frozenset({"allow", "allow once", "allow always"})
 
 
 class ResultScope(Protocol):
-    """What of the coordinator the processing of a result needs."""
+    """The part of the coordinator that processing a result needs."""
 
     approval_system: Any
     display_system: Any
@@ -33,10 +33,10 @@ class ResultScope(Protocol):
 
 
 async def process(scope: ResultScope, result: HookResult, event: str, hook_name: str) -> HookResult:
-    """Carry out what `result` asks for and return what is left to do.
+    """Apply `result` and return what is left for the caller to handle.
 
     Raises:
-        ValueError: An injection is longer than the session's limit; nothing was written.
+        ValueError: An injection exceeds the session's limit; nothing was stored.
     """
     if result.action == "ask_user":
         return await _ask(scope, result)
@@ -93,13 +93,13 @@ def _check_limits(scope: ResultScope, items: list[ContextInjection]) -> None:
 
 
 async def _persist(scope: ResultScope, items: list[ContextInjection]) -> list[ContextInjection]:
-    """Store what is to stay; returns the ephemeral rest."""
+    """Store the persistent injections and return the ephemeral ones."""
     add_message = getattr(scope.get("context"), "add_message", None)
     for item in items:
         if item.ephemeral:
             continue
         if add_message is None:
-            logger.debug("No context to inject into; dropped text of hook %r", item.hook_name)
+            logger.debug("No context is mounted; dropped the text of hook %r", item.hook_name)
             continue
         added = add_message(_message(item))
         if inspect.isawaitable(added):
@@ -124,7 +124,7 @@ def _message(item: ContextInjection) -> dict[str, Any]:
 
 
 def _remaining(result: HookResult, items: list[ContextInjection]) -> HookResult:
-    """`result` with what was stored taken out of it."""
+    """`result` without the injections that were stored."""
     kept = {
         name: getattr(result, name)
         for name in (
@@ -154,13 +154,13 @@ def _show_message(scope: ResultScope, result: HookResult, hook_name: str) -> Non
         return
     source = f"hook:{result.user_message_source or hook_name}"
     if scope.display_system is None:
-        logger.debug("No display for the message of %s: %s", source, result.user_message)
+        logger.debug("No display system for the message of %s: %s", source, result.user_message)
         return
     try:
         scope.display_system.show_message(result.user_message, result.user_message_level, source)
-    # The display is the app's code: a message that cannot be shown must not stop the turn.
+    # The display belongs to the app: a message that cannot be shown must not stop the turn.
     except Exception:
-        logger.exception("Display failed on a message of %s", source)
+        logger.exception("Cannot display a message of %s", source)
 
 
 async def _ask(scope: ResultScope, result: HookResult) -> HookResult:

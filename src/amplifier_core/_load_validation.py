@@ -1,7 +1,7 @@
-"""The seam between loading and mounting, and the validators that stand above them.
+"""The interface through which the loader and `mounting` call the validators, which import them.
 
-What is installed here looks at a mount function before it is called, and at what it mounted
-afterwards; the package's root installs the kernel's own validators.
+The installed validator checks a mount function before the call and what it mounted after it. The
+package's `__init__` installs the kernel's own validators.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from typing import Any, Protocol
 
 
 class CheckLike(Protocol):
-    """One finding."""
+    """A failed check."""
 
     name: str
     message: str
 
 
 class LoadValidator(Protocol):
-    """Gives the errors it finds; remarks that leave a module usable are not among them."""
+    """Returns errors only; warnings about a usable module are not included."""
 
     def mount_function(self, package: ModuleType, name: str) -> Sequence[CheckLike]:
-        """What is wrong with the function `name` of a module's package; it is not called."""
+        """Check the function `name` of a module's package without calling it."""
         ...
 
     def instances(self, kind: str, instances: Sequence[tuple[str, Any]]) -> Sequence[CheckLike]:
-        """What is wrong with mounted objects, given by name, as modules of a kind."""
+        """Check mounted objects, given with their names, as modules of a kind."""
         ...
 
 
@@ -32,7 +32,7 @@ _installed: list[LoadValidator] = []
 
 
 def install(validator: LoadValidator) -> None:
-    """Have every loader of this process use `validator`."""
+    """Make every loader of this process use `validator`."""
     _installed[:] = [validator]
 
 

@@ -1,6 +1,6 @@
-"""What a mount function changed on a coordinator, and whether that is what its section asks for.
+"""Check what a mount function mounted against the section of the plan, and mount what it returned.
 
-The section of the plan names the kind of a module; its id never does.
+The section of the plan determines the kind of a module; the module's id does not.
 """
 
 import inspect
@@ -34,7 +34,7 @@ SECTIONS = {
     "tool": "tools",
     "hook": "hooks",
 }
-"""Where a mount plan lists the modules of a kind."""
+"""The section of a mount plan that lists the modules of a kind."""
 
 _HOW_TO_MOUNT = {
     "orchestrator": 'await coordinator.mount("orchestrator", orchestrator)',
@@ -45,7 +45,7 @@ _HOW_TO_MOUNT = {
 
 
 class PlanEntry(Protocol):
-    """What is needed of an entry of a plan."""
+    """The part of a plan entry that is needed here."""
 
     @property
     def kind(self) -> str: ...
@@ -56,19 +56,19 @@ class PlanEntry(Protocol):
 def check_declaration(entry: PlanEntry, declared: str | None) -> None:
     """
     Raises:
-        ModuleValidationError: The module declares another kind than its section asks for.
+        ModuleValidationError: The module declares a different kind than its section requires.
     """
     if declared is None or declared == entry.kind or declared not in SECTIONS:
         return
     raise ModuleValidationError(
-        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but it declares "
+        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but declares "
         f"__amplifier_module_type__ = {declared!r}; list it under '{SECTIONS[declared]}'",
         reason_code="invalid_module_metadata",
     )
 
 
 class Footprint:
-    """What is on a coordinator before a module is mounted, to be compared afterwards."""
+    """Snapshot of a coordinator before a module is mounted, for comparison afterwards."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -76,37 +76,37 @@ class Footprint:
         self._registered = _registered(coordinator)
 
     def mounted(self, kind: str) -> dict[str, Any]:
-        """What was there before where modules of a kind are mounted, by name."""
+        """Modules of a kind that were already mounted, by name."""
         return self._mounted[kind]
 
     def added(self, kind: str) -> dict[str, Any]:
-        """What is new where modules of a kind are mounted, by name."""
+        """Modules of a kind mounted since the snapshot, by name."""
         before = self._mounted.get(kind, {})
         now = _mounted(kind, self._coordinator) if kind in _PROTOCOLS else {}
         return {name: module for name, module in now.items() if before.get(name) is not module}
 
     def kinds(self) -> list[str]:
-        """The kinds of which something was mounted."""
+        """The kinds of the modules mounted since the snapshot."""
         return [kind for kind in _PROTOCOLS if self.added(kind)]
 
     def kind(self, returned: Any) -> str | None:
-        """What a module is by what its mount function mounted, returned or registered."""
+        """The kind of a module, judged by what its mount function mounted, returned or registered."""
         kinds = self.kinds()
         if kinds:
             return kinds[0]
-        # A tool has all that an orchestrator must have, hence the order.
+        # A tool also has every member of an orchestrator, hence the order.
         for kind in ("provider", "context", "tool", "orchestrator"):
             if _is_instance(kind, returned):
                 return kind
         return "hook" if any("handler" in text for text in self.registered()) else None
 
     def registered(self) -> list[str]:
-        """What was registered, for a sentence: ``a handler of tool:pre``, ``the capability x``."""
+        """What was registered since the snapshot, as ``a handler of tool:pre``, ``the capability x``."""
         now = _registered(self._coordinator)
         return [text for text, count in now.items() if count > self._registered.get(text, 0)]
 
     def undo(self) -> None:
-        """Mount again what was mounted before, and nothing else."""
+        """Restore the mount points to the snapshot."""
         for kind, before in self._mounted.items():
             point = TYPE_TO_MOUNT_POINT[kind]
             mounted = self._coordinator.get(point)
@@ -137,26 +137,26 @@ async def place(
     before: Footprint,
     coordinator: Any,
     loaded: LoadedModule | None,
-    said: list[str],
+    logged: list[str],
 ) -> list[str]:
-    """Deal with what a mount function mounted and returned.
+    """Handle what a mount function mounted and returned.
 
-    An instance that it returned is mounted if it was not, another callable is a cleanup.
+    A returned instance is mounted if it is not mounted yet; any other callable is a cleanup.
 
     Args:
         entry: The plan's entry of the module.
         result: What its mount function returned.
-        before: What was there before.
+        before: Snapshot taken before mounting.
         coordinator: Where it was mounted.
-        loaded: What the loader knows of the module; None if another loader gave the function.
-        said: The warnings it logged while it was mounted.
+        loaded: The loader's record of the module; None if it came from another loader.
+        logged: The warnings that were logged while it was mounted.
 
     Returns:
-        What is not as it should be, but no reason to do without the module.
+        Warnings about a module that is mounted all the same.
 
     Raises:
-        NothingMountedError: It declined: it mounted nothing.
-        ModuleValidationError: What it mounted is not what its section asks for.
+        NothingMountedError: It mounted nothing.
+        ModuleValidationError: It mounted something other than its section requires.
     """
     added = before.added(entry.kind)
     remarks: list[str] = []
@@ -172,14 +172,14 @@ async def place(
     if added:
         _check_instances(entry, added, loaded)
     elif entry.kind == "hook":
-        _check_hook(entry, result, before, loaded, said)
+        _check_hook(entry, result, before, loaded, logged)
     else:
-        remarks += _check_nothing(entry, result, before, loaded, said)
+        remarks += _check_nothing(entry, result, before, loaded, logged)
     return remarks
 
 
 def log_remarks(entry: PlanEntry, remarks: list[str]) -> None:
-    """Log what `place` remarked on a module that is mounted all the same."""
+    """Log the warnings that `place` returned for a mounted module."""
     for remark in remarks:
         logger.warning("%s '%s': %s", entry.kind, entry.module, remark)
 
@@ -201,7 +201,7 @@ def _register_cleanup(result: Any, coordinator: Any) -> list[str]:
     wanted = required_arguments(result)
     if wanted:
         return [
-            f"the function that mount() returned is no cleanup, because it requires {wanted} "
+            f"mount() returned a function that is not a cleanup, because it requires {wanted} "
             f"({where_defined(result)}); it will not be called"
         ]
     coordinator.register_cleanup(result)
@@ -209,11 +209,11 @@ def _register_cleanup(result: Any, coordinator: Any) -> list[str]:
 
 
 def required_arguments(function: Any) -> str:
-    """Names of the arguments that `function` cannot be called without, for a sentence."""
+    """Names of the required arguments of `function`, quoted and separated by commas."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        # Not callable, or compiled code that does not tell.
+        # Not callable, or compiled code without a signature.
         return ""
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [
@@ -225,7 +225,7 @@ def required_arguments(function: Any) -> str:
 
 
 def _check_instances(entry: PlanEntry, added: dict[str, Any], loaded: LoadedModule) -> None:
-    # What the environment offers is looked at closely only where something is wrong with it.
+    # Modules of the environment are validated only if they do not satisfy their protocol.
     if loaded.folder is None and all(_is_instance(entry.kind, one) for one in added.values()):
         return
     validator = load_validation.installed()
@@ -235,7 +235,7 @@ def _check_instances(entry: PlanEntry, added: dict[str, Any], loaded: LoadedModu
 
 
 def _check_hook(
-    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, said: list[str]
+    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
 ) -> None:
     kinds = before.kinds()
     if before.registered() or loaded.ready is not None:
@@ -244,18 +244,18 @@ def _check_hook(
     if wrong and loaded.declared is None:
         raise _listed_elsewhere(entry, wrong)
     if not kinds and not callable(result):
-        raise NothingMountedError("; ".join(said) or "its mount function registered nothing")
+        raise NothingMountedError("; ".join(logged) or "its mount function registered nothing")
 
 
 def _check_nothing(
-    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, said: list[str]
+    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
 ) -> list[str]:
-    reason = "; ".join(said)
+    reason = "; ".join(logged)
     kinds, registered = before.kinds(), before.registered()
     if kinds:
         raise _listed_elsewhere(entry, kinds)
     if result is not None and (isinstance(result, type) or not callable(result)):
-        # Meant to be the instance, and not one.
+        # Probably meant to be the instance: report why it is not one.
         _check_instances(entry, {"returned": result}, loaded)
     if entry.kind in ("orchestrator", "context"):
         raise ModuleValidationError(
@@ -267,10 +267,12 @@ def _check_nothing(
             )
         )
     if entry.kind == "tool" and (registered or loaded.ready is not None):
-        # It may mount tools later on.
+        # It may mount tools later.
         if loaded.declared is not None:
             return []
-        return [f"it mounted no tool{_instead(result, registered)}; list a hook under 'hooks'"]
+        return [
+            f"it mounted no tool{_instead(result, registered)}; if it is a hook, list it under 'hooks'"
+        ]
     if not reason:
         reason = f"its mount function mounted no {entry.kind}{_instead(result, registered)}"
         if callable(result):
@@ -292,6 +294,6 @@ def _instead(result: Any, registered: list[str]) -> str:
 def _listed_elsewhere(entry: PlanEntry, kinds: list[str]) -> ModuleValidationError:
     kind = kinds[0]
     return ModuleValidationError(
-        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but it mounted a "
+        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but mounted a "
         f"module of kind {kind!r} and no {entry.kind}; list it under '{SECTIONS[kind]}'"
     )

@@ -1,7 +1,7 @@
-"""Asking a resolver of any age for a module's source, and reading what the source offers.
+"""Call resolvers of any version of the protocol, and read the optional attributes of sources.
 
-Resolvers and sources are the app's objects (Module Source Protocol): only what is of the
-right type counts as said.
+Resolvers and sources are objects of the app (Module Source Protocol): attributes of the wrong
+type are ignored.
 """
 
 import inspect
@@ -12,7 +12,7 @@ __all__ = ["Offer", "resolve"]
 
 
 class Offer(NamedTuple):
-    """What a source says beyond its folder (see `module_sources.ModuleSource`)."""
+    """Optional attributes of a source (see `module_sources.ModuleSource`)."""
 
     installed: bool
     entry_point: str
@@ -21,7 +21,7 @@ class Offer(NamedTuple):
 
     @classmethod
     def of(cls, source: Any) -> "Offer":
-        """Read `source`; what it does not say is False, empty, and none."""
+        """Read the attributes of `source`; missing ones are False or empty."""
         entry_point = getattr(source, "entry_point", None)
         return cls(
             getattr(source, "installed", False) is True,
@@ -37,7 +37,7 @@ def _folders(source: Any, name: str) -> Sequence[Any]:
 
 
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
-    """The source of a module: the published keywords first, then the protocol's own."""
+    """The source of a module. Prefers the published keywords to the protocol's positional form."""
     ask = getattr(resolver, "async_resolve", None) or resolver.resolve
     parameters = inspect.signature(ask).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

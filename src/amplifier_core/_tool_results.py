@@ -1,4 +1,4 @@
-"""What a tool gives back, and the content blocks it may carry."""
+"""The result of a tool, and its content blocks."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ from amplifier_core.message_models import ImageBlock, TextBlock
 from amplifier_core.utils.truncate import sanitize_text
 
 IMAGE_OMITTED = "[image omitted]"
-"""What stands for an image where hooks are shown a result."""
+"""Placeholder for an image in results shown to hooks."""
 
 
 def _plain(block: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def _plain(block: Any) -> dict[str, Any]:
         return block.model_dump()
     if isinstance(block, dict):
         return block
-    raise ValueError("invalid tool result content: each block is a text or an image block")
+    raise ValueError("invalid tool result content: each block must be a text or image block")
 
 
 def _text_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _image_block(block: dict[str, Any]) -> dict[str, Any]:
     source = block.get("source")
     if not isinstance(source, dict) or source.get("type") != "base64":
         raise ValueError(
-            "invalid tool result image source: needs {'type': 'base64', 'media_type', 'data'}"
+            "invalid tool result image source: expected {'type': 'base64', 'media_type', 'data'}"
         )
     media_type, data = source.get("media_type"), source.get("data")
     if (
@@ -48,9 +48,11 @@ def _image_block(block: dict[str, Any]) -> dict[str, Any]:
         or not media_type.startswith("image/")
         or media_type == "image/"
     ):
-        raise ValueError("invalid tool result image media type: 'image/<subtype>' in lower case")
+        raise ValueError(
+            "invalid tool result image media type: expected 'image/<subtype>' in lower case"
+        )
     if not isinstance(data, str) or not data:
-        raise ValueError("invalid tool result image data: non-empty base64")
+        raise ValueError("invalid tool result image data: expected non-empty base64")
     try:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -65,11 +67,11 @@ _BLOCKS = {"text": _text_block, "image": _image_block}
 
 
 def _content(value: Any) -> list[dict[str, Any]] | None:
-    """`value` as plain text and image blocks; None where there are none."""
+    """`value` as plain text and image blocks; None if there are none."""
     if value is None:
         return None
     if not isinstance(value, list):
-        raise ValueError("invalid tool result content: a list of text and image blocks")
+        raise ValueError("invalid tool result content: expected a list of text and image blocks")
     blocks: list[dict[str, Any]] = []
     for item in value:
         block = _plain(item)
@@ -86,18 +88,17 @@ def _content(value: Any) -> list[dict[str, Any]] | None:
 def _json_default(value: Any) -> str:
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{type(value).__name__} cannot be serialized as JSON")
 
 
 class ToolResult(BaseModel):
     """Outcome of a tool (Tool Contract, Data Models).
 
-    ``ToolResult(is_error=True, …)``, as the Orchestrator Contract writes it, means
-    ``success=False``. A failure whose `error` has a message and no output takes the
-    message as its output.
+    ``ToolResult(is_error=True, …)``, the form of the Orchestrator Contract, means
+    ``success=False``. A failure without output uses the message of `error` as its output.
 
     Attributes:
-        success: Whether the tool did what it was asked.
+        success: Whether the call succeeded.
         output: Usually a string or a dict.
         error: ``{"message": str, …}`` of a failure.
         content: Text and base64 image blocks for models that can see.
@@ -146,7 +147,7 @@ class ToolResult(BaseModel):
         """A validated copy, unlike pydantic's own.
 
         Raises:
-            pydantic.ValidationError: `update` does not fit the model.
+            pydantic.ValidationError: `update` is invalid.
         """
         base = super().model_copy(deep=deep)
         return type(self).model_validate({**base.__dict__, **(update or {})})
@@ -159,10 +160,10 @@ class ToolResult(BaseModel):
         return f"Error: {self.error.get('message', 'Unknown error')}"
 
     def get_serialized_output(self) -> str:
-        """The text a model is shown: the output, or what stands for a missing one.
+        """The text that the model receives: the output, or a placeholder if there is none.
 
         Raises:
-            TypeError: The output is a dict or list that holds what JSON cannot.
+            TypeError: The output is a dict or list that cannot be serialized as JSON.
         """
         return sanitize_text(self._output_text())
 

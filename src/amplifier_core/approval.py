@@ -1,15 +1,15 @@
-"""How the kernel asks a person: the protocol an app gives to a session."""
+"""Approval by the user: the protocol that an app implements."""
 
 from typing import Literal, Protocol, runtime_checkable
 
 
 class ApprovalTimeoutError(Exception):
-    """Nobody answered an approval request in time."""
+    """An approval request timed out."""
 
 
 @runtime_checkable
 class ApprovalSystem(Protocol):
-    """Asks for approval; given to the session by the app."""
+    """Asks the user for approval; passed to the session by the app."""
 
     async def request_approval(
         self,
@@ -18,15 +18,15 @@ class ApprovalSystem(Protocol):
         timeout: float,
         default: Literal["allow", "deny"],
     ) -> str:
-        """One of `options`, as chosen.
+        """Ask the user and return the chosen one of `options`.
 
         Args:
             prompt: The question.
-            options: What can be answered.
+            options: The possible answers.
             timeout: Seconds to wait.
-            default: What the kernel does when time runs out.
+            default: What the kernel does after a timeout.
 
         Raises:
-            ApprovalTimeoutError: Nobody answered in time.
+            ApprovalTimeoutError: There was no answer in time.
         """
         ...

@@ -1,8 +1,8 @@
 """Cooperative cancellation: a token that moves from none to graceful to immediate.
 
-Graceful lets the step in flight finish; immediate gives it up. A request reaches
-child tokens (sub-agents) as well. The token only records and tells; whoever runs
-work reads it and acts.
+Graceful lets the current step finish; immediate abandons it. A request is passed on to
+child tokens (sub-agents). The token only records the request; the code that runs the
+work checks it and stops.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ CancelCallback = Callable[[], Awaitable[Any] | Any]
 
 
 def task_cancel_count() -> int:
-    """How often the running task has met a request to stop.
+    """How many cancellation requests have been delivered to the running task.
 
-    A `CancelledError` out of foreign code is the caller's own cancellation only if this
-    number has grown meanwhile; otherwise the foreign code has merely failed. A request made
-    while the task was running is met at its next wait, and is not counted before.
+    A `CancelledError` raised by foreign code is a cancellation of the caller only if this
+    number has increased; otherwise the foreign code has merely failed. A request made while
+    the task is running is delivered, and counted, at its next await.
     """
     task = asyncio.current_task()
     if task is None:
         return 0
-    # asyncio keeps "asked, not yet told" to itself; without it the request would count too early.
+    # Private to asyncio: requested but not delivered. Without it a request would count too early.
     return task.cancelling() - bool(getattr(task, "_must_cancel", False))
 
 
@@ -68,21 +68,21 @@ class CancellationToken:
         return self._state is CancellationState.IMMEDIATE
 
     def request_graceful(self) -> bool:
-        """Ask to stop after the step in flight. True if this call changed the state."""
+        """Request a stop after the current step. True if this call changed the state."""
         if self.is_cancelled:
             return False
         self._move(CancellationState.GRACEFUL)
         return True
 
     def request_immediate(self) -> bool:
-        """Ask to stop at once. True if this call changed the state."""
+        """Request an immediate stop. True if this call changed the state."""
         if self.is_immediate:
             return False
         self._move(CancellationState.IMMEDIATE)
         return True
 
     def request_cancellation(self) -> None:
-        """The same as `request_graceful`, without an answer."""
+        """Like `request_graceful`, without a return value."""
         self.request_graceful()
 
     def _move(self, state: CancellationState) -> None:
@@ -97,7 +97,7 @@ class CancellationToken:
             self.request_graceful()
 
     def reset(self) -> None:
-        """Back to none, and no tool running. Children and callbacks stay as they are."""
+        """Set the state to none and clear the running tools. Children and callbacks are kept."""
         self._state = CancellationState.NONE
         self._running_tools.clear()
 
@@ -109,16 +109,16 @@ class CancellationToken:
 
     @property
     def running_tools(self) -> set[str]:
-        """Ids of the tool calls in flight (a copy)."""
+        """Ids of the running tool calls (a copy)."""
         return set(self._running_tools)
 
     @property
     def running_tool_names(self) -> list[str]:
-        """Names of the tools in flight, one for each call (a copy)."""
+        """Names of the running tools, one for each call (a copy)."""
         return list(self._running_tools.values())
 
     def register_child(self, token: "CancellationToken") -> None:
-        """Pass requests on to `token` too; it gets the current state at once."""
+        """Pass requests on to `token`, starting with the current state."""
         self._children.append(token)
         token._inherit(self._state)
 
@@ -131,10 +131,10 @@ class CancellationToken:
         self._callbacks.append((callback, current_owner()))
 
     async def trigger_callbacks(self) -> None:
-        """Run every callback in order; all run, whatever happens. A request does not call it.
+        """Run all callbacks in order, even if some fail. Requests do not run them.
 
         Raises:
-            BaseException: The first that is no Exception (cancellation, interrupt), afterwards.
+            BaseException: The first cancellation or interrupt, after all callbacks have run.
         """
         fatal: BaseException | None = None
         cancels = task_cancel_count()
@@ -146,7 +146,7 @@ class CancellationToken:
             # Callbacks are foreign code: one that fails must not keep the others from running.
             except BaseException as error:
                 asked = task_cancel_count()
-                # What a callback cancels and then awaits raises this too; no request to this task.
+                # Also raised if a callback awaits a task it has cancelled; that is not a request to this task.
                 own_cancel = isinstance(error, asyncio.CancelledError) and asked == cancels
                 if isinstance(error, Exception) or own_cancel:
                     what = f"Cancellation callback '{code_name(callback, owner)}'"

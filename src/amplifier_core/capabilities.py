@@ -18,20 +18,5 @@ LONG_CONTEXT = "long_context"
 BATCH = "batch"
 
 ALL_WELL_KNOWN_CAPABILITIES: list[str] = [
-    TOOLS,
-    STREAMING,
-    THINKING,
-    VISION,
-    JSON_MODE,
-    FAST,
-    CODE_EXECUTION,
-    WEB_SEARCH,
-    DEEP_RESEARCH,
-    LOCAL,
-    AUDIO,
-    IMAGE_GENERATION,
-    COMPUTER_USE,
-    EMBEDDINGS,
-    LONG_CONTEXT,
-    BATCH,
+    value for name, value in list(globals().items()) if name.isupper()
 ]

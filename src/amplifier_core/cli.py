@@ -1,9 +1,9 @@
-"""The command ``amplifier-core``: checks a module without an app around it.
+"""The command ``amplifier-core``: validate a module without an app.
 
     amplifier-core validate <provider|tool|hook|orchestrator|context> PATH [-e ENTRY] [-q]
     amplifier-core list-types
 
-Exit codes: 0 the module is valid, 1 it is not, 2 the command line is wrong.
+Exit codes: 0 the module is valid, 1 it is invalid, 2 usage error.
 """
 
 import argparse
@@ -19,10 +19,10 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and leave the process.
+    """Run the command and exit.
 
     Args:
-        arguments: the command line without the program's name; that of the process when None.
+        arguments: the command line without the program's name; default: that of the process.
 
     Raises:
         SystemExit: always, with the exit code.
@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="amplifier-core", description="Check modules against the contracts of the kernel."
+        prog="amplifier-core", description="Check modules against the kernel's contracts."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("list-types", help="list the kinds of module")
+    commands.add_parser("list-types", help="list the kinds of modules")
     validate = commands.add_parser("validate", help="import, mount and inspect a module")
-    validate.add_argument("type", choices=tuple(VALIDATORS), help="what the module claims to be")
+    validate.add_argument("type", choices=tuple(VALIDATORS), help="kind of the module")
     validate.add_argument("path", help="package folder, Python file, or dotted name")
     validate.add_argument(
         "-e",

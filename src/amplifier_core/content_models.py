@@ -1,6 +1,6 @@
-"""Content blocks for events and streaming: light dataclasses.
+"""Content blocks for events and streaming: lightweight dataclasses.
 
-`raw` carries what the vendor sent and never appears in `to_dict()`.
+`raw` holds the vendor's original data and is not included in `to_dict()`.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class ToolCallContent(ContentBlock):
 
 @dataclass
 class ToolResultContent(ContentBlock):
-    """The answer to a tool call."""
+    """The result of a tool call."""
 
     type: ContentBlockType = ContentBlockType.TOOL_RESULT
     tool_call_id: str = ""

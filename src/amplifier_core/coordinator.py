@@ -1,8 +1,10 @@
-"""Where modules meet: mount points, capabilities, contributions, hooks and cleanup.
+"""What modules are given: mount points, capabilities, contribution channels, hooks and cleanup.
+
+Mount points:
 
 orchestrator, context, module-source-resolver     one module each
 providers, tools                                  modules by name
-hooks                                             the registry, always there
+hooks                                             the hook registry, always present
 """
 
 import asyncio
@@ -24,7 +26,7 @@ MULTIPLE = frozenset({"providers", "tools"})
 
 
 class SessionLike(Protocol):
-    """What the coordinator reads of its session."""
+    """The part of a session that the coordinator reads."""
 
     @property
     def session_id(self) -> str: ...
@@ -42,9 +44,10 @@ class _NoSession:
 
 
 class _Done(Coroutine[Any, Any, None]):
-    """Awaitable that is already done: an effect that happens at the call, not at the await.
+    """Awaitable that is already done, for methods that take effect when called, not when awaited.
 
-    A coroutine for `asyncio.run` and `create_task`, without the warning about one that nothing awaits.
+    It is a coroutine, so that `asyncio.run` and `create_task` accept it, but there is no warning
+    if it is never awaited.
     """
 
     def send(self, value: Any) -> Any:
@@ -54,7 +57,7 @@ class _Done(Coroutine[Any, Any, None]):
         raise error[0]
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to close."""
 
     def __await__(self) -> Any:
         return iter(())
@@ -64,14 +67,14 @@ _DONE = _Done()
 
 
 class ModuleCoordinator:
-    """The infrastructure every module is given at mount.
+    """The infrastructure that every module receives in `mount`.
 
     Args:
-        session: Object with `session_id`, `parent_id` and `config`; None for an empty one.
+        session: Object with `session_id`, `parent_id` and `config`; default: an empty one.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
         display_system: See `amplifier_core.display.DisplaySystem`.
 
-    Modules and apps may set attributes of their own on it.
+    Modules and apps may set their own attributes on it.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class ModuleCoordinator:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The session's mount plan: the very object the session was given."""
+        """The session's mount plan: the same object that was passed to the session."""
         return self._config
 
     @property
@@ -129,14 +132,14 @@ class ModuleCoordinator:
     # Mounting
 
     def mount(self, mount_point: str, module: Any, name: str | None = None) -> Any:
-        """Put `module` at a mount point; the effect is immediate, the result awaitable.
+        """Mount `module`. Takes effect immediately; the return value can be awaited.
 
         Args:
-            mount_point: One of the points above, or ``"session"`` with `name`
+            mount_point: One of the mount points above, or ``"session"`` with `name`
                 ``"orchestrator"`` or ``"context"``.
             module: The instance.
-            name: Key at ``providers`` and ``tools``; default is ``module.name``. A name
-                already taken is replaced in its place.
+            name: Key in ``providers`` or ``tools``; default: ``module.name``. A module already
+                mounted under this name is replaced and keeps its position.
 
         Raises:
             ValueError: The mount point is unknown or a name is missing.
@@ -152,10 +155,10 @@ class ModuleCoordinator:
         return _DONE
 
     def unmount(self, mount_point: str, name: str | None = None) -> Any:
-        """Take a module away; what is not there is not an error. The result is awaitable.
+        """Remove a module; does nothing if it is not mounted. The return value can be awaited.
 
         Raises:
-            ValueError: The mount point is unknown, or it holds several and `name` is missing.
+            ValueError: The mount point is unknown, or it holds several modules and `name` is missing.
         """
         mount_point, name = self._address(mount_point, name)
         if mount_point in SINGLE:
@@ -171,7 +174,7 @@ class ModuleCoordinator:
     def get(self, mount_point: str, name: str | None = None) -> Any:
         """The module at a mount point, or None.
 
-        At ``providers`` and ``tools`` without `name`: the live dict by name.
+        For ``providers`` and ``tools`` without `name`: the live dict by name.
 
         Raises:
             ValueError: The mount point is unknown.
@@ -183,15 +186,14 @@ class ModuleCoordinator:
         return mounted
 
     def get_mounted(self, mount_point: str, name: str | None = None) -> Any:
-        """The same as `get`; the Provider Contract's samples use this name."""
+        """Alias of `get`, used in the samples of the Provider Contract."""
         return self.get(mount_point, name)
 
     def _address(self, mount_point: str, name: str | None) -> tuple[str, str | None]:
         if mount_point == "session":
             if name not in ("orchestrator", "context"):
                 raise ValueError(
-                    "Mount point 'session' holds 'orchestrator' and 'context'; "
-                    f"name={name!r} is neither"
+                    f"Mount point 'session' holds 'orchestrator' and 'context'; got name={name!r}"
                 )
             return name, None
         if mount_point not in self.mount_points:
@@ -252,15 +254,15 @@ class ModuleCoordinator:
     # Cleanup and cancellation
 
     def register_cleanup(self, cleanup: Any) -> None:
-        """Have `cleanup` (sync or async) called by `cleanup()`; what cannot be called is ignored."""
+        """Add a function (sync or async) for `cleanup()` to call; other values are ignored."""
         if callable(cleanup):
             self._cleanups.append((cleanup, current_owner()))
 
     async def cleanup(self) -> None:
-        """Run every cleanup in reverse order; all run, whatever happens.
+        """Run all cleanup functions in reverse order, even if some fail.
 
         Raises:
-            BaseException: The first that is no Exception (cancellation, interrupt), afterwards.
+            BaseException: The first cancellation or interrupt, after all functions have run.
         """
         fatal: BaseException | None = None
         for function, owner in reversed(self._cleanups):
@@ -268,7 +270,7 @@ class ModuleCoordinator:
                 pending = function()
                 if inspect.isawaitable(pending):
                     await pending
-            # Cleanups are foreign code: one that fails must not leave the others undone.
+            # Cleanups are foreign code: one that fails must not keep the others from running.
             except Exception as error:
                 what = f"Cleanup '{code_name(function, owner)}'"
                 log_failure(logger, what, function, owner, error, "the others still run")
@@ -278,7 +280,7 @@ class ModuleCoordinator:
             raise fatal
 
     async def request_cancel(self, immediate: bool = False) -> None:
-        """Move the cancellation token; whoever runs work reads it."""
+        """Request cancellation on the session's token; the orchestrator checks it."""
         if immediate:
             self._cancellation.request_immediate()
         else:
@@ -288,12 +290,12 @@ class ModuleCoordinator:
 
     @property
     def injection_budget_per_turn(self) -> int | None:
-        """Tokens hooks may inject in a turn before a warning; None is no limit."""
+        """Tokens that hooks may inject per turn before a warning is logged; None: unlimited."""
         return self._session_setting("injection_budget_per_turn")
 
     @property
     def injection_size_limit(self) -> int | None:
-        """Characters one injection may have; None is no limit."""
+        """Maximum length of one injection in characters; None: unlimited."""
         return self._session_setting("injection_size_limit")
 
     def _session_setting(self, name: str) -> Any:
@@ -301,21 +303,21 @@ class ModuleCoordinator:
         return section.get(name) if isinstance(section, dict) else None
 
     def reset_turn(self) -> None:
-        """Start a new turn's injection budget."""
+        """Reset the injection budget for a new turn."""
         self.injected_tokens = 0
 
     async def process_hook_result(
         self, result: HookResult, event: str, hook_name: str = "unknown"
     ) -> HookResult:
-        """Carry out a hook's answer: store injections, show messages, ask for approval.
+        """Apply a hook's result: store injections, show messages, ask for approval.
 
         Args:
-            result: What `HookRegistry.emit` returned.
-            event: The event it was returned for.
-            hook_name: Who to name where the result does not say.
+            result: The result of `HookRegistry.emit`.
+            event: The event that was emitted.
+            hook_name: Name of the hook if the result does not contain one.
 
         Returns:
-            What is left for the caller: `deny`, ephemeral injections, or `continue`.
+            What is left for the caller to handle: `deny`, ephemeral injections, or `continue`.
 
         Raises:
             ValueError: An injection exceeds `injection_size_limit`.
@@ -323,7 +325,7 @@ class ModuleCoordinator:
         return await hook_results.process(self, result, event, hook_name)
 
     def to_dict(self) -> dict[str, Any]:
-        """What is mounted and offered, by name."""
+        """Names of the mounted modules and registered capabilities."""
         return {
             "tools": list(self.mount_points["tools"]),
             "providers": list(self.mount_points["providers"]),

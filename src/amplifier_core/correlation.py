@@ -1,7 +1,7 @@
-"""Which model call an event belongs to: a request id that follows the async context.
+"""Associate events with a model call through a request id in the async context.
 
-A request event opens a call, interim events echo its id, a terminal event echoes
-and closes it. An id given explicitly always wins.
+A request event opens a call, interim events carry its id, and a terminal event carries
+the id and closes the call. An explicit id takes precedence.
 """
 
 import uuid
@@ -17,25 +17,25 @@ _current: ContextVar[str | None] = ContextVar("amplifier_request_id", default=No
 
 
 def new_request_id() -> str:
-    """A fresh id (uuid4)."""
+    """A new id (uuid4)."""
     return str(uuid.uuid4())
 
 
 def current_request_id() -> str | None:
-    """The id of the call open in this async context, if one is."""
+    """The id of the open call in this async context, or None."""
     return _current.get()
 
 
 def reset_request_id() -> None:
-    """Forget the call open in this async context."""
+    """Close the open call in this async context."""
     _current.set(None)
 
 
 def resolve_request_id(event: str, explicit: str | None = None) -> str | None:
-    """The id `event` carries, opening or closing the call as the event demands.
+    """The request id for `event`; opens or closes the call if the event does.
 
     Args:
-        event: Event name; one outside this module's sets carries only an explicit id.
+        event: Event name; an event that is not listed in this file gets only an explicit id.
         explicit: An id already in the event's data.
     """
     if event in REQUEST_EVENTS:

@@ -1,4 +1,7 @@
-"""What modules there are, and what their names tell: entry points, packages, folders, kinds."""
+"""Which modules are available, and their kinds: entry points, packages, project folders.
+
+Public: apps use it to look up modules without loading them.
+"""
 
 import importlib
 import sys
@@ -32,7 +35,7 @@ _KIND_BY_ID = (
 
 
 def kind_of(module_id: str, package: ModuleType | None = None) -> str:
-    """Kind of a module: what its package declares, else what its id suggests.
+    """Kind of a module: as declared by its package, or else guessed from its id.
 
     Raises:
         ModuleValidationError: The package declares a kind that does not exist.
@@ -44,7 +47,7 @@ def kind_of(module_id: str, package: ModuleType | None = None) -> str:
 
 
 def declared_kind(module_id: str, package: ModuleType | None) -> str | None:
-    """What a package, or one around it, declares as ``__amplifier_module_type__``; None without.
+    """The ``__amplifier_module_type__`` of a package or its nearest parent that has one, or None.
 
     Raises:
         ModuleValidationError: It declares a kind that does not exist.
@@ -65,20 +68,20 @@ def declared_kind(module_id: str, package: ModuleType | None) -> str | None:
 
 
 def conventional_name(module_id: str) -> str:
-    """Name of a module's package where nothing says otherwise."""
+    """Default name of a module's package."""
     return f"amplifier_module_{module_id.replace('-', '_')}"
 
 
 def project_name(module_id: str) -> str:
-    """Name of a module's project folder in a search folder."""
+    """Name of a module's project folder inside a search folder."""
     return f"amplifier-module-{module_id}"
 
 
 def find_package(module_id: str, folder: Path) -> Path:
-    """The package of a resolved folder: the folder itself, or one in it.
+    """The package of a resolved folder: the folder itself, or a package in it.
 
     Raises:
-        ModuleValidationError: There is none.
+        ModuleValidationError: The folder contains no package.
     """
     if (folder / "__init__.py").is_file():
         return folder
@@ -95,7 +98,7 @@ def find_package(module_id: str, folder: Path) -> Path:
 
 
 def installed_mount(module_id: str) -> Any:
-    """What the entry point of this very name leads to; None where there is none."""
+    """The object that the entry point of this name refers to, or None."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=module_id):
@@ -104,7 +107,7 @@ def installed_mount(module_id: str) -> Any:
 
 
 def conventional_package(module_id: str) -> ModuleType | None:
-    """The package of the conventional name, if it is on ``sys.path``."""
+    """The package of the conventional name if it is on ``sys.path``, or None."""
     name = conventional_name(module_id)
     try:
         return importlib.import_module(name)
@@ -115,7 +118,7 @@ def conventional_package(module_id: str) -> ModuleType | None:
 
 
 def installed_modules() -> list[ModuleInfo]:
-    """Modules that installed distributions offer."""
+    """Modules of installed distributions."""
     from importlib.metadata import entry_points
 
     return [
@@ -125,7 +128,7 @@ def installed_modules() -> list[ModuleInfo]:
 
 
 def modules_in(folder: Path) -> list[ModuleInfo]:
-    """Modules whose project folders lie in `folder`, by name; none if it does not exist."""
+    """Modules with a project folder in `folder`, sorted by name; empty if it does not exist."""
     return [
         _info(path.name.removeprefix(project_name("")), "")
         for path in sorted(folder.glob(project_name("*")))

@@ -1,7 +1,7 @@
-"""Names of the events the kernel and well-behaved modules emit.
+"""Names of the events that the kernel and modules emit.
 
-A constant's name is its value in upper case with ``:`` and ``.`` as ``_``. The registry
-accepts any string; these are the ones others can rely on.
+A constant's name is its value in upper case, with ``:`` and ``.`` replaced by ``_``. The hook
+registry accepts any event name; these are the standard ones.
 """
 
 SESSION_START = "session:start"
@@ -63,50 +63,5 @@ CANCEL_COMPLETED = "cancel:completed"
 MODULE_ON_SESSION_READY_FAILED = "module:on_session_ready_failed"
 MODULE_LOAD_FAILED = "module:load_failed"
 
-ALL_EVENTS: list[str] = [
-    SESSION_START,
-    SESSION_END,
-    SESSION_FORK,
-    SESSION_RESUME,
-    PROMPT_SUBMIT,
-    PROMPT_COMPLETE,
-    MESSAGE_END,
-    PLAN_START,
-    PLAN_END,
-    PROVIDER_REQUEST,
-    PROVIDER_RESPONSE,
-    PROVIDER_RETRY,
-    PROVIDER_ERROR,
-    PROVIDER_THROTTLE,
-    PROVIDER_TOOL_SEQUENCE_REPAIRED,
-    PROVIDER_RESOLVE,
-    LLM_REQUEST,
-    LLM_RESPONSE,
-    CONTENT_BLOCK_START,
-    CONTENT_BLOCK_DELTA,
-    CONTENT_BLOCK_END,
-    THINKING_DELTA,
-    THINKING_FINAL,
-    TOOL_PRE,
-    TOOL_POST,
-    TOOL_ERROR,
-    CONTEXT_PRE_COMPACT,
-    CONTEXT_POST_COMPACT,
-    CONTEXT_COMPACTION,
-    CONTEXT_INCLUDE,
-    ORCHESTRATOR_COMPLETE,
-    EXECUTION_START,
-    EXECUTION_END,
-    USER_NOTIFICATION,
-    ARTIFACT_WRITE,
-    ARTIFACT_READ,
-    POLICY_VIOLATION,
-    APPROVAL_REQUIRED,
-    APPROVAL_GRANTED,
-    APPROVAL_DENIED,
-    CANCEL_REQUESTED,
-    CANCEL_COMPLETED,
-    MODULE_ON_SESSION_READY_FAILED,
-    MODULE_LOAD_FAILED,
-]
-"""Every name above; ``provider:stream`` of the Orchestrator Contract is optional and not counted."""
+ALL_EVENTS: list[str] = [value for name, value in list(globals().items()) if name.isupper()]
+"""Every name above. ``provider:stream`` of the Orchestrator Contract is optional and not included."""

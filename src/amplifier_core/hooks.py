@@ -1,4 +1,4 @@
-"""The registry of hooks: who listens to which event, in which order."""
+"""The hook registry: registers handlers and emits events."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class HookRegistry:
-    """Registers handlers and emits events (Hook Contract, Event Registration)."""
+    """Handlers by event, in order of priority (Hook Contract, Event Registration)."""
 
     SESSION_START = events.SESSION_START
     SESSION_END = events.SESSION_END
@@ -30,7 +30,7 @@ class HookRegistry:
     USER_NOTIFICATION = events.USER_NOTIFICATION
 
     def __init__(self) -> None:
-        # Each tuple is replaced, never changed: an emit under way keeps the one it started with.
+        # Tuples are replaced, never changed: an emit in progress keeps the handlers it started with.
         self._by_event: dict[str, tuple[Registration, ...]] = {}
         self._defaults: dict[str, Any] = {}
         self._registered = 0
@@ -38,17 +38,17 @@ class HookRegistry:
     def register(
         self, event: str, handler: Any, priority: int = 0, name: str | None = None
     ) -> Callable[[], None]:
-        """Have `handler` called on `event`.
+        """Call `handler` on `event`.
 
         Args:
-            event: Exact event name; there is no wildcard.
+            event: Exact event name; wildcards are not supported.
             handler: ``(event, data) -> HookResult | dict | None``, sync or async.
             priority: Lower runs earlier; equal priorities run in order of registration.
-            name: For `unregister`, listings and messages; several handlers may share one. Without
-                it the handler is named after its module and function.
+            name: For `unregister`, listings and messages; several handlers may share one.
+                Default: the names of its module and function.
 
         Returns:
-            A function that removes this very handler; calling it again does nothing.
+            A function that removes this handler; calling it again does nothing.
 
         Raises:
             TypeError: `priority` is not an int.
@@ -70,7 +70,7 @@ class HookRegistry:
     on = register
 
     def unregister(self, name: str) -> None:
-        """Remove the handler of this name; of several, the one registered last."""
+        """Remove the handler with this name; of several, the one registered last."""
         found = [
             (entry.order, event, entry)
             for event, entries in self._by_event.items()
@@ -88,20 +88,20 @@ class HookRegistry:
         return {key: [entry.name for entry in entries] for key, entries in self._by_event.items()}
 
     def set_default_fields(self, **fields: Any) -> None:
-        """Fields every event's data gets unless it has its own; replaces earlier defaults."""
+        """Set fields to add to every event that does not have them; replaces earlier defaults."""
         self._defaults = fields
 
     async def emit(self, event: str, data: Any) -> HookResult:
-        """Run the handlers of `event` in order and merge their answers.
+        """Run the handlers of `event` in order and merge their results.
 
         Args:
             event: Event name.
-            data: The event's data, normally a dict, which no handler can change. A pydantic
-                model counts as its fields. Anything else reaches handlers as it is.
+            data: The event's data, normally a dict; handlers cannot change it. A pydantic
+                model is converted to its fields. Other values are passed on unchanged.
 
         Returns:
-            The strongest answer; its `data` is the data as the handlers left it, with the
-            registry's default fields and a UTC `timestamp` where anybody listened.
+            The strongest result. Its `data` is the event's final data; if there are handlers, it
+            includes the registry's default fields and a UTC `timestamp`.
         """
         if type(data) is not dict:
             data = plain(data)
@@ -117,12 +117,12 @@ class HookRegistry:
     async def emit_and_collect(
         self, event: str, data: Any, timeout: float = 1.0
     ) -> list[dict[str, Any]]:
-        """The data of every answer that has some, whatever its action.
+        """The data of every result that has data, regardless of its action.
 
         Args:
             event: Event name.
-            data: As for `emit`, but without default fields and timestamp.
-            timeout: Seconds each handler gets.
+            data: As for `emit`; default fields and timestamp are not added.
+            timeout: Seconds to wait for each handler.
 
         Raises:
             TypeError: `timeout` is not a number.
@@ -136,7 +136,7 @@ class HookRegistry:
                 async with asyncio.timeout(timeout):
                     answer = await call_handler(entry, event, data, cancels)
             except TimeoutError:
-                logger.warning("%s gave no answer to %s in %s s", entry, event, timeout)
+                logger.warning("%s did not respond to %s within %s s", entry, event, timeout)
                 continue
             if answer is not None and answer.data is not None:
                 collected.append(answer.data)

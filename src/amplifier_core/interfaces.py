@@ -1,7 +1,7 @@
 """The protocols of the five module kinds, and of approval.
 
-Each is runtime-checkable and purely structural: a module never inherits from the
-kernel. The page of each kind lies beside this file in ``contracts/``.
+Each is runtime-checkable and structural: a module does not have to inherit from it.
+The page of each kind is in ``contracts/``.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,13 +18,13 @@ class HookHandler(Protocol):
     """Observes or decides on an event. Contract: ``contracts/hook.md``."""
 
     async def __call__(self, event: str, data: dict[str, Any]) -> HookResult:
-        """What should happen, given `event` and its data (a copy, safe to change)."""
+        """Handle `event`; `data` is a copy that may be changed."""
         ...
 
 
 @runtime_checkable
 class Hooks(Protocol):
-    """What an orchestrator needs of the hook registry."""
+    """The part of the hook registry that an orchestrator needs."""
 
     async def emit(self, event: str, data: Any) -> HookResult: ...
 
@@ -34,7 +34,7 @@ class Hooks(Protocol):
 
 
 class _EmptySchema:
-    """An empty schema of its own for each reader; instances may set theirs."""
+    """Returns a new empty schema on each access; instances may set their own."""
 
     def __get__(self, tool: Any, owner: Any = None) -> dict[str, Any]:
         return {}
@@ -51,17 +51,17 @@ class Tool(Protocol):
 
     @property
     def description(self) -> str:
-        """What it does, for the model."""
+        """Description of the tool for the model."""
         ...
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Do the work; a failure is a result with ``success=False``, not an exception."""
+        """Run the tool. Return failures as a result with ``success=False``, not as an exception."""
         ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give subclasses an empty `input_schema` unless they have their own.
+        """Give subclasses an empty `input_schema` unless they define one.
 
-        Not a member, because a tool that lacks it is a tool all the same.
+        It is not a member of the protocol, because it is optional.
         """
         super().__init_subclass__(**kwargs)
         if not hasattr(cls, "input_schema"):
@@ -70,7 +70,7 @@ class Tool(Protocol):
 
 @runtime_checkable
 class ToolWithSchema(Tool, Protocol):
-    """A tool that also says what input it takes, as a JSON schema."""
+    """A tool with a JSON schema of its input."""
 
     @property
     def input_schema(self) -> dict[str, Any]: ...
@@ -86,15 +86,15 @@ class Provider(Protocol):
         ...
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is and needs."""
+        """Description and requirements of the provider."""
         ...
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models it offers."""
+        """The available models."""
         ...
 
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        """The model's whole answer.
+        """The model's complete answer.
 
         Raises:
             amplifier_core.llm_errors.LLMError: The call failed.
@@ -117,7 +117,7 @@ class StreamingProvider(Provider, Protocol):
 
 @runtime_checkable
 class ContextManager(Protocol):
-    """What the agent remembers. Contract: ``contracts/context.md``."""
+    """The memory of the agent. Contract: ``contracts/context.md``."""
 
     async def add_message(self, message: dict[str, Any]) -> None:
         """Store a message exactly as received."""
@@ -126,24 +126,24 @@ class ContextManager(Protocol):
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """A view that fits the budget; what is stored never changes.
+        """The messages for a request, within the budget; stored messages do not change.
 
         Args:
-            token_budget: An explicit limit in tokens.
-            provider: Provider whose window sets the limit when none is given.
+            token_budget: Limit in tokens.
+            provider: Provider whose window determines the limit if `token_budget` is not given.
         """
         ...
 
     async def get_messages(self) -> list[dict[str, Any]]:
-        """Every message, uncompacted."""
+        """All messages, not compacted."""
         ...
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
-        """Replace the history, on resume."""
+        """Replace all messages, when a session is resumed."""
         ...
 
     async def clear(self) -> None:
-        """Forget every message."""
+        """Remove all messages."""
         ...
 
 
@@ -165,7 +165,7 @@ class Orchestrator(Protocol):
 
 
 class ApprovalRequest(BaseModel):
-    """A question to an approval provider; `timeout` in seconds."""
+    """A request to an approval provider; `timeout` in seconds."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -177,7 +177,7 @@ class ApprovalRequest(BaseModel):
 
 
 class ApprovalResponse(BaseModel):
-    """The answer of an approval provider."""
+    """The decision of an approval provider."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -188,10 +188,10 @@ class ApprovalResponse(BaseModel):
 
 @runtime_checkable
 class ApprovalProvider(Protocol):
-    """Decides on an approval request, for modules that ask through a capability."""
+    """Decides on approval requests of modules that ask through a capability."""
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse: ...
 
 
 Cleanup = Callable[[], Awaitable[Any] | Any]
-"""What a mount may return to be called when the session ends; sync or async."""
+"""A function that `mount` may return, called when the session ends; sync or async."""

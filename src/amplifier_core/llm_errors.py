@@ -1,21 +1,21 @@
-"""Errors a model provider raises.
+"""Errors that providers raise.
 
 LLMError
-├── RateLimitError              too many requests; retryable
-│   └── QuotaExceededError      the account is exhausted; not retryable
-├── AuthenticationError         who you are is not known
-│   └── AccessDeniedError       who you are is not allowed
+├── RateLimitError              too many requests or tokens; retryable
+│   └── QuotaExceededError      the account's quota is used up; not retryable
+├── AuthenticationError         credentials are missing or wrong
+│   └── AccessDeniedError       credentials are valid but lack permission
 ├── ContextLengthError          the request is longer than the model's window
-├── ContentFilterError          refused by the vendor's filter
+├── ContentFilterError          rejected by the vendor's filter
 ├── InvalidRequestError         the request is malformed
 ├── ProviderUnavailableError    the service is down or overloaded; retryable
-│   └── NetworkError            it could not be reached; retryable
+│   └── NetworkError            the service cannot be reached; retryable
 ├── LLMTimeoutError             no answer in time; retryable
-├── NotFoundError               no such model or resource
-├── StreamError                 the answer broke off; retryable
-├── AbortError                  the caller gave up
-├── ConfigurationError          the provider's settings are wrong
-└── InvalidToolCallError        the model's tool call cannot be read
+├── NotFoundError               the model or resource does not exist
+├── StreamError                 the answer was cut off; retryable
+├── AbortError                  the caller cancelled the call
+├── ConfigurationError          the provider's settings are invalid
+└── InvalidToolCallError        the model's tool call cannot be parsed
 """
 
 from typing import Any, ClassVar
@@ -25,13 +25,13 @@ class LLMError(Exception):
     """A failed model call.
 
     Args:
-        message: What happened, to what.
+        message: What failed and why.
         provider: Name of the provider that failed.
-        model: Model that was asked.
+        model: Model that was called.
         status_code: HTTP status, if there was one.
-        retryable: Whether the same request may succeed later; None takes the class's default.
+        retryable: Whether the same request may succeed later; default: depends on the class.
         retry_after: Seconds the service asked to wait.
-        delay_multiplier: Factor on the backoff delay before the next attempt.
+        delay_multiplier: Factor for the backoff delay before the next attempt.
     """
 
     _retryable_default: ClassVar[bool] = False
@@ -74,7 +74,7 @@ class LLMError(Exception):
 
 
 class RateLimitError(LLMError):
-    """The service refused for the number of requests or tokens; try later."""
+    """The service rejected the call because of too many requests or tokens."""
 
     _retryable_default = True
 
@@ -90,7 +90,7 @@ class AuthenticationError(LLMError):
 
 
 class AccessDeniedError(AuthenticationError):
-    """Credentials are valid but not allowed to do this."""
+    """Credentials are valid but lack permission."""
 
 
 class ContextLengthError(LLMError):
@@ -98,11 +98,11 @@ class ContextLengthError(LLMError):
 
 
 class ContentFilterError(LLMError):
-    """The vendor's content filter refused the request or the answer."""
+    """The vendor's content filter rejected the request or the answer."""
 
 
 class InvalidRequestError(LLMError):
-    """The service says that the request is malformed."""
+    """The service rejected the request as malformed."""
 
 
 class ProviderUnavailableError(LLMError):
@@ -112,7 +112,7 @@ class ProviderUnavailableError(LLMError):
 
 
 class NetworkError(ProviderUnavailableError):
-    """The service could not be reached, or the connection broke."""
+    """The service could not be reached, or the connection was lost."""
 
 
 class LLMTimeoutError(LLMError):
@@ -126,24 +126,24 @@ class NotFoundError(LLMError):
 
 
 class StreamError(LLMError):
-    """A streamed answer broke off before its end."""
+    """A streamed answer was cut off."""
 
     _retryable_default = True
 
 
 class AbortError(LLMError):
-    """The call was given up by the caller."""
+    """The caller cancelled the call."""
 
 
 class ConfigurationError(LLMError):
-    """The provider is configured in a way that cannot work."""
+    """The provider's configuration is invalid."""
 
 
 class InvalidToolCallError(LLMError):
-    """The model asked for a tool in a form that cannot be read.
+    """The model's tool call cannot be parsed.
 
     Args:
-        tool_name: Tool the model named, if that much could be read.
+        tool_name: Name of the tool, if it could be parsed.
         raw_arguments: The arguments as the model wrote them.
     """
 

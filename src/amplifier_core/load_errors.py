@@ -1,15 +1,17 @@
-"""Why a module is not there: one tree, and the reason codes events carry.
+"""Errors of loading and mounting a module, and the reason codes in events.
 
 module_sources.ModuleNotFoundError
-└── NotInstalledError        nobody knows it; also a ValueError
+└── NotInstalledError        the module is not installed; also a ValueError
 module_sources.ModuleLoadError
 ├── ModuleImportError        its code cannot be imported; also an ImportError
 ├── ModuleMountError         its mount function raised
-└── ModuleValidationError    it is not what a module must be
+└── ModuleValidationError    it violates the contract of its kind
 Exception
-└── NothingMountedError      it declined: its mount function went through and mounted nothing
+└── NothingMountedError      its mount function returned without mounting anything
 RuntimeError
-└── RequiredModuleError      there is no session without it
+└── RequiredModuleError      the session's orchestrator or context cannot be mounted
+
+Public: apps catch these errors to explain them to the user.
 """
 
 import builtins
@@ -36,19 +38,19 @@ class NotInstalledError(SourceNotFoundError, ValueError):
 
 
 class ModuleImportError(ModuleLoadError, ImportError):
-    """A module was found and cannot be imported; the cause is what its code raised."""
+    """A module cannot be imported; the cause is the exception its code raised."""
 
 
 class ModuleMountError(ModuleLoadError):
-    """A module's mount function raised; the cause is what it raised."""
+    """A module's mount function raised; the cause is that exception."""
 
 
 class NothingMountedError(Exception):
-    """A module's mount went through and mounted nothing, usually for want of credentials."""
+    """A module's mount function mounted nothing, usually because credentials are missing."""
 
 
 class ModuleValidationError(ModuleLoadError):
-    """A module was found and is not what a module must be.
+    """A module violates the contract of its kind.
 
     Attributes:
         reason_code: One of `MODULE_FAILURE_REASONS`.
@@ -60,13 +62,13 @@ class ModuleValidationError(ModuleLoadError):
 
 
 def validation_failure(module_id: str, failed: Sequence[CheckLike]) -> ModuleValidationError:
-    """The error for a module that failed these checks."""
+    """Create the error for a module that failed these checks."""
     listed = "; ".join(f"{check.name}: {check.message}" for check in failed)
     return ModuleValidationError(f"Module '{module_id}' failed validation: {listed}")
 
 
 class RequiredModuleError(RuntimeError):
-    """The orchestrator or the context of a session cannot be mounted.
+    """A session's orchestrator or context cannot be mounted.
 
     Attributes:
         kind: ``"orchestrator"`` or ``"context"``.
@@ -78,7 +80,7 @@ class RequiredModuleError(RuntimeError):
 
 
 def module_failure_reason(error: BaseException) -> str:
-    """Which of `MODULE_FAILURE_REASONS` an exception stands for."""
+    """The entry of `MODULE_FAILURE_REASONS` for an exception."""
     if isinstance(error, (ModuleImportError, ModuleMountError)) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, ModuleValidationError):
@@ -91,7 +93,7 @@ def module_failure_reason(error: BaseException) -> str:
 
 
 def missing_import(error: BaseException | None) -> str:
-    """Name of the package whose absence made a module fail; empty if that was not the reason."""
+    """Name of the missing package that made a module fail; empty for other failures."""
     while error is not None:
         if isinstance(error, builtins.ModuleNotFoundError) and error.name:
             return error.name

@@ -1,12 +1,12 @@
-"""Finding a module's `mount` function and binding its configuration.
+"""Find a module's `mount` function and bind its configuration.
 
-    with a resolver      resolver -> source -> folder -> import -> look at mount
+    with a resolver      resolver -> source -> folder -> import -> check mount
     without one          entry point of group "amplifier.modules", else project in a search
                          folder, else package on sys.path
 
-Where modules come from is the app's decision (Module Source Protocol); the loader
-only follows the resolver mounted at ``module-source-resolver``. It calls no mount function:
-what a mount function does is checked where the module is mounted (`amplifier_core.mounting`).
+The app decides where modules come from (Module Source Protocol): the loader calls the resolver
+mounted at ``module-source-resolver``. The loader does not call mount functions;
+`amplifier_core.mounting` does, and checks what they mounted.
 """
 
 import importlib
@@ -71,19 +71,19 @@ logger = logging.getLogger(__name__)
 MountFunction = Callable[[Any], Awaitable[Any]]
 
 _path_users: dict[str, int] = {}
-"""How many loaders of this process need a folder that one of them put on ``sys.path``."""
+"""Number of loaders using each folder that a loader of this process added to ``sys.path``."""
 
 
 class LoadedModule(NamedTuple):
-    """A module as the loader found it; ``__amplifier_module__`` of the function `load` returns.
+    """A module that was found; the attribute ``__amplifier_module__`` of the function `load` returns.
 
     Attributes:
-        module_id: What the plan calls it.
-        mount: Its own mount function.
-        package: What `mount` is written in.
-        declared: The kind it declares; None if it declares none.
-        ready: Its ``on_session_ready``, if it has one.
-        folder: The folder a source gave; None for what the environment offers.
+        module_id: Its id in the plan.
+        mount: Its mount function.
+        package: The Python module that defines `mount`.
+        declared: The kind it declares, or None.
+        ready: Its ``on_session_ready``, or None.
+        folder: The folder of its source; None for modules installed in the environment.
     """
 
     module_id: str
@@ -98,9 +98,9 @@ class ModuleLoader:
     """Loads modules for one session.
 
     Args:
-        coordinator: Where a resolver may be mounted.
-        search_paths: Folders with projects of modules, named ``amplifier-module-<id>``; without
-            them those of the variable ``AMPLIFIER_MODULES``, separated as in ``PATH``.
+        coordinator: Where to look for a resolver.
+        search_paths: Folders that contain module projects named ``amplifier-module-<id>``;
+            default: those in the variable ``AMPLIFIER_MODULES``, separated as in ``PATH``.
     """
 
     def __init__(self, coordinator: Any = None, search_paths: list[Path] | None = None) -> None:
@@ -119,21 +119,21 @@ class ModuleLoader:
         *,
         profile_source: Any = None,
     ) -> MountFunction:
-        """A function ``mount(coordinator)`` of the module with `config` bound.
+        """Return a function ``mount(coordinator)`` of the module with `config` bound.
 
         Args:
             module_id: Module identifier, e.g. ``tool-bash``.
             config: The module's configuration.
-            source_hint: The plan's `source` of the module, for the resolver.
-            coordinator: Used when the loader was made without one.
+            source_hint: The module's `source` in the plan, for the resolver.
+            coordinator: Used if the loader was created without one.
             profile_source: Older name of `source_hint`.
 
         Raises:
-            amplifier_core.module_sources.ModuleNotFoundError: Neither the resolver nor the
-                environment has it; also a ValueError where no resolver is mounted.
-            ModuleValidationError: Found, and its mount function is missing or cannot be one.
-            ImportError: Its package cannot be imported, or its id is loaded from elsewhere.
-                Like the one before, also an `amplifier_core.module_sources.ModuleLoadError`.
+            amplifier_core.module_sources.ModuleNotFoundError: The module is not found by the
+                resolver or in the environment; also a ValueError if no resolver is mounted.
+            ModuleValidationError: Its mount function is missing or invalid.
+            ImportError: Its package cannot be imported, or its id is already loaded from another
+                location. This and the previous one are also `module_sources.ModuleLoadError`.
         """
         config = config or {}
         hint = source_hint if source_hint is not None else profile_source
@@ -152,7 +152,7 @@ class ModuleLoader:
         try:
             return coordinator.get("module-source-resolver")
         except ValueError:
-            # A coordinator that has no such mount point has no resolver.
+            # A coordinator without this mount point has no resolver.
             return None
 
     # Without a resolver
@@ -175,7 +175,7 @@ class ModuleLoader:
         return _unchecked(module_id, mount) if callable(mount) else None
 
     def _load_filesystem(self, module_id: str) -> LoadedModule | None:
-        """From the search folders, or else from ``sys.path``."""
+        """Load from the search folders, or else from ``sys.path``."""
         for folder in self._folders():
             project = (folder / project_name(module_id)).absolute()
             if project.is_dir():
@@ -209,15 +209,15 @@ class ModuleLoader:
             if known.folder is None or known.folder.resolve() != folder.resolve():
                 raise ModuleImportError(
                     f"Module '{module_id}' is already loaded from "
-                    f"{known.folder or 'the environment'}, "
-                    f"and cannot be loaded from {folder} as well"
+                    f"{known.folder or 'the environment'}; "
+                    f"cannot also load it from {folder}"
                 )
             return known
         self._add_requirements(offer)
         return self._load_folder(module_id, folder, offer.entry_point)
 
     def _load_installed(self, module_id: str, entry_point: str) -> LoadedModule:
-        """What the environment itself offers: imported as it is, like the loader's own finds."""
+        """Import a module of the environment as installed."""
         target, _, attribute = entry_point.partition(":")
         with _importing(module_id):
             mount = getattr(importlib.import_module(target), attribute or "mount", None)
@@ -252,10 +252,10 @@ class ModuleLoader:
         self._added_paths.append(text)
         _path_users[text] = _path_users.get(text, 0) + 1
 
-    # The rest of a loader's life
+    # Discovery, mounting and cleanup
 
     async def discover(self) -> list[ModuleInfo]:
-        """Modules that are installed, then those in the search folders."""
+        """Installed modules, followed by those in the search folders."""
         found = installed_modules()
         for folder in self._folders():
             found += modules_in(folder)
@@ -268,11 +268,11 @@ class ModuleLoader:
         return [Path(path) for path in named.split(os.pathsep) if path]
 
     async def initialize(self, module: MountFunction, coordinator: Any) -> Any:
-        """Mount what `load` returned; the result is what the module's mount returned."""
+        """Call the function that `load` returned; returns what the module's mount function returned."""
         return await module(coordinator)
 
     def cleanup(self) -> None:
-        """Take the folders this loader added out of ``sys.path``, unless others need them."""
+        """Remove the folders this loader added to ``sys.path``, unless other loaders use them."""
         for path in self._added_paths:
             _path_users[path] -= 1
             if _path_users[path] == 0:
@@ -293,7 +293,7 @@ class ModuleLoader:
 
 
 AmplifierModuleLoader = ModuleLoader
-"""The name the Module Source Protocol uses."""
+"""Name used by the Module Source Protocol."""
 
 
 def _mount_of(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
@@ -306,7 +306,7 @@ def _mount_of(module_id: str, package: ModuleType, attribute: str = "") -> Calla
 def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
     return ModuleValidationError(
         f"Module '{module_id}' has no mount function '{entry_point}'; "
-        "a module has `async def mount(coordinator, config=None)`",
+        "define `async def mount(coordinator, config=None)`",
         reason_code="invalid_entry_point",
     )
 
@@ -345,7 +345,7 @@ def _check(module_id: str, package: ModuleType, name: str) -> None:
 
 @contextmanager
 def _importing(module_id: str, folder: Path | None = None) -> Generator[None]:
-    """Whatever goes wrong in here is reported as the module's: its code may raise anything."""
+    """Report any exception in the block as a `ModuleImportError`: a module may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -362,7 +362,7 @@ def _described(error: BaseException, folder: Path | None) -> str:
 
 
 def _ready_function(mount: Callable[..., Any]) -> Callable[..., Any] | None:
-    """``on_session_ready`` of the module `mount` is written in, or of a package around it."""
+    """``on_session_ready`` of the Python module that defines `mount`, or of its nearest parent."""
     name = getattr(mount, "__module__", None) or ""
     while name:
         ready = getattr(sys.modules.get(name), "on_session_ready", None)

@@ -1,12 +1,12 @@
-"""Requests to a model and its answers: pydantic models every provider speaks.
+"""Requests to a model and its answers: the pydantic models that all providers use.
 
 Sources: Provider Contract (ChatRequest, ChatResponse, ToolCall, Usage) and
-Orchestrator Contract, whose samples read responses and tool calls as
-dictionaries; every model here therefore also answers ``x["key"]``,
-``x.get("key")`` and ``"key" in x``.
+Orchestrator Contract. The latter's samples read responses and tool calls as
+dictionaries, so every model here also supports ``x["key"]``, ``x.get("key")``
+and ``"key" in x``.
 
-Unknown fields are kept and readable as attributes, so that a provider can carry
-what its vendor adds.
+Unknown fields are kept as attributes, so that a provider can pass on additional
+data from its vendor.
 """
 
 from decimal import Decimal
@@ -27,19 +27,21 @@ Visibility = Literal["internal", "developer", "user"]
 
 def _exact_decimal(value: Any) -> Any:
     if isinstance(value, float):
-        raise ValueError("money is a decimal string or an int; a float has already lost cents")
+        raise ValueError(
+            "expected a decimal string or an int; a float cannot represent money exactly"
+        )
     return value
 
 
 Money = Annotated[Decimal, BeforeValidator(_exact_decimal), PlainSerializer(str, return_type=str)]
-"""An amount in US dollars: built from str, int or Decimal, dumped as a string in every mode."""
+"""An amount in US dollars: created from str, int or Decimal, always dumped as a string."""
 
 
 class MessageModel(BaseModel):
-    """Base of the models below: keeps extra fields and reads like a mapping.
+    """Base of the models below: keeps extra fields and can be read like a mapping.
 
     Raises:
-        KeyError: ``x["key"]`` for a name that is no field.
+        KeyError: ``x["key"]`` if there is no field of that name.
     """
 
     model_config = ConfigDict(extra="allow", defer_build=True)
@@ -56,7 +58,7 @@ class MessageModel(BaseModel):
         return extra is not None and key in extra
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field's value, or `default` where there is no such field."""
+        """The field's value, or `default` if the field does not exist."""
         return getattr(self, key) if key in self else default
 
 
@@ -72,7 +74,7 @@ class TextBlock(_Block):
 
 
 class ThinkingBlock(_Block):
-    """Reasoning; goes back to the vendor byte-identical with its signature, or not at all."""
+    """Reasoning; sent back to the vendor unchanged and with its signature, or not at all."""
 
     type: Literal["thinking"] = "thinking"
     thinking: str
@@ -97,7 +99,7 @@ class ToolCallBlock(_Block):
 
 
 class ToolResultBlock(_Block):
-    """The answer to a tool call inside a message."""
+    """The result of a tool call inside a message."""
 
     type: Literal["tool_result"] = "tool_result"
     tool_call_id: str
@@ -144,7 +146,7 @@ class Message(MessageModel):
 
 
 class ToolSpec(MessageModel):
-    """A tool as it is offered to a model; `parameters` is a JSON schema."""
+    """Description of a tool for a model; `parameters` is a JSON schema."""
 
     name: str
     parameters: dict[str, Any]
@@ -152,7 +154,7 @@ class ToolSpec(MessageModel):
 
 
 class ToolCall(MessageModel):
-    """A tool call as a model asked for it (Tool Contract, Data Models)."""
+    """A tool call made by a model (Tool Contract, Data Models)."""
 
     id: str
     name: str
@@ -160,7 +162,7 @@ class ToolCall(MessageModel):
 
     @property
     def input(self) -> dict[str, Any]:
-        """The same value as `arguments`; the Orchestrator Contract's samples use this name."""
+        """Alias of `arguments`, used in the samples of the Orchestrator Contract."""
         return self.arguments
 
     def __contains__(self, key: object) -> bool:
@@ -168,7 +170,7 @@ class ToolCall(MessageModel):
 
 
 class Usage(MessageModel):
-    """Tokens of one model call. `input_tokens` counts all input, what came from a cache included."""
+    """Tokens of one model call. `input_tokens` includes cached tokens."""
 
     input_tokens: int
     output_tokens: int
@@ -180,7 +182,7 @@ class Usage(MessageModel):
 
 
 class Degradation(MessageModel):
-    """What was asked for, what was given instead, and why."""
+    """What was requested, what was provided instead, and why."""
 
     requested: str
     actual: str
@@ -198,13 +200,13 @@ class ResponseFormatText(_Format):
 
 
 class ResponseFormatJson(_Format):
-    """The answer is some JSON."""
+    """The answer is JSON."""
 
     type: Literal["json"] = "json"
 
 
 class ResponseFormatJsonSchema(_Format):
-    """The answer is JSON that satisfies a schema; dumped by alias the field is ``schema``."""
+    """The answer is JSON that matches a schema; the alias of the field is ``schema``."""
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: dict[str, Any] = Field(
@@ -236,7 +238,7 @@ class ChatRequest(MessageModel):
 
 
 class ChatResponse(MessageModel):
-    """A model's whole answer."""
+    """A model's complete answer."""
 
     content: list[ContentBlockUnion]
     tool_calls: list[ToolCall] | None = None

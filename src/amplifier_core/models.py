@@ -1,7 +1,7 @@
-"""Data the kernel and modules exchange: hook results, compaction results, provider and model facts,
-session status.
+"""Data that the kernel and modules exchange: hook results, compaction results, descriptions of
+providers, models and modules, and the session status.
 
-`ToolResult` lives in `tool_results` and is reachable from here.
+`ToolResult` is defined in `_tool_results` and exported here.
 """
 
 from datetime import datetime
@@ -36,7 +36,7 @@ class _Model(BaseModel):
 
 
 class ContextInjection(_Model):
-    """One text a hook adds to the conversation, and who added it on which event."""
+    """Text that a hook adds to the conversation, with the name of the hook and the event."""
 
     content: str
     role: InjectionRole = "system"
@@ -47,20 +47,20 @@ class ContextInjection(_Model):
 
 
 class HookResult(_Model):
-    """What a hook wants to happen (Hook Contract, HookResult Actions).
+    """The result of a hook (Hook Contract, HookResult Actions).
 
     Attributes:
         action: What to do.
-        data: The event's data as it goes on; required for `modify` to change anything.
-        reason: Why, for `deny`.
+        data: The event's new data; required for `modify` to have an effect.
+        reason: Reason for `deny`.
         context_injection: Text to add to the conversation, with its role.
-        ephemeral: The injection is for the next request only and is not stored.
-        append_to_last_tool_result: Put an ephemeral injection behind the last tool result.
+        ephemeral: Whether the injection is for the next request only and is not stored.
+        append_to_last_tool_result: Whether to append an ephemeral injection to the last tool result.
         context_injections: One item for each injection of a merged result.
-        approval_prompt: The question of `ask_user`, with its options, seconds to wait, and
-            what happens when nobody answers.
-        suppress_output: The hook's own output is not for the transcript.
-        user_message: Text for the user, with its level and who it is from.
+        approval_prompt: The question of `ask_user`, with its options, timeout in seconds, and
+            decision after a timeout.
+        suppress_output: Whether to keep the hook's output out of the transcript.
+        user_message: Message for the user, with its level and source.
     """
 
     action: HookAction = "continue"
@@ -87,9 +87,9 @@ class HookResult(_Model):
 
 
 class CompactionResult(_Model):
-    """What a context's `compact()` leaves of the stored history in the view a request gets.
+    """What a context's `compact()` reports: sizes of the stored history and of the view for a request.
 
-    Sizes are in tokens and in messages. The stored history itself is never changed.
+    Sizes are in tokens and in messages. The stored history itself is not changed.
     """
 
     strategy: str
@@ -108,7 +108,7 @@ class CompactionResult(_Model):
 
 
 class ConfigField(_Model):
-    """A question an app asks to configure a provider."""
+    """A setting that an app asks for when configuring a provider."""
 
     id: str
     display_name: str
@@ -123,7 +123,7 @@ class ConfigField(_Model):
 
 
 class Pricing(_Model):
-    """What a model costs, in `currency` per million tokens."""
+    """Price of a model, in `currency` per million tokens."""
 
     input_per_million: float
     output_per_million: float
@@ -135,12 +135,14 @@ class Pricing(_Model):
     @classmethod
     def _iso_4217(cls, value: str) -> str:
         if len(value) != 3 or not (value.isascii() and value.isalpha() and value.isupper()):
-            raise ValueError(f"currency {value!r} is not three upper-case letters, like 'USD'")
+            raise ValueError(
+                f"currency must be three upper-case letters such as 'USD' (got {value!r})"
+            )
         return value
 
 
 class ModelInfo(_Model):
-    """A model a provider offers; window and output limit in tokens."""
+    """A model of a provider; window and output limit in tokens."""
 
     id: str
     display_name: str
@@ -152,7 +154,7 @@ class ModelInfo(_Model):
 
 
 class ProviderInfo(_Model):
-    """A provider, and what it needs to be configured.
+    """Description of a provider and of the settings it needs.
 
     `defaults` may hold ``context_window`` and ``max_output_tokens`` (tokens), from which
     context managers compute their budget (Context Contract, get_messages_for_request).
@@ -179,11 +181,11 @@ class ModuleInfo(_Model):
 
 
 class SessionStatus(_Model):
-    """Where a session stands. Times are local and naive."""
+    """Status of a session. Times are local and without time zone."""
 
     session_id: str
-    # Not `datetime.now` itself: pydantic would read its signature, and for a function written in C
-    # that takes milliseconds of every start.
+    # Not `datetime.now` itself: pydantic would inspect its signature, which takes milliseconds
+    # at every start for a function written in C.
     started_at: datetime = Field(default_factory=lambda: datetime.now())
     ended_at: datetime | None = None
     status: Literal["running", "completed", "failed", "cancelled"] = "running"
@@ -198,5 +200,5 @@ class SessionStatus(_Model):
     last_error: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data without what is None."""
+        """The status as JSON-compatible data, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,4 @@
-"""Where modules come from: protocols only. Strategies are the app's (Module Source Protocol)."""
+"""Sources of modules: protocols that an app implements (Module Source Protocol)."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class ModuleNotFoundError(Exception):
-    """No source for a module. The message says which module and what was tried."""
+    """A module has no source. The message names the module and the places searched."""
 
 
 class ModuleLoadError(Exception):
@@ -14,26 +14,26 @@ class ModuleLoadError(Exception):
 
 
 class ModuleSource(ABC):
-    """A place a module can be imported from.
+    """A location that a module can be imported from.
 
     A source may also have
 
-    * `entry_point` (``"package:mount"``, str): the kernel then imports exactly that
-      instead of looking for a package in the folder;
-    * `import_paths` (folders): put at the end of ``sys.path``, for what the package needs;
-    * `preferred_paths` (folders): put before the environment's installed packages, for
-      packages that the environment has in another version;
-    * `installed` (bool): `entry_point` is importable as things are and belongs to the
-      environment; no folder is asked for and no trial mount is made.
+    * `entry_point` (``"package:mount"``, str): the kernel imports this instead of looking
+      for a package in the folder;
+    * `import_paths` (folders): appended to ``sys.path``, for the package's dependencies;
+    * `preferred_paths` (folders): inserted before the environment's installed packages, for
+      dependencies that the environment has in another version;
+    * `installed` (bool): `entry_point` can be imported from the environment; `resolve` is
+      not called.
     """
 
     @abstractmethod
     def resolve(self) -> Path:
-        """Folder that holds an importable package.
+        """Folder that contains an importable package.
 
         Raises:
             ModuleNotFoundError: The source cannot be resolved.
-            OSError: The filesystem refused.
+            OSError: The folder cannot be accessed.
         """
 
 
@@ -51,8 +51,8 @@ class ModuleSourceResolver(Protocol):
 
         Args:
             module_id: Module identifier, e.g. ``tool-bash``.
-            source_hint: The plan's `source` of the module, in the app's format.
-            profile_hint: The same under its older name.
+            source_hint: The module's `source` in the plan, in the app's format.
+            profile_hint: Older name of `source_hint`.
 
         Raises:
             ModuleNotFoundError: This resolver has no source for the module.
@@ -61,7 +61,7 @@ class ModuleSourceResolver(Protocol):
 
 
 class FileSystemModuleSource:
-    """Folders to look for modules in."""
+    """Folders to search for modules."""
 
     def __init__(self, paths: list[str] | None = None) -> None:
         self._paths = list(paths or ())
@@ -71,5 +71,5 @@ class FileSystemModuleSource:
         return list(self._paths)
 
     def get_mention_mappings(self) -> dict[str, str]:
-        """Mention prefixes the folders bring; none."""
+        """Mention prefixes defined by the folders; always empty."""
         return {}

@@ -1,8 +1,10 @@
-"""From a mount plan to mounted modules: what a session does to initialize itself.
+"""Mount the modules of a mount plan when a session is initialized.
 
-The orchestrator and the context must mount. Any other module that fails is
-logged and reported as ``module:load_failed``, and the session goes on without it; what it
-had mounted is unmounted. A module is mounted once, and what it mounted is checked then.
+The orchestrator and the context are required. Any other module that fails is logged and
+reported as ``module:load_failed``; what it had mounted is unmounted and the session continues
+without it. A module is mounted once, and what it mounted is checked at that time.
+
+Public: apps use `mount_module` to mount one module of a plan, for example to check it.
 """
 
 import asyncio
@@ -48,7 +50,7 @@ class ModuleSpec(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What a person calls this entry."""
+        """Name of this entry in messages."""
         return self.instance_id or self.module
 
 
@@ -56,13 +58,13 @@ _SECTIONS = (("providers", "provider"), ("tools", "tool"), ("hooks", "hook"))
 
 
 def required_spec(config: Any, kind: str) -> ModuleSpec:
-    """The orchestrator or context of a plan, in either spelling.
+    """The orchestrator or context of a plan, in its long or short form.
 
-    The short spelling is the module's id alone, with ``session.<kind>_source`` and the
-    top-level ``<kind>.config`` beside it.
+    The short form is the module's id, with its source in ``session.<kind>_source`` and its
+    config in the top-level section ``<kind>.config``.
 
     Raises:
-        ValueError: It names no module.
+        ValueError: The entry names no module.
     """
     session = config["session"]
     value = session[kind]
@@ -71,24 +73,24 @@ def required_spec(config: Any, kind: str) -> ModuleSpec:
         if not entry.get("module"):
             raise ValueError(f"session.{kind} of the mount plan has no 'module': {entry!r}")
         return ModuleSpec(kind, entry["module"], entry.get("source"), entry.get("config") or {})
-    beside = config.get(kind)
-    settings = beside.get("config") if isinstance(beside, dict) else None
+    section = config.get(kind)
+    settings = section.get("config") if isinstance(section, dict) else None
     return ModuleSpec(kind, str(value), session.get(f"{kind}_source"), settings or {})
 
 
 def optional_specs(config: Any) -> list[ModuleSpec]:
-    """Providers, tools and hooks of a plan, in that order; entries without `module` are none.
+    """Providers, tools and hooks of a plan, in that order; entries without `module` are skipped.
 
     Raises:
-        ValueError: An entry is no mapping.
+        ValueError: An entry is not a mapping.
     """
     specs: list[ModuleSpec] = []
     for section, kind in _SECTIONS:
         for index, entry in enumerate(config.get(section) or ()):
             if not isinstance(entry, dict):
                 raise ValueError(
-                    f"{section}[{index}] of the mount plan is {entry!r}; "
-                    "write a mapping with 'module'"
+                    f"{section}[{index}] of the mount plan must be a mapping with 'module' "
+                    f"(got {entry!r})"
                 )
             if entry.get("module"):
                 source, settings = entry.get("source"), entry.get("config") or {}
@@ -98,7 +100,7 @@ def optional_specs(config: Any) -> list[ModuleSpec]:
 
 
 def check_provider_ids(specs: list[ModuleSpec]) -> None:
-    """Entries of one provider module must be told apart.
+    """Check that entries of the same provider module have different `instance_id`s.
 
     Raises:
         ValueError: Two of them have the same `instance_id`, or more than one has none.
@@ -111,22 +113,22 @@ def check_provider_ids(specs: list[ModuleSpec]) -> None:
         if identity in seen:
             raise ValueError(
                 f"Provider '{spec.module}' is configured more than once with "
-                f"instance_id {spec.instance_id!r}; give each entry an instance_id of its own"
+                f"instance_id {spec.instance_id!r}; give each entry a different instance_id"
             )
         seen.add(identity)
 
 
 async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> list[str]:
-    """Mount everything `config` asks for; returns why providers are missing, a line each.
+    """Mount all modules of `config`; returns a line with the reason for each missing provider.
 
     Raises:
         RequiredModuleError: The orchestrator or the context cannot be mounted.
-        ValueError: An entry is no mapping, or provider entries cannot be told apart.
+        ValueError: An entry is not a mapping, or provider entries share an `instance_id`.
     """
     for kind, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
         try:
             await mount_module(required_spec(config, kind), coordinator)
-        # A module is foreign code and may raise anything; the cause goes along.
+        # A module is foreign code and may raise anything.
         except Exception as error:
             message = f"Cannot initialize without {title}: {error}"
             raise RequiredModuleError(message, kind) from error
@@ -136,7 +138,7 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
     for spec in specs:
         try:
             await mount_module(spec, coordinator)
-        # As above; the session goes on without this one.
+        # As above; the session continues without this module.
         except Exception as error:
             await _report(spec, error, coordinator)
             if spec.kind == "provider":
@@ -147,13 +149,13 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
 
 
 async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None:
-    """Load one module, mount it and check what it mounted; on failure nothing of it stays mounted.
+    """Load and mount one module and check what it mounted; after a failure, everything is unmounted.
 
     Raises:
-        NothingMountedError: Its mount function went through and mounted nothing.
+        NothingMountedError: Its mount function returned without mounting anything.
         ModuleMountError: Its mount function raised.
-        ModuleValidationError: It is not what its section of the plan asks for.
-        Exception: Whatever loading it raises.
+        ModuleValidationError: It is not of the kind that its section of the plan requires.
+        Exception: Any error of loading it.
     """
     if spec.kind == "provider":
         prepare = coordinator.get_capability("provider.before_load")
@@ -175,11 +177,11 @@ async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordin
     loaded: LoadedModule | None = getattr(mount, "__amplifier_module__", None)
     if loaded is not None:
         check_declaration(spec, loaded.declared)
-    with warnings_logged() as said, belonging_to(spec.kind, spec.module):
+    with warnings_logged() as logged, belonging_to(spec.kind, spec.module):
         result = await _call_mount(spec, mount, loaded, coordinator)
-        remarks = await place(spec, result, before, coordinator, loaded, said)
+        remarks = await place(spec, result, before, coordinator, loaded, logged)
         if spec.kind == "provider":
-            _name_provider(spec, before, coordinator, said)
+            _name_provider(spec, before, coordinator, logged)
     log_remarks(spec, remarks)
     ready = getattr(mount, "__on_session_ready__", None)
     if ready is not None:
@@ -190,15 +192,15 @@ async def _call_mount(
     spec: ModuleSpec, mount: Any, loaded: LoadedModule | None, coordinator: ModuleCoordinator
 ) -> Any:
     if loaded is None:
-        # Of another loader: what it gives is its own business.
+        # From another loader, which handles errors itself.
         return await mount(coordinator)
     cancels = task_cancel_count()
     try:
         return await mount(coordinator)
     except ModuleMountError:
-        # The app's loader may say more of it, such as a time limit.
+        # Raised by the app's loader with more detail, such as a time limit.
         raise
-    # A module is foreign code: it may raise anything, also what would end the process.
+    # A module is foreign code: it may raise anything, even SystemExit.
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and task_cancel_count() > cancels:
             raise
@@ -210,11 +212,11 @@ async def _call_mount(
 
 
 def _name_provider(
-    spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordinator, said: list[str]
+    spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordinator, logged: list[str]
 ) -> None:
     changed = list(before.added("provider"))
     if not changed:
-        raise NothingMountedError("; ".join(said) or "its mount function mounted nothing")
+        raise NothingMountedError("; ".join(logged) or "its mount function mounted nothing")
     if spec.instance_id:
         _rename(coordinator.get("providers"), before.mounted("provider"), changed, spec)
 
@@ -222,12 +224,12 @@ def _name_provider(
 def _rename(
     providers: dict[str, Any], before: dict[str, Any], changed: list[str], spec: ModuleSpec
 ) -> None:
-    """Give a provider its `instance_id` and its default name back to who had it."""
+    """Rename a provider to its `instance_id`, and restore the one that had its default name."""
     default = spec.module.removeprefix("provider-")
     name = default if default in changed else changed[0]
     provider = providers[name]
     if name in before:
-        # In its place: the order of providers decides among those of one priority.
+        # Keep the position: the order of providers matters if priorities are equal.
         providers[name] = before[name]
     else:
         del providers[name]
@@ -235,7 +237,7 @@ def _rename(
 
 
 def _entry(spec: ModuleSpec) -> dict[str, Any]:
-    """The plan's entry of a provider, as a copy."""
+    """A copy of a provider's plan entry."""
     entry = {"module": spec.module, "source": spec.source, "config": dict(spec.config)}
     return {**entry, "instance_id": spec.instance_id} if spec.instance_id else entry
 
@@ -264,7 +266,7 @@ async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordin
 
 
 def _raised(error: Exception) -> Exception:
-    """What the module's own code raised, where that was the failure."""
+    """The exception raised by the module's mount function, if that was the failure."""
     cause = error.__cause__ if isinstance(error, ModuleMountError) else None
     return cause if isinstance(cause, Exception) else error
 
@@ -272,9 +274,9 @@ def _raised(error: Exception) -> Exception:
 async def _after_provider_failure(
     spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator
 ) -> None:
-    tell = coordinator.get_capability("provider.load_failure")
-    if tell is not None:
-        await _call(tell, coordinator, _entry(spec), error)
+    callback = coordinator.get_capability("provider.load_failure")
+    if callback is not None:
+        await _call(callback, coordinator, _entry(spec), error)
 
 
 async def _session_ready(coordinator: ModuleCoordinator) -> None:
@@ -283,7 +285,7 @@ async def _session_ready(coordinator: ModuleCoordinator) -> None:
         try:
             with belonging_to("module", module_id):
                 await ready(coordinator)
-        # Foreign code: one module's failure is told and leaves the others as they are.
+        # Foreign code: one module's failure is reported and does not affect the others.
         except Exception as error:
             logger.exception("on_session_ready of '%s' failed", module_id)
             await coordinator.hooks.emit(

@@ -1,4 +1,7 @@
-"""Importing a package from a given place, under its real name, and from nowhere else."""
+"""Import a package from a given path, under its real name and from no other location.
+
+Public: apps import modules with it to inspect them.
+"""
 
 import importlib
 import importlib.util
@@ -11,34 +14,34 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def before_installed() -> int:
-    """The position on ``sys.path`` after the standard library and before installed packages."""
+    """Index on ``sys.path`` after the standard library and before installed packages."""
     for position, folder in enumerate(sys.path):
         if Path(folder).name in _INSTALLED:
             return position
-    # An interpreter that keeps its packages elsewhere still has them after the standard library.
+    # Wherever an interpreter keeps its packages, they come after the standard library.
     library = str(Path(importlib.__file__).parent.parent)
     return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
 
 
 def origin_of(module: ModuleType) -> Path | None:
-    """File a module was loaded from; None for what has no file."""
+    """File that a module was loaded from; None if it has no file."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if file else None
 
 
 def import_from_path(path: Path | str) -> ModuleType:
-    """The package folder or module file at `path`, registered under its own name.
+    """Import the package folder or module file at `path` under its own name.
 
     Raises:
-        FileNotFoundError: There is nothing, or a folder without ``__init__.py``.
-        ImportError: That name is already loaded from another place.
-        Exception: Whatever the module raises while it is imported.
+        FileNotFoundError: The path does not exist or is a folder without ``__init__.py``.
+        ImportError: A module of that name is already loaded from another location.
+        Exception: Any exception that the module raises during import.
     """
-    # Not resolved: behind a link the folder may have any name, and the package's is the link's.
+    # Not resolved: the package has the name of a symbolic link, not of the link's target.
     place = Path(path).absolute()
     file = place / "__init__.py" if place.is_dir() else place
     if not file.is_file():
-        raise FileNotFoundError(f"{place} is no Python package: {file.name} is missing")
+        raise FileNotFoundError(f"{place} is not a Python package: {file.name} is missing")
     name = place.name if place.is_dir() else place.stem
     loaded = sys.modules.get(name)
     if loaded is not None:
@@ -63,11 +66,11 @@ def import_from_path(path: Path | str) -> ModuleType:
 
 
 def _hooked_loader(name: str, file: Path) -> SourceFileLoader | None:
-    """The loader that the process's own hook for the file's folder has for it, if there is one.
+    """The loader for `file` from the import hook of its folder (`sys.path_hooks`), if there is one.
 
-    Who guards the imports from a folder (`sys.path_hooks`) guards them here as well.
+    A hook that checks imports from a folder thus also checks this import.
     """
-    # Not at the top: a session of installed modules has no use for it.
+    # Not at the top: a session with only installed modules does not need it.
     import pkgutil
 
     finder = pkgutil.get_importer(str(file.parent))
@@ -78,10 +81,10 @@ def _hooked_loader(name: str, file: Path) -> SourceFileLoader | None:
 
 
 def import_from_folder(name: str, folder: Path) -> ModuleType:
-    """Import dotted `name`, which must come from below `folder` (already on ``sys.path``).
+    """Import dotted `name`, which must be located in `folder` (already on ``sys.path``).
 
     Raises:
-        ImportError: It cannot be imported, or that name is loaded from elsewhere.
+        ImportError: It cannot be imported, or that name is loaded from another location.
     """
     importlib.invalidate_caches()
     module = importlib.import_module(name)
@@ -90,10 +93,10 @@ def import_from_folder(name: str, folder: Path) -> ModuleType:
 
 
 def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
-    """Raises ImportError unless `module` was loaded from below `folder`."""
+    """Raise ImportError unless `module` was loaded from `folder`."""
     origin = origin_of(module)
     if origin is None or not origin.is_relative_to(folder.resolve()):
         raise ImportError(
-            f"Package {name!r} is already loaded from {origin or 'elsewhere'}, "
-            f"not from {folder}; two packages of one name cannot live in one process"
+            f"package {name!r} is already loaded from {origin or 'another location'}; "
+            f"cannot also load it from {folder} in the same process"
         )

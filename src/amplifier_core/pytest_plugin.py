@@ -1,7 +1,7 @@
 """pytest plugin for module authors: fixtures that find, mount and clean up the module under test.
 
-It is loaded in every pytest run of an environment that has the kernel, so it touches nothing until
-one of its fixtures is asked for: no kernel import, no folder walk, no change to a test of others.
+pytest loads it in every environment that has the kernel installed. It does nothing until one of its
+fixtures is used: it does not import the kernel, search folders or affect other tests.
 
 Options: ``--module-path``, ``--module-type``, ``--module-config``. Marker: ``module_validation``.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from amplifier_core.validation._locate import LocatedModule
 
 try:
-    # In strict mode pytest-asyncio drives only the async fixtures that are made with its decorator.
+    # In strict mode, pytest-asyncio runs only async fixtures created with its decorator.
     from pytest_asyncio import fixture as _async_fixture
-except ImportError:  # pragma: no cover - whoever asks for an async fixture is told by pytest itself
+except ImportError:  # pragma: no cover - pytest itself reports async fixtures without a plugin
     _async_fixture = cast("Any", pytest.fixture)
 
-# So that a failed assertion of the suites shows its values.
+# Failed assertions of the suites then show their values.
 pytest.register_assert_rewrite("amplifier_core.validation.behavioral")
 
 _SUITES_FOLDER = Path(__file__).parent / "validation"
@@ -40,27 +40,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--module-type",
         choices=("provider", "tool", "hook", "orchestrator", "context"),
-        help="kind of the module under test, where its name does not say",
+        help="kind of the module under test (default: guessed from its name)",
     )
     group.addoption(
         "--module-config",
         type=_json_object,
-        help="JSON object handed to mount() of the module under test (default: {})",
+        help="JSON object passed to mount() of the module under test (default: {})",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and refuse a module path that leads nowhere."""
+    """Register the marker, and reject a module path that does not exist."""
     config.addinivalue_line(
-        "markers", "module_validation: checks that a module keeps the contract of its kind"
+        "markers", "module_validation: checks a module against the contract of its kind"
     )
     given = config.getoption("--module-path")
     if given and not (config.invocation_params.dir / given).exists():
-        raise pytest.UsageError(f"--module-path {given}: there is no such folder or file")
+        raise pytest.UsageError(f"--module-path: '{given}' does not exist")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Of the suites run straight from the kernel's files, skip those of another kind of module."""
+    """Skip suites for other kinds of modules when the kernel's suite files are run directly."""
     ours = [
         item
         for item in items
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
 
 @pytest.fixture
 def module_path(request: pytest.FixtureRequest) -> Path | None:
-    """Package folder of the module under test, None when there is none."""
+    """Package folder of the module under test, or None."""
     located = _locate(request.config, request.path)
     return None if located is None else located.path
 
@@ -95,7 +95,7 @@ def is_module_context(module_path: Path | None) -> bool:
 
 @pytest.fixture
 def coordinator() -> "MockCoordinator":
-    """A fresh test coordinator."""
+    """A new test coordinator."""
     from amplifier_core.testing import MockCoordinator
 
     return MockCoordinator()
@@ -103,7 +103,7 @@ def coordinator() -> "MockCoordinator":
 
 @pytest.fixture
 def mock_deps() -> "tuple[MockContextManager, dict[str, Any], dict[str, MockTool], EventRecorder]":
-    """What an orchestrator's ``execute`` takes beside the prompt: context, providers, tools, hooks."""
+    """Arguments of an orchestrator's ``execute`` after the prompt: context, providers, tools, hooks."""
     from amplifier_core.testing import EventRecorder, MockContextManager, MockProvider, MockTool
 
     return (
@@ -154,7 +154,7 @@ async def context_module(
 async def hook_cleanup(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Callable[[], Any] | None, None]:
-    """What ``mount`` of the hook module under test returned, if it can be called."""
+    """Return value of ``mount`` of the hook module under test, if callable."""
     async with _mounted(request, module_path, coordinator) as returned:
         yield returned if callable(returned) else None
 
@@ -163,9 +163,9 @@ async def hook_cleanup(
 async def _mounted(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Any, None]:
-    """Mount the module for the time of a test; gives what its ``mount`` returned."""
+    """Mount the module for the duration of a test; yields the return value of its ``mount``."""
     if module_path is None:
-        pytest.skip("no module under test: give --module-path, or run inside a module's folder")
+        pytest.skip("no module under test: pass --module-path, or run inside a module's folder")
     from amplifier_core.validation._fresh import fresh_module
     from amplifier_core.validation._kinds import cleanup_of
 
@@ -186,21 +186,21 @@ async def _mounted(
 def _first(
     kind: str, module_path: Path | None, coordinator: "MockCoordinator", returned: object
 ) -> Any:
-    """The first instance that a mount brought; without one the test fails."""
+    """The first mounted instance; fails the test if there is none."""
     from amplifier_core.validation._kinds import KINDS
 
     instances = KINDS[kind].instances(coordinator, returned)
     if not instances:
         pytest.fail(
             f"mount() of {module_path} mounted no {kind} and returned {type(returned).__name__}:"
-            " there is nothing to test",
+            " nothing to test",
             pytrace=False,
         )
     return instances[0][1]
 
 
 def _locate(config: pytest.Config, test_file: Path) -> "LocatedModule | None":
-    """The module under test, as the options say or as the folders around suggest."""
+    """The module under test, from the options or else from the surrounding folders."""
     from amplifier_core.validation import _locate as locate
 
     start = config.invocation_params.dir

@@ -1,4 +1,4 @@
-"""A session: initialize, execute, cleanup."""
+"""A session: initialize, execute, clean up."""
 
 import asyncio
 import inspect
@@ -26,16 +26,16 @@ class AmplifierSession:
 
     Args:
         config: The mount plan; kept by reference.
-        loader: Loads the modules; made when missing.
-        session_id: Name of the session; a uuid4 when missing.
-        parent_id: Session this one was forked from.
-        approval_system: Asks the user for hooks.
-        display_system: Shows hooks' messages.
-        is_resumed: Whether an earlier session goes on.
+        loader: Loads the modules; default: a new `ModuleLoader`.
+        session_id: Id of the session; default: a new uuid4.
+        parent_id: Id of the session that this one was forked from.
+        approval_system: Asks the user on behalf of hooks.
+        display_system: Shows messages of hooks.
+        is_resumed: Whether the session continues an earlier one.
 
     Raises:
         ValueError: The plan is empty or names no orchestrator or no context.
-        TypeError: The plan is no mapping.
+        TypeError: The plan is not a mapping.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class AmplifierSession:
         self.session_id = session_id or str(uuid.uuid4())
         self.parent_id = parent_id
         self.is_resumed = is_resumed
-        # There is nothing to validate, and a validator takes longer to build than the session.
+        # Nothing to validate here, and building a validator takes longer than creating the session.
         self.status = SessionStatus.model_construct(session_id=self.session_id)
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
         self.coordinator.hooks.set_default_fields(
@@ -73,7 +73,7 @@ class AmplifierSession:
 
     @property
     def loader(self) -> Any:
-        """What loads the modules."""
+        """Loader of the session's modules."""
         return self.coordinator.loader
 
     @loader.setter
@@ -89,12 +89,12 @@ class AmplifierSession:
 
         Raises:
             RequiredModuleError: The orchestrator or the context cannot be mounted.
-            ValueError: An entry is no mapping, or provider entries cannot be told apart.
+            ValueError: An entry is not a mapping, or provider entries share an `instance_id`.
         """
         if self._initialized:
             return
         if self._initializer is not None and self._initializer is asyncio.current_task():
-            # A module that asks while it is being mounted is part of the first call.
+            # Called by a module that is being mounted, as part of the first call.
             return
         async with self._initializing:
             self._initializer = asyncio.current_task()
@@ -105,7 +105,7 @@ class AmplifierSession:
 
     async def _initialize(self) -> None:
         if self._initialized:
-            # Done by whoever had the lock before.
+            # Another task initialized it while this one waited for the lock.
             return
         self._missing_providers = await initialize_session(self.config, self.coordinator)
         self._initialized = True
@@ -113,11 +113,11 @@ class AmplifierSession:
             await self._emit_lifecycle(events.SESSION_FORK, {"parent": self.parent_id})
 
     async def execute(self, prompt: str) -> str:
-        """Run one turn and return the final text. Initializes the session if need be.
+        """Run one turn and return the final text. Initializes the session if necessary.
 
         Raises:
             RuntimeError: No orchestrator, context or provider is mounted.
-            Exception: Whatever the orchestrator raises, as it is.
+            Exception: Any exception of the orchestrator, unchanged.
         """
         await self.initialize()
         mounted = self._required()
@@ -125,7 +125,7 @@ class AmplifierSession:
             self._started = True
             event = events.SESSION_RESUME if self.is_resumed else events.SESSION_START
             await self._emit_lifecycle(event, {"parent_id": self.parent_id})
-        # The session's status is that of its last turn; what failed before it is over.
+        # The status reflects the last turn, not earlier failures.
         self.status.status = "running"
         self._turns += 1
         execute = mounted["orchestrator"].execute
@@ -150,9 +150,9 @@ class AmplifierSession:
     def _required(self) -> dict[str, Any]:
         points = self.coordinator.mount_points
         if points["orchestrator"] is None:
-            raise RuntimeError("No orchestrator module mounted; session.orchestrator mounted none")
+            raise RuntimeError("No orchestrator module mounted: session.orchestrator mounted none")
         if points["context"] is None:
-            raise RuntimeError("No context manager mounted; session.context mounted none")
+            raise RuntimeError("No context manager mounted: session.context mounted none")
         if not points["providers"]:
             why = "; ".join(self._missing_providers) or "the mount plan names none"
             raise RuntimeError(f"No providers mounted: {why}")
@@ -188,7 +188,7 @@ class AmplifierSession:
             )
 
     def _redacted(self) -> Any:
-        """The mount plan without secrets; None if it is no mapping that can be read through."""
+        """The mount plan without secrets; None if it is not a `Mapping`."""
         from amplifier_core.utils.truncate import redact_config
 
         if not isinstance(self.config, Mapping):
@@ -197,7 +197,7 @@ class AmplifierSession:
         return redact_config(self.config, [os.environ.get(name, "") for name in names])
 
     async def _stats(self) -> dict[str, Any]:
-        """What the kernel counts, over what modules contribute to ``session.stats``."""
+        """Contributions of modules to ``session.stats``, plus the kernel's own counts."""
         stats: dict[str, Any] = {}
         for contributed in await self.coordinator.collect_contributions("session.stats"):
             if isinstance(contributed, Mapping):
@@ -238,7 +238,7 @@ class AmplifierSession:
         try:
             await self.initialize()
         except BaseException:
-            # What was mounted before the failure has things to let go of.
+            # Modules mounted before the failure may hold resources.
             await self.cleanup()
             raise
         return self
@@ -248,14 +248,14 @@ class AmplifierSession:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Whether `function` can be called with the keyword `name`.
+    """Whether `function` accepts the keyword `name`.
 
-    The contracts' own samples take exactly the five arguments of the Orchestrator Contract.
+    The samples of the Orchestrator Contract accept only its five arguments.
     """
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        # Compiled code may not tell; the session's keyword is the rule, its absence the exception.
+        # Compiled code may have no signature; most orchestrators accept the keyword.
         return True
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
@@ -267,7 +267,7 @@ def _check(config: Any) -> None:
         raise TypeError(f"Configuration must be a mapping, not {type(config).__name__}")
     session = config.get("session") or {}
     if not hasattr(session, "get"):
-        raise TypeError(f"session of the mount plan must be a mapping, not {session!r}")
+        raise TypeError(f"session in the mount plan must be a mapping, not {session!r}")
     for field in ("orchestrator", "context"):
         if not session.get(field):
             raise ValueError(f"Configuration must specify session.{field}")

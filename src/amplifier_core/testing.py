@@ -30,16 +30,16 @@ _POLL_SECONDS = 0.01
 
 
 class MockCoordinator(ModuleCoordinator):
-    """A real coordinator of session ``test-session`` that also keeps a record of what was mounted.
+    """A real coordinator, of the session ``test-session``, that also records mounts and unmounts.
 
     Attributes:
-        mount_history: one dict ``mount_point``, ``module``, ``name`` a mount, in order.
-        unmount_history: one dict ``mount_point``, ``name`` an unmount, in order.
-        approval_system: an ``AsyncMock`` that answers "Deny".
+        mount_history: one dict with ``mount_point``, ``module`` and ``name`` per mount, in order.
+        unmount_history: one dict with ``mount_point`` and ``name`` per unmount, in order.
+        approval_system: an ``AsyncMock`` that returns "Deny".
         display_system: an ``AsyncMock`` whose ``show_message`` is a plain ``Mock``.
     """
 
-    # Its other name starts with "Test", which pytest would take for a test class.
+    # pytest would collect the class because its other name starts with "Test".
     __test__ = False
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class MockCoordinator(ModuleCoordinator):
         self.unmount_history: list[dict[str, Any]] = []
 
     def mount(self, mount_point: str, module: Any, name: str | None = None) -> Any:
-        """Mount as :meth:`ModuleCoordinator.mount` does, at the call, and record it."""
+        """Mount like :meth:`ModuleCoordinator.mount` and record it."""
         done = super().mount(mount_point, module, name)
         self.mount_history.append({"mount_point": mount_point, "module": module, "name": name})
         return done
 
     def unmount(self, mount_point: str, name: str | None = None) -> Any:
-        """Unmount as :meth:`ModuleCoordinator.unmount` does, at the call, and record it."""
+        """Unmount like :meth:`ModuleCoordinator.unmount` and record it."""
         done = super().unmount(mount_point, name)
         self.unmount_history.append({"mount_point": mount_point, "name": name})
         return done
@@ -72,19 +72,19 @@ TestCoordinator = MockCoordinator
 
 
 class MockTool:
-    """A tool that always answers the same.
+    """A tool that always returns the same result.
 
     Args:
         name: name of the tool.
-        output: what it answers; a ``ToolResult`` is returned as it is, anything else as the output of
-            a successful one.
+        output: its result; a ``ToolResult`` is returned unchanged, any other value as the output of
+            a successful result.
         description: description of the tool.
-        return_value: another name of ``output``; it wins.
+        return_value: alias of ``output``; takes precedence.
 
     Attributes:
-        execute: an ``AsyncMock``, to be asserted on.
-        call_count: how often it was executed.
-        last_input: the input of the last execution, None before the first.
+        execute: an ``AsyncMock``, for assertions.
+        call_count: number of executions.
+        last_input: input of the last execution; None before the first.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MockTool:
 
 
 class MockContextManager:
-    """A context that keeps its messages in the list ``messages``. Its methods are ``AsyncMock``s."""
+    """A context that stores messages in the list ``messages``. Its methods are ``AsyncMock``s."""
 
     def __init__(self, messages: list[dict[str, Any]] | None = None) -> None:
         self.messages: list[dict[str, Any]] = [] if messages is None else messages
@@ -146,14 +146,14 @@ class MockContextManager:
         return False
 
     async def _compact_internal(self) -> None:
-        """Nothing is ever too long for a mock."""
+        """Do nothing: a mock never compacts."""
 
 
 class MockProvider:
-    """A provider that answers every request with one text block.
+    """A provider that answers every request with the same text block.
 
     Attributes:
-        complete: an ``AsyncMock``, to be asserted on or given another ``return_value``.
+        complete: an ``AsyncMock``, for assertions or another ``return_value``.
     """
 
     priority: ClassVar[int] = 100
@@ -169,7 +169,7 @@ class MockProvider:
         )
 
     def get_info(self) -> ProviderInfo:
-        """Who this provider is, and the window its model has."""
+        """Description of the provider and the window of its model."""
         return ProviderInfo(
             id=self.name,
             display_name="Mock provider",
@@ -177,7 +177,7 @@ class MockProvider:
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """The one model there is."""
+        """The only model."""
         return [
             ModelInfo(
                 id="mock-model",
@@ -193,7 +193,7 @@ class MockProvider:
 
 
 class EventRecorder:
-    """Keeps the events it is told of, in place of a hook registry or as a handler of one.
+    """Records events, as a replacement for a hook registry or as a handler.
 
     Attributes:
         events: ``(event, data)`` pairs in order, the data copied one level deep.
@@ -203,29 +203,29 @@ class EventRecorder:
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     async def emit(self, event: str, data: dict[str, Any] | None = None) -> HookResult:
-        """Keep an event; the answer is ``continue`` with its data."""
+        """Record an event; returns ``continue`` with its data."""
         kept = dict(data or {})
         self.events.append((event, kept))
         return HookResult(action="continue", data=dict(kept))
 
     async def record(self, event: str, data: dict[str, Any] | None = None) -> HookResult:
-        """Keep an event, as a handler: ``hooks.register("tool:pre", recorder.record)``."""
+        """Record an event, as a handler: ``hooks.register("tool:pre", recorder.record)``."""
         return await self.emit(event, data)
 
     def clear(self) -> None:
-        """Forget every event."""
+        """Remove all recorded events."""
         self.events.clear()
 
     def get_events(self, event_type: str | None = None) -> list[tuple[str, dict[str, Any]]]:
-        """All events, or those of one name, in order."""
+        """All events, or those with one name, in order."""
         return [entry for entry in self.events if event_type in (None, entry[0])]
 
 
 class ScriptedOrchestrator:
-    """An orchestrator that calls nobody: it answers with the given texts in turn, then with "DONE".
+    """An orchestrator without provider calls: it returns the given texts in order, then "DONE".
 
     Attributes:
-        call_count: how often it was executed.
+        call_count: number of executions.
     """
 
     def __init__(self, responses: Sequence[str]) -> None:
@@ -246,10 +246,10 @@ class ScriptedOrchestrator:
 
 
 class _EchoTool(MockTool):
-    """Answers with its input."""
+    """Returns its input."""
 
     def __init__(self) -> None:
-        super().__init__("echo", description="Gives its input back")
+        super().__init__("echo", description="Return the input")
 
     async def _answer(self, input: dict[str, Any]) -> ToolResult:
         self.output = input
@@ -257,11 +257,11 @@ class _EchoTool(MockTool):
 
 
 def create_test_coordinator() -> MockCoordinator:
-    """A coordinator with a ``MockContextManager`` and two tools: ``echo`` and the ever failing ``fail``."""
+    """A coordinator with a ``MockContextManager`` and two tools: ``echo``, and ``fail``, which always fails."""
     coordinator = MockCoordinator()
     failure = ToolResult(success=False, error={"message": "This tool always fails"})
-    fail = MockTool("fail", failure, "Fails whatever it is given")
-    # Written straight into the live mount points: mounting is async, and this function is not.
+    fail = MockTool("fail", failure, "Always fail")
+    # Written directly to the mount points, so that `mount_history` stays empty.
     coordinator.mount_points["tools"].update(echo=_EchoTool(), fail=fail)
     coordinator.mount_points["context"] = MockContextManager()
     return coordinator

@@ -79,7 +79,7 @@ FAULTY = [
         "tool",
         3,
         (
-            "is listed under 'tools', but it declares __amplifier_module_type__ = 'hook'; list it under 'hooks'",
+            "is listed under 'tools', but declares __amplifier_module_type__ = 'hook'; list it under 'hooks'",
         ),
     ),
     Faulty(
@@ -89,7 +89,7 @@ FAULTY = [
         "tool",
         3,
         (
-            "is listed under 'tools', but it mounted a module of kind 'orchestrator'",
+            "is listed under 'tools', but mounted a module of kind 'orchestrator'",
             "'session.orchestrator'",
         ),
     ),
@@ -144,7 +144,7 @@ FAULTY = [
         "tool",
         0,
         (
-            "tool 'acme': the function that mount() returned is no cleanup, because it requires 'loop'",
+            "tool 'acme': mount() returned a function that is not a cleanup, because it requires 'loop'",
             "acme.py, line 30",
         ),
     ),

@@ -79,7 +79,7 @@ async def test_the_session_spelling_means_orchestrator_and_context(
     assert coordinator.get("orchestrator") == coordinator.get("session", "orchestrator") == "loop"
     await coordinator.unmount("session", "context")
     assert coordinator.get("context") is None
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="holds 'orchestrator' and 'context'; got name='tools'"):
         coordinator.mount("session", "x", name="tools")
 
 

@@ -251,7 +251,7 @@ async def test_a_cleanup_that_requires_arguments_is_named_and_not_called(
     code = TOOL + "        def close(loop): raise AssertionError\n        return close\n"
     await bench.mount("tool", code)
     assert (
-        "'acme': the function that mount() returned is no cleanup, because it requires 'loop'"
+        "'acme': mount() returned a function that is not a cleanup, because it requires 'loop'"
         in caplog.text
     )
     assert "line 18, in close" in caplog.text

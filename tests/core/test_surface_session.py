@@ -35,7 +35,7 @@ def test_the_loader_can_be_assigned_on_the_session_and_on_its_coordinator() -> N
 
 
 def test_a_session_section_that_is_no_mapping_is_said() -> None:
-    with pytest.raises(TypeError, match="session of the mount plan must be a mapping, not 'x'"):
+    with pytest.raises(TypeError, match="session in the mount plan must be a mapping, not 'x'"):
         AmplifierSession({"session": "x"})
 
 
@@ -133,7 +133,10 @@ async def test_an_entry_without_a_module_is_said(kind: str) -> None:
 
 
 async def test_an_entry_that_is_no_mapping_is_said() -> None:
-    with pytest.raises(ValueError, match=r"tools\[1\] of the mount plan is 'tool-t'"):
+    with pytest.raises(
+        ValueError,
+        match=r"tools\[1\] of the mount plan must be a mapping with 'module' \(got 'tool-t'\)",
+    ):
         await session(plan(tools=[{"no": "module"}, "tool-t"])).initialize()
 
 

@@ -233,7 +233,7 @@ def test_two_configs_of_the_same_values_are_not_equal() -> None:
 
 
 def test_negative_retries_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_retries is -1"):
+    with pytest.raises(ValueError, match=r"max_retries must be 0 or more \(got -1\)"):
         RetryConfig(max_retries=-1)
 
 

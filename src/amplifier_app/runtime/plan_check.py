@@ -31,11 +31,11 @@ from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mount_problems import mount_problem, package_of, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core._foreign import warnings_logged
 from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
-from amplifier_core._foreign import warnings_logged
 
 CLEANUP_SECONDS = 10.0
 

@@ -1,4 +1,4 @@
-"""Retrying of language-model calls, and the naming of errors known only by their text."""
+"""Retry model calls, and classify errors by their message."""
 
 import asyncio
 import math
@@ -30,16 +30,16 @@ _JITTER_READ_AS: Final = 0.2
 
 
 class RetryConfig:
-    """How often and how patiently a call is retried. All delays are seconds; read-only once built.
+    """How often and with which delays (in seconds) a call is retried; read-only.
 
     Args:
-        max_retries: retries after the first attempt, so a call is made at most ``max_retries + 1`` times.
+        max_retries: retries after the first attempt, so that a call is made at most ``max_retries + 1`` times.
         initial_delay: delay before the first retry.
-        max_delay: cap of the growing delay (a server's ``retry_after`` may exceed it).
-        backoff_factor: growth of the delay from one retry to the next.
-        jitter: spread each delay by a random factor of 0.5 to 1.5; ``None`` means yes. A float is
-            deprecated: its truth decides. Reads back as 0.2 (on) or 0.0 (off).
-        honor_retry_after: never retry earlier than the ``retry_after`` of the error.
+        max_delay: upper limit of the delay (a server's ``retry_after`` may exceed it).
+        backoff_factor: factor by which the delay grows with each retry.
+        jitter: whether to multiply each delay by a random factor of 0.5 to 1.5 (default: True).
+            A float is deprecated: non-zero means True. The attribute reads as 0.2 (on) or 0.0 (off).
+        honor_retry_after: whether to wait at least the ``retry_after`` of the error.
         min_delay: deprecated name of ``initial_delay``.
         backoff_multiplier: deprecated name of ``backoff_factor``.
 
@@ -68,7 +68,7 @@ class RetryConfig:
         backoff_multiplier: float | None = None,
     ) -> None:
         if max_retries < 0:
-            raise ValueError(f"max_retries is {max_retries}; it must be 0 or more")
+            raise ValueError(f"max_retries must be 0 or more (got {max_retries})")
         if min_delay is not None:
             _warn_renamed("min_delay", "initial_delay")
             initial_delay = min_delay if initial_delay == _INITIAL_DELAY else initial_delay
@@ -101,22 +101,22 @@ class RetryConfig:
 
     @property
     def max_delay(self) -> float:
-        """Cap of the growing delay, in seconds."""
+        """Upper limit of the delay in seconds."""
         return self._max_delay
 
     @property
     def backoff_factor(self) -> float:
-        """Growth of the delay from one retry to the next."""
+        """Factor by which the delay grows with each retry."""
         return self._backoff_factor
 
     @property
     def jitter(self) -> float:
-        """0.2 when jitter is on, 0.0 when off (a number for historical readers; only its truth counts)."""
+        """0.2 if jitter is on, 0.0 if off (a number for compatibility)."""
         return _JITTER_READ_AS if self._jitter else 0.0
 
     @property
     def honor_retry_after(self) -> bool:
-        """Whether an error's ``retry_after`` is a lower bound of the delay."""
+        """Whether an error's ``retry_after`` is a lower limit of the delay."""
         return self._honor_retry_after
 
     @property
@@ -149,18 +149,18 @@ async def retry_with_backoff(
     *,
     on_retry: Callable[[int, float, LLMError], Awaitable[Any]] | None = None,
 ) -> T:
-    """Await ``operation()`` until it succeeds, fails for good, or the retries are used up.
+    """Await ``operation()`` until it succeeds, fails permanently, or runs out of retries.
 
-    Only an :class:`LLMError` whose ``retryable`` is true is retried; anything else passes through at
-    once. ``on_retry(attempt, delay, error)`` is awaited before each sleep, ``attempt`` counting from 1
-    and ``delay`` in seconds.
+    Only an :class:`LLMError` with ``retryable`` set is retried; other exceptions propagate
+    immediately. ``on_retry(attempt, delay, error)`` is awaited before each sleep, with ``attempt``
+    starting at 1 and ``delay`` in seconds.
 
     Returns:
-        What the operation returned.
+        The result of the operation.
 
     Raises:
-        LLMError: the error of the last attempt, as the operation raised it.
-        Exception: whatever else the operation raised.
+        LLMError: the error of the last attempt, unchanged.
+        Exception: any other exception of the operation.
     """
     settings = config or RetryConfig()
     attempt = 0
@@ -174,12 +174,12 @@ async def retry_with_backoff(
             attempt += 1
             if on_retry is not None:
                 await on_retry(attempt, delay, error)
-        # Outside the except block: a cancelled sleep must not carry the retried error as its context.
+        # Outside the except block, so that a cancelled sleep does not have the error as its context.
         await asyncio.sleep(delay)
 
 
 def _delay_after(error: LLMError, failures: int, config: RetryConfig) -> float:
-    """Seconds to wait after ``error``, the attempt before it having failed ``failures`` times."""
+    """Seconds to wait after ``error``, with ``failures`` failed attempts before it."""
     try:
         delay = config.initial_delay * config.backoff_factor**failures
     except OverflowError:
@@ -189,7 +189,7 @@ def _delay_after(error: LLMError, failures: int, config: RetryConfig) -> float:
         delay *= error.delay_multiplier
     if config.jitter:
         delay *= random.uniform(*_JITTER_SPREAD)
-    # The floor comes last: a server that says when to come back is never asked earlier.
+    # Applied last: never retry earlier than the server allows.
     if config.honor_retry_after and _is_positive_number(error.retry_after):
         delay = max(delay, error.retry_after)
     return delay
@@ -207,7 +207,7 @@ _BY_STATUS: Final[dict[int, type[LLMError]]] = {
     429: RateLimitError,
 }
 
-# First match wins, so the order is part of the meaning.
+# Order matters: first match wins.
 _BY_TEXT: Final[tuple[tuple[tuple[str, ...], type[LLMError]], ...]] = (
     (("context length", "too many tokens", "maximum context"), ContextLengthError),
     (("rate limit", "too many requests"), RateLimitError),
@@ -220,15 +220,15 @@ _BY_TEXT: Final[tuple[tuple[tuple[str, ...], type[LLMError]], ...]] = (
 def classify_error_message(
     message: str, *, status_code: int | None = None, provider: str | None = None
 ) -> type[LLMError]:
-    """The error class that fits a vendor's message: a telling HTTP status first, then the wording.
+    """The error class for a vendor's message, by HTTP status if it is specific, otherwise by wording.
 
     Args:
         message: the vendor's error text.
         status_code: HTTP status of the response, if there was one.
-        provider: name of the provider; the rules are the same for all of them.
+        provider: name of the provider; not used.
 
     Returns:
-        A class of the :class:`LLMError` tree, ``LLMError`` itself when nothing fits.
+        A subclass of :class:`LLMError`, or ``LLMError`` itself if nothing matches.
     """
     if status_code is not None:
         if status_code in _BY_STATUS:

@@ -12,8 +12,6 @@ __all__ = [
     "SENSITIVE_KEYS",
     "redact_config",
     "redact_secrets",
-    "sanitize_text",
-    "strip_control_characters",
     "truncate_values",
 ]
 
@@ -33,12 +31,12 @@ SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
         "authorization",
     }
 )
-"""Keys, lower-case and whole, whose values are secrets."""
+"""Keys (complete, in lower case) whose values are secrets."""
 
 SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|password|passwd|credentials?)(?:[_-]|$)"
 )
-"""Names of variables, and of keys with a string, that hold a secret, such as ``GITHUB_TOKEN``."""
+"""Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""
 
 _REDACTED: Final = "[REDACTED]"
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -58,9 +56,9 @@ def sanitize_text(text: str) -> str:
 
 
 def truncate_values(obj: Any, max_length: int = 180) -> Any:
-    """Shorten every string inside nested dicts and lists to ``max_length`` characters and a note of the rest.
+    """Truncate strings in nested dicts and lists to ``max_length`` characters plus a note.
 
-    Everything else, tuples included, is passed through as it is.
+    Other values, including tuples, are not changed.
     """
     if isinstance(obj, str):
         excess = len(obj) - max_length
@@ -74,10 +72,10 @@ def truncate_values(obj: Any, max_length: int = 180) -> Any:
 
 
 def redact_secrets(obj: Any, sensitive_keys: Collection[str] = SENSITIVE_KEYS) -> Any:
-    """Replace the values of sensitive keys inside nested dicts and lists by ``"[REDACTED]"``.
+    """Replace the values of sensitive keys in nested dicts and lists with ``"[REDACTED]"``.
 
-    A key is sensitive when its lower-case form is in ``sensitive_keys`` (whole, not in part); its value
-    goes whatever its type. Everything else, tuples included, is passed through as it is.
+    A key is sensitive if its lower-case form is in ``sensitive_keys`` (complete match); its value is
+    replaced regardless of type. Other values, including tuples, are not changed.
     """
     if isinstance(obj, dict):
         return {
@@ -92,10 +90,10 @@ def redact_secrets(obj: Any, sensitive_keys: Collection[str] = SENSITIVE_KEYS) -
 
 
 def redact_config(config: Any, secrets: Iterable[str] = ()) -> Any:
-    """A copy of a mount plan that may be shown and logged.
+    """A copy of a mount plan that can be shown and logged.
 
-    Blanked are the values of sensitive keys, strings under keys that `SECRET_NAME` matches, user
-    names and passwords in URLs, and every occurrence of one of `secrets` of 8 characters or more.
+    Replaces the values of sensitive keys, strings whose keys match `SECRET_NAME`, user names and
+    passwords in URLs, and all occurrences of `secrets` that have at least 8 characters.
     """
     known = sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
 

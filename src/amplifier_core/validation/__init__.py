@@ -1,6 +1,6 @@
-"""Checking modules and mount plans before they are relied on.
+"""Check modules and mount plans before they are used.
 
-``structural`` and ``behavioral`` hold suites for module authors and need pytest; nothing else here does.
+``structural`` and ``behavioral`` contain test suites for module authors; only these require pytest.
 """
 
 from amplifier_core.validation._validators import (

@@ -1,4 +1,4 @@
-"""Loading a module afresh for one test, whatever state an earlier test left it in."""
+"""Load a new copy of a module for one test, independent of earlier tests."""
 
 import importlib.util
 import sys
@@ -12,14 +12,14 @@ __all__ = ["fresh_module"]
 
 @contextmanager
 def fresh_module(path: Path) -> Generator[ModuleType]:
-    """Execute the package or file at ``path`` as a new module object, which ``sys.modules`` does not keep.
+    """Execute the package or file at ``path`` as a new module object that is not kept in ``sys.modules``.
 
-    While the block runs its folder is importable; afterwards ``sys.path`` and what the module brought
-    into ``sys.modules`` under its own name are as before.
+    Its folder is importable while the block runs. Afterwards ``sys.path`` and the entries of
+    ``sys.modules`` under the module's name are restored.
 
     Raises:
-        ImportError: there is no Python package or file at ``path``.
-        Exception: whatever the module's own code raises.
+        ImportError: ``path`` is not a Python package or file.
+        Exception: any exception of the module's code.
     """
     file = path / "__init__.py" if path.is_dir() else path
     name = path.name if path.is_dir() else path.stem
@@ -31,8 +31,8 @@ def fresh_module(path: Path) -> Generator[ModuleType]:
     before = _own_modules(name)
     sys.path.insert(0, folder)
     try:
-        # Relative imports and dataclasses look the name up. Where it is taken, the tests have imported
-        # the package themselves and must go on seeing one set of classes.
+        # Relative imports and dataclasses look up the name. If it is taken, the tests have imported
+        # the package themselves and must keep seeing the same classes.
         sys.modules.setdefault(name, module)
         try:
             spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""The five kinds of module as data: where each is mounted and which members it must have."""
+"""The five kinds of modules: where each is mounted and which members it must have."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from amplifier_core.validation.base import Severity
 __all__ = ["KINDS", "Form", "Kind", "Member", "cleanup_of"]
 
 Form = Literal["text", "schema", "provider_info", "callable", "async"]
-"""How a member is looked at: see ``amplifier_core.validation._members``."""
+"""How a member is checked, see ``amplifier_core.validation._members``."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a protocol and the check that looks at it.
+    """One member of a protocol and its check.
 
     Attributes:
         check: name of the check.
         name: attribute of the mounted object.
-        form: how the attribute's value is looked at.
-        expected: what to write, for the message of a failure.
-        arity: arguments that a callable must at least name.
-        severity: how bad a failure is.
-        required: whether an object without it does not conform to the protocol.
+        form: how the attribute's value is checked.
+        expected: the expected definition, for the failure message.
+        arity: minimum number of named arguments of a callable.
+        severity: severity of a failure.
+        required: whether an object must have it to conform to the protocol.
     """
 
     check: str
@@ -37,7 +37,7 @@ class Member:
 
 
 class Mounts(Protocol):
-    """What is needed of a coordinator to see what a module mounted."""
+    """The part of a coordinator that shows what a module mounted."""
 
     @property
     def mount_points(self) -> dict[str, Any]: ...
@@ -65,7 +65,7 @@ class Kind:
         return bool(required) and all(_has(instance, name) for name in required)
 
     def instances(self, coordinator: Mounts, returned: object) -> list[tuple[str, Any]]:
-        """The objects a mount brought, by name: the mounted ones, else a returned one that conforms."""
+        """The mounted objects by name, or else the returned object if it conforms."""
         if self.name == "hook":
             return [("handler", returned)] if required_arguments(returned) else []
         mounted = coordinator.mount_points[self.mount_point]
@@ -79,7 +79,7 @@ class Kind:
 
 
 def cleanup_of(returned: object) -> Callable[[], Any] | None:
-    """What ``mount`` returned, if it is there to be called, without arguments, when the session ends."""
+    """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
     if not callable(returned) or required_arguments(returned):
         return None
     return None if any(kind.conforms(returned) for kind in KINDS.values()) else returned
@@ -88,7 +88,7 @@ def cleanup_of(returned: object) -> Callable[[], Any] | None:
 def _has(instance: object, name: str) -> bool:
     try:
         return hasattr(instance, name)
-    # Reading a member runs the module's code; the member's own check reports what it raised.
+    # Reading a member runs the module's code; the member's check reports the exception.
     except Exception:
         return True
 

@@ -1,4 +1,4 @@
-"""Finding the module under test from the folders around, by their names alone. Nothing is imported."""
+"""Find the module under test by the names of the surrounding folders, without importing anything."""
 
 import re
 from pathlib import Path
@@ -20,21 +20,21 @@ _DECLARATION: Final = re.compile(r"^__amplifier_module_type__\s*(?::.*)?=\s*['\"
 
 
 class LocatedModule(NamedTuple):
-    """A module's package and, as far as it can be told, its kind."""
+    """A module's package and its kind, if known."""
 
     path: Path
     kind: str | None
 
 
 def locate_given(path: Path) -> LocatedModule:
-    """The module at ``path``: a package or file, or a project folder with a package in it."""
+    """The module at ``path``: a package, a file, or a project folder that contains a package."""
     if path.is_dir() and not (path / "__init__.py").is_file():
         path = _package_in(path) or _only_package_in(path) or path
     return LocatedModule(path, kind_of(path))
 
 
 def locate_around(file: Path) -> LocatedModule | None:
-    """The package of the ``amplifier-module-*`` folder that ``file`` lies in, if it lies in one."""
+    """The package of the ``amplifier-module-*`` folder that contains ``file``, if any."""
     for folder in file.parents:
         if folder.name.startswith("amplifier-module-"):
             package = _package_in(folder)
@@ -44,7 +44,7 @@ def locate_around(file: Path) -> LocatedModule | None:
 
 
 def locate_in(folder: Path) -> LocatedModule | None:
-    """The module whose project folder ``folder`` is, or lies in."""
+    """The module whose project folder is ``folder`` or contains it."""
     located = locate_around(folder / "any")
     if located is not None:
         return located
@@ -53,7 +53,7 @@ def locate_in(folder: Path) -> LocatedModule | None:
 
 
 def kind_of(package: Path) -> str | None:
-    """Kind of the module: from the package's name, its declaration, or the names of the folders above."""
+    """Kind of the module, from the package's name, its declaration, or the names of parent folders."""
     return (
         _kind_by_name(package.name)
         or _declared_kind(package)
@@ -75,10 +75,9 @@ def _declared_kind(package: Path) -> str | None:
 
 
 def _package_in(folder: Path, *prefixes: str) -> Path | None:
-    """The package whose name starts with the first of `prefixes` that any has.
+    """The package whose name starts with one of `prefixes`; earlier prefixes take precedence.
 
-    A project may hold packages of its own beside the module's, which is why its full prefix
-    goes before the short one.
+    A project may contain other packages as well, so the full prefix comes before the short one.
     """
     packages = _packages_in(folder)
     for prefix in prefixes or ("amplifier_module_", "amplifier_"):
@@ -94,6 +93,6 @@ def _only_package_in(folder: Path) -> Path | None:
 
 
 def _packages_in(folder: Path) -> list[Path]:
-    """Packages directly in ``folder`` or, where projects use it, in its ``src``; by name."""
+    """Packages directly in ``folder`` or in its ``src`` folder, sorted by name."""
     files = [*folder.glob("*/__init__.py"), *(folder / "src").glob("*/__init__.py")]
     return sorted((file.parent for file in files), key=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Looking at one member of a mounted object: is it there, of the right form, with enough arguments?"""
+"""Check one member of a mounted object: its presence, its type and its arguments."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ __all__ = ["check_member"]
 
 
 class _Fault(NamedTuple):
-    """What is wrong with a member; ``severity`` overrides that of the member."""
+    """A fault of a member; ``severity`` overrides that of the member."""
 
     found: str
     severity: Severity | None = None
@@ -27,11 +27,11 @@ _MISSING: Final = object()
 
 
 def check_member(member: Member, instance: object, label: str) -> ValidationCheck:
-    """Look at one member of ``instance``, which messages call ``label``."""
+    """Check one member of ``instance``, called ``label`` in messages."""
     fault = _look(member, instance)
     if fault is None:
         return ValidationCheck(
-            member.check, True, f"{label}: {member.name} is as the contract says"
+            member.check, True, f"{label}: {member.name} conforms to the contract"
         )
     return ValidationCheck(
         member.check,
@@ -42,7 +42,7 @@ def check_member(member: Member, instance: object, label: str) -> ValidationChec
 
 
 def _source(member: Member, instance: object) -> str:
-    """What gives a member: for a schema that may be a method."""
+    """Name of the attribute or method that provides a member; a schema may come from a method."""
     by_method = member.form == "schema" and not hasattr(type(instance), member.name)
     return "get_schema()" if by_method and hasattr(type(instance), "get_schema") else member.name
 
@@ -58,11 +58,11 @@ def _look(member: Member, instance: object) -> _Fault | None:
 
 def _read(member: Member, instance: object) -> Any:
     if member.name == "__call__":
-        # The object itself: a plain function's own __call__ does not tell that it is async.
+        # The object itself: the __call__ of a plain function does not show that it is async.
         return instance if callable(instance) else _MISSING
     value = getattr(instance, member.name, _MISSING)
     if value is _MISSING and member.form == "schema":
-        # Tool Contract, Tool Schema: a tool may give its schema by a method instead.
+        # Tool Contract, Tool Schema: a tool may return its schema from a method instead.
         return getattr(instance, "get_schema", lambda: _MISSING)()
     return value
 
@@ -97,7 +97,7 @@ def _provider_info(member: Member, value: Any) -> _Fault | None:
         return fault
     try:
         info = value()
-    # Foreign code; it may need what only a configured provider has, hence no more than a warning.
+    # Foreign code that may require a configured provider, so this is only a warning.
     except Exception as error:
         return _Fault(f"raised {type(error).__name__}: {error}", "warning")
     if inspect.iscoroutine(info):

@@ -1,4 +1,4 @@
-"""The engine behind the five validators: import, mount onto a throwaway coordinator, inspect, clean up."""
+"""The engine of the five validators: import, mount on a temporary coordinator, inspect, clean up."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ from amplifier_core.validation.base import (
 
 __all__ = ["run_checks"]
 
-# A module's own code may raise anything, and a module may call sys.exit() while it is imported.
+# A module may raise anything, and may call sys.exit() during import.
 _FOREIGN_ERRORS: Final = (Exception, SystemExit)
 
 
@@ -33,14 +33,14 @@ async def run_checks(
     entry_point: str | None = None,
     config: dict[str, Any] | None = None,
 ) -> ValidationResult:
-    """Check a module against the contract of its kind. It is imported and mounted for real.
+    """Import and mount a module, and check it against the contract of its kind.
 
     Args:
-        kind: what the module claims to be.
-        module_path: package folder, Python file, or dotted name; a text that can be a dotted name is
-            one, whatever there is in the current directory.
-        entry_point: ``function`` or ``package.module:function`` where it is not ``mount`` of the package.
-        config: handed to ``mount`` (a copy).
+        kind: expected kind of the module.
+        module_path: package folder, Python file, or dotted name. A string that is a valid dotted
+            name is read as one, even if a file of that name exists.
+        entry_point: ``function`` or ``package.module:function``; default: ``mount`` of the package.
+        config: passed to ``mount`` (a copy).
     """
     result = ValidationResult(kind.name, str(module_path))
     module = _import(result, module_path, entry_point)
@@ -55,7 +55,7 @@ async def run_checks(
 
 
 def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]:
-    """Look at the function ``name`` of a module, and at its ``on_session_ready``, without calling them."""
+    """Check the function ``name`` of a module and its ``on_session_ready`` without calling them."""
     mount = getattr(module, name, None)
     if not callable(mount):
         found = "is not callable" if mount is not None else "is missing"
@@ -68,7 +68,7 @@ def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]
 
 
 def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> list[ValidationCheck]:
-    """Look at mounted objects, given by name, as modules of a kind."""
+    """Check mounted objects, given with their names, as modules of a kind."""
     kind = KINDS[kind_name]
     return [
         check for name, instance in instances for check in _check_instance(kind, name, instance)
@@ -113,15 +113,15 @@ def _import_package(module_path: Path | str) -> ModuleType:
         return importlib.import_module(str(module_path))
     if path.is_dir() and not (path / "__init__.py").is_file():
         inside = sorted(child.parent.name for child in path.glob("*/__init__.py"))
-        advice = f"give the package folder in it: {', '.join(inside)}" if inside else "add one"
+        advice = f"use the package folder in it: {', '.join(inside)}" if inside else "add one"
         raise ImportError(f"the folder has no __init__.py; {advice}")
     if not path.exists():
-        raise ImportError("there is no such folder or file")
+        raise ImportError("no such file or folder")
     return import_from_path(path)
 
 
 def _path(module_path: Path | str) -> Path | None:
-    """The path that is meant; None for a dotted name, which is one wherever it is looked at."""
+    """`module_path` as a path; None if it is a dotted name."""
     if isinstance(module_path, Path):
         return module_path
     dotted = all(part.isidentifier() for part in module_path.split("."))
@@ -129,7 +129,7 @@ def _path(module_path: Path | str) -> Path | None:
 
 
 def _root_of_path(module_path: Path | str) -> Path | None:
-    """Where the code of a module is that cannot be imported: a dotted name does not tell."""
+    """Location of a module that cannot be imported; None for a dotted name."""
     path = _path(module_path)
     return path.resolve() if path is not None and path.exists() else None
 
@@ -177,12 +177,12 @@ async def _call(
 ) -> Any:
     pending = mount(coordinator, _copied(config or {}))
     if not inspect.isawaitable(pending):
-        raise TypeError(f"it returned {type(pending).__name__}, which cannot be awaited")
+        raise TypeError(f"it returned {type(pending).__name__}, which is not awaitable")
     return await pending
 
 
 def _copied(value: Any) -> Any:
-    """Containers copied, leaves shared: a trial mount must not eat the settings of the real one."""
+    """Copy containers and share other values, so that validation does not change the caller's config."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list):
@@ -201,11 +201,12 @@ def _check_compliance(
         events = [event for event, names in coordinator.hooks.list_handlers().items() if names]
         return _compliance(True, f"mount() registered handlers for {len(events)} events")
     names = ", ".join(repr(name) for name, _ in instances)
-    lacking = [name for name, instance in instances if not kind.conforms(instance)]
-    if lacking:
-        return _compliance(False, f"{kind.name} {', '.join(lacking)} lacks members of the protocol")
+    incomplete = [name for name, instance in instances if not kind.conforms(instance)]
+    if incomplete:
+        message = f"{kind.name} {', '.join(incomplete)} lacks members of the protocol"
+        return _compliance(False, message)
     if instances:
-        return _compliance(True, f"mount() brought {kind.name} {names}")
+        return _compliance(True, f"mount() mounted {kind.name} {names}")
     if callable(returned) and not isinstance(returned, type):
         message = (
             f"mount() mounted no {kind.name} and returned a cleanup;"
@@ -229,7 +230,7 @@ def _compliance(passed: bool, message: str) -> ValidationCheck:
 
 
 def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
-    """A failed check where something was returned that cannot be called without arguments."""
+    """A failed check if ``mount`` returned a function that requires arguments."""
     if kind.name == "hook" or isinstance(returned, type):
         # A hook may return its handler.
         return None
@@ -254,7 +255,7 @@ async def _clean_up(
             pending = cleanup()
             if inspect.isawaitable(pending):
                 await pending
-    # The module's cleanup cannot make its contract worse, but whoever reads the report wants to know.
+    # A failing cleanup does not violate the contract, but it belongs in the report.
     except _FOREIGN_ERRORS as error:
         message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
         result.add(ValidationCheck("cleanup", False, message, "warning"))
@@ -270,11 +271,11 @@ class _DenyAll:
 
 class _Silent:
     def show_message(self, message: str, level: str, source: str = "hook") -> None:
-        """Nobody is there to read it."""
+        """Drop the message."""
 
 
 def _throwaway_coordinator() -> ModuleCoordinator:
-    """A coordinator of no session: nothing else is mounted, approvals are denied."""
+    """A coordinator without a session: nothing else is mounted, approvals are denied."""
     session = SimpleNamespace(
         session_id="validation",
         parent_id=None,

@@ -1,4 +1,4 @@
-"""The five validators: the engine of ``runner`` under a name for each kind of module."""
+"""The five validators: one class for each kind of module, on the engine in ``_runner``."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,12 +29,12 @@ class ModuleValidator:
         entry_point: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> ValidationResult:
-        """Import, mount, inspect and clean up the module. Never raises for what the module does.
+        """Import, mount, inspect and clean up the module. Exceptions of the module become failed checks.
 
         Args:
             module_path: package folder, Python file, or dotted name.
-            entry_point: ``function`` or ``package.module:function``, when it is not ``mount``.
-            config: handed to ``mount``.
+            entry_point: ``function`` or ``package.module:function``; default: ``mount``.
+            config: passed to ``mount``.
         """
         return await run_checks(self.kind, module_path, entry_point, config)
 
@@ -46,13 +46,13 @@ class ProviderValidator(ModuleValidator):
 
 
 class ToolValidator(ModuleValidator):
-    """Tool Contract: a capability that the agent can invoke."""
+    """Tool Contract: a function that the model can call."""
 
     kind = KINDS["tool"]
 
 
 class HookValidator(ModuleValidator):
-    """Hook Contract: an observer of events."""
+    """Hook Contract: handlers of events."""
 
     kind = KINDS["hook"]
 
@@ -76,4 +76,4 @@ VALIDATORS: dict[str, type[ModuleValidator]] = {
     "orchestrator": OrchestratorValidator,
     "context": ContextValidator,
 }
-"""The validator of each kind, by the kind's name."""
+"""The validators by kind."""

@@ -1,4 +1,4 @@
-"""What every validator builds on: checks, their collection, and what can be told of a callable."""
+"""Common parts of the validators: checks, results, and inspection of callables."""
 
 import functools
 import inspect
@@ -23,18 +23,18 @@ __all__ = [
 Severity = Literal["error", "warning", "info"]
 
 MANY = sys.maxsize
-"""The arity of a callable that takes any number of arguments."""
+"""Arity of a callable that takes any number of arguments."""
 
 
 @dataclass
 class ValidationCheck:
-    """One thing that was looked at.
+    """The outcome of one check.
 
     Attributes:
         name: stable identifier, such as ``mount_exists``.
-        passed: whether it was in order.
-        message: what was found and, on failure, how to mend it.
-        severity: how bad a failure is; only an ``error`` fails the whole result.
+        passed: whether the check passed.
+        message: what was found and, after a failure, how to fix it.
+        severity: severity of a failure; only an ``error`` makes the whole result fail.
     """
 
     name: str
@@ -44,13 +44,13 @@ class ValidationCheck:
 
 
 class CheckReport:
-    """Reading of a list of checks; the base of the validators' results."""
+    """A list of checks and its evaluation; base class of the validators' results."""
 
     checks: list[ValidationCheck]
 
     @property
     def passed(self) -> bool:
-        """Whether no check of severity ``error`` failed."""
+        """True if no check of severity ``error`` failed."""
         return not self.errors
 
     @property
@@ -82,9 +82,9 @@ class ValidationResult(CheckReport):
     """The checks of one module.
 
     Attributes:
-        module_type: kind that it was checked as (``provider``, ``tool``, …).
+        module_type: kind it was checked as (``provider``, ``tool``, …).
         module_path: folder, file or dotted name that was checked.
-        checks: in the order they were made.
+        checks: in the order they were run.
     """
 
     module_type: str
@@ -93,9 +93,9 @@ class ValidationResult(CheckReport):
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling ``function`` gives something to await, as far as can be seen from outside.
+    """Whether ``function`` is async, as far as inspection shows.
 
-    Sees through ``functools.partial``, ``functools.wraps``, async mocks and objects with an async
+    Handles ``functools.partial``, ``functools.wraps``, async mocks and objects with an async
     ``__call__``.
     """
     while isinstance(function, functools.partial):
@@ -106,7 +106,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def positional_arity(function: Callable[..., Any]) -> int:
-    """How many arguments ``function`` names; ``MANY`` when it takes any number or hides how many."""
+    """Number of arguments of ``function``; ``MANY`` if it takes any number or has no signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -118,10 +118,10 @@ def positional_arity(function: Callable[..., Any]) -> int:
 
 
 def check_on_session_ready(module: object) -> ValidationCheck | None:
-    """A failed check when the module's ``on_session_ready`` cannot be awaited with a coordinator.
+    """A failed check if the module's ``on_session_ready`` cannot be awaited with a coordinator.
 
     Returns:
-        None when there is no such function, or nothing is wrong with it.
+        None if the function is missing or valid.
     """
     function = getattr(module, "on_session_ready", None)
     if function is None:

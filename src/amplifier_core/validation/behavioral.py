@@ -1,11 +1,11 @@
-"""Behavioural suites: a module's own tests inherit one to have the module exercised for real.
+"""Behavioural test suites: a module's tests inherit from one to run the module.
 
     from amplifier_core.validation.behavioral import ToolBehaviorTests
 
     class TestBehavior(ToolBehaviorTests):
         pass
 
-The fixtures come from ``amplifier_core.pytest_plugin``; without a module under test everything skips.
+The fixtures come from ``amplifier_core.pytest_plugin``; without a module under test, all tests are skipped.
 """
 
 import inspect
@@ -28,7 +28,7 @@ __all__ = [
 
 _PROMPT = "Say hello."
 
-# What code raises by mistake, as opposed to what it raises on purpose.
+# Exceptions that usually indicate a bug rather than an intended error.
 _MISTAKES = (AttributeError, TypeError, KeyError)
 
 
@@ -44,7 +44,7 @@ def _expect_text(value: object, what: str) -> None:
 
 @pytest.mark.asyncio
 class ProviderBehaviorTests:
-    """What every provider does before its service is asked to answer anything."""
+    """Behaviour of every provider, without model calls."""
 
     module_kind: ClassVar[str] = "provider"
 
@@ -53,7 +53,7 @@ class ProviderBehaviorTests:
 
     async def test_get_info_returns_valid_provider_info(self, provider_module: Any) -> None:
         info = provider_module.get_info()
-        _expect(info, ProviderInfo, "what get_info() returned")
+        _expect(info, ProviderInfo, "the return value of get_info()")
         _expect_text(info.id, "the id in get_info()")
         _expect_text(info.display_name, "the display_name in get_info()")
 
@@ -63,9 +63,9 @@ class ProviderBehaviorTests:
         except _MISTAKES:
             raise
         except Exception as error:
-            # Whether the service can be asked from here is not the module's doing.
-            pytest.skip(f"the service gave no list of models: {type(error).__name__}: {error}")
-        _expect(models, list, "what list_models() returned")
+            # The service may be unreachable from here, which is not the module's fault.
+            pytest.skip(f"the service did not list its models: {type(error).__name__}: {error}")
+        _expect(models, list, "the return value of list_models()")
 
     async def test_provider_has_name_attribute(self, provider_module: Any) -> None:
         _expect_text(provider_module.name, "the provider's name")
@@ -73,12 +73,12 @@ class ProviderBehaviorTests:
     async def test_parse_tool_calls_returns_list(self, provider_module: Any) -> None:
         response = ChatResponse(content=[TextBlock(text="No tools needed.")])
         calls = provider_module.parse_tool_calls(response)
-        _expect(calls, list, "what parse_tool_calls() returned")
+        _expect(calls, list, "the return value of parse_tool_calls()")
 
 
 @pytest.mark.asyncio
 class ToolBehaviorTests:
-    """What every tool does with input it was not made for: answer, not crash."""
+    """Behaviour of every tool with unexpected input: return a result, do not crash."""
 
     module_kind: ClassVar[str] = "tool"
 
@@ -92,15 +92,15 @@ class ToolBehaviorTests:
         _expect_text(tool_module.description, "the tool's description")
 
     async def test_tool_has_execute_method(self, tool_module: Any) -> None:
-        assert callable(tool_module.execute), "the tool's execute cannot be called"
+        assert callable(tool_module.execute), "the tool's execute is not callable"
 
     async def test_execute_returns_tool_result(self, tool_module: Any) -> None:
         result = await tool_module.execute({"_tool_call_id": "test-call"})
-        _expect(result, ToolResult, "what execute() returned")
+        _expect(result, ToolResult, "the return value of execute()")
 
     async def test_tool_result_has_required_fields(self, tool_module: Any) -> None:
         result = await tool_module.execute({"_tool_call_id": "test-call"})
-        _expect(result, ToolResult, "what execute() returned")
+        _expect(result, ToolResult, "the return value of execute()")
         _expect(result.success, bool, "the result's success")
         if result.error is not None:
             _expect(result.error, dict, "the result's error")
@@ -114,14 +114,14 @@ class ToolBehaviorTests:
                 " return ToolResult(success=False, error={'message': ...})"
             )
         except Exception:
-            # The tool refused on purpose, with an error of its own choice.
+            # The tool rejected the input on purpose.
             return
-        _expect(result, ToolResult, "what execute() returned for an empty input")
+        _expect(result, ToolResult, "the return value of execute() for an empty input")
 
 
 @pytest.mark.asyncio
 class HookBehaviorTests:
-    """What every hook does with the events it listens to."""
+    """Behaviour of every hook with the events it listens to."""
 
     module_kind: ClassVar[str] = "hook"
 
@@ -135,19 +135,19 @@ class HookBehaviorTests:
     ) -> None:
         event = _event_of(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
-        _expect(result, HookResult, f"the answer to {event}")
+        _expect(result, HookResult, f"the result of {event}")
 
     async def test_hook_result_has_valid_action(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
         event = _event_of(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
-        assert result.action in get_args(HookAction), f"there is no action {result.action!r}"
+        assert result.action in get_args(HookAction), f"unknown action {result.action!r}"
 
     async def test_cleanup_is_callable_if_present(
         self, hook_cleanup: Callable[[], Any] | None
     ) -> None:
-        assert hook_cleanup is None or callable(hook_cleanup), "the cleanup cannot be called"
+        assert hook_cleanup is None or callable(hook_cleanup), "the cleanup is not callable"
 
     async def test_cleanup_does_not_raise(self, hook_cleanup: Callable[[], Any] | None) -> None:
         if hook_cleanup is not None:
@@ -159,24 +159,24 @@ class HookBehaviorTests:
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
         result = await coordinator.hooks.emit(_event_of(coordinator), None)
-        _expect(result, HookResult, "the answer to an event without data")
+        _expect(result, HookResult, "the result of an event without data")
 
     async def test_handler_does_not_crash_on_empty_data(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
         result = await coordinator.hooks.emit(_event_of(coordinator), {})
-        _expect(result, HookResult, "the answer to an event with empty data")
+        _expect(result, HookResult, "the result of an event with empty data")
 
 
 def _event_of(coordinator: MockCoordinator) -> str:
-    """An event that somebody listens to: ``tool:pre`` for preference."""
+    """An event that has handlers, preferably ``tool:pre``."""
     listened = [event for event, names in coordinator.hooks.list_handlers().items() if names]
     return "tool:pre" if "tool:pre" in listened or not listened else listened[0]
 
 
 @pytest.mark.asyncio
 class OrchestratorBehaviorTests:
-    """What every orchestrator does with one prompt and a provider that answers it."""
+    """Behaviour of every orchestrator with one prompt and a provider that answers it."""
 
     module_kind: ClassVar[str] = "orchestrator"
 
@@ -184,13 +184,13 @@ class OrchestratorBehaviorTests:
         assert orchestrator_module is not None
 
     async def test_orchestrator_has_execute_method(self, orchestrator_module: Any) -> None:
-        assert callable(orchestrator_module.execute), "execute cannot be called"
+        assert callable(orchestrator_module.execute), "execute is not callable"
 
     async def test_execute_returns_string(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
     ) -> None:
         answer = await _execute(orchestrator_module, _PROMPT, mock_deps)
-        _expect_text(answer, "what execute() returned")
+        _expect_text(answer, "the return value of execute()")
 
     async def test_execute_with_empty_prompt(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
@@ -198,9 +198,9 @@ class OrchestratorBehaviorTests:
         try:
             answer = await _execute(orchestrator_module, "", mock_deps)
         except ValueError:
-            # Orchestrator Contract, Validation: an empty prompt may be refused.
+            # Orchestrator Contract, Validation: an empty prompt may be rejected.
             return
-        _expect(answer, str, "what execute() returned for an empty prompt")
+        _expect(answer, str, "the return value of execute() for an empty prompt")
 
     async def test_orchestrator_uses_provider(
         self, orchestrator_module: Any, mock_deps: tuple[Any, ...]
@@ -225,7 +225,7 @@ async def _execute(orchestrator: Any, prompt: str, mock_deps: tuple[Any, ...]) -
 
 @pytest.mark.asyncio
 class ContextBehaviorTests:
-    """What every context manager does with the messages it is given."""
+    """Behaviour of every context manager with stored messages."""
 
     module_kind: ClassVar[str] = "context"
 
@@ -239,7 +239,7 @@ class ContextBehaviorTests:
     async def test_message_round_trip(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
         contents = _contents(await context_module.get_messages())
-        assert "Hello" in contents, "get_messages() lacks a message that was added"
+        assert "Hello" in contents, "get_messages() does not return a message that was added"
 
     async def test_multiple_messages(self, context_module: Any) -> None:
         texts = ["first", "second", "third"]
@@ -247,24 +247,24 @@ class ContextBehaviorTests:
             await context_module.add_message({"role": "user", "content": text})
         contents = _contents(await context_module.get_messages())
         kept = [content for content in contents if content in texts]
-        assert kept == texts, f"of the messages {texts} get_messages() gives {kept}"
+        assert kept == texts, f"get_messages() returned {kept} of the messages {texts}"
 
     async def test_clear_removes_messages(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Forget this"})
         await context_module.clear()
         contents = _contents(await context_module.get_messages())
-        assert "Forget this" not in contents, "clear() keeps messages"
+        assert "Forget this" not in contents, "clear() did not remove the messages"
 
     async def test_get_messages_for_request_returns_messages(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
         messages = await context_module.get_messages_for_request()
-        _expect(messages, list, "what get_messages_for_request() returned")
-        assert "Hello" in _contents(messages), "the view lacks the only message there is"
+        _expect(messages, list, "the return value of get_messages_for_request()")
+        assert "Hello" in _contents(messages), "the view does not contain the only message"
 
     async def test_internal_should_compact_returns_bool(self, context_module: Any) -> None:
         should_compact = _without_arguments(context_module, "_should_compact")
         if should_compact is not None:
-            _expect(await _awaited(should_compact()), bool, "what _should_compact() returned")
+            _expect(await _awaited(should_compact()), bool, "the return value of _should_compact()")
 
     async def test_internal_compact_does_not_crash(self, context_module: Any) -> None:
         await context_module.add_message({"role": "user", "content": "Hello"})
@@ -276,7 +276,7 @@ class ContextBehaviorTests:
         try:
             await context_module.add_message({})
         except (ValueError, TypeError, KeyError):
-            # Context Contract, add_message: what has no role may be refused.
+            # Context Contract, add_message: a message without a role may be rejected.
             return
         assert await context_module.get_messages() is not None, "get_messages() returned None"
 
@@ -291,7 +291,7 @@ def _contents(messages: list[Any]) -> list[Any]:
 
 
 def _without_arguments(instance: object, name: str) -> Callable[[], Any] | None:
-    """A private method of ``instance``, if it is there and needs no arguments to be called."""
+    """A private method of ``instance`` if it exists and requires no arguments."""
     method = getattr(instance, name, None)
     if not callable(method):
         return None

@@ -1,4 +1,4 @@
-"""Checking a mount plan before a session is built from it."""
+"""Check a mount plan before a session is created from it."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -15,12 +15,12 @@ class MountPlanValidationResult(CheckReport):
     checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
 
     def format_errors(self) -> str:
-        """The errors, one ``name: message`` a line; empty when there are none."""
+        """The errors, one ``name: message`` per line; empty if there are none."""
         return "\n".join(f"{check.name}: {check.message}" for check in self.errors)
 
 
 class MountPlanValidator:
-    """Checks the shape of a mount plan (Module Contracts, Configuration). Nothing is loaded.
+    """Checks the structure of a mount plan (Module Contracts, Configuration) without loading modules.
 
     ``session.orchestrator`` and ``session.context`` may be module ids; everything else is a mapping with
     ``module`` and optionally ``source`` (str) and ``config`` (mapping).
@@ -32,16 +32,16 @@ class MountPlanValidator:
     REQUIRED_MODULE_SPEC_FIELDS: ClassVar[set[str]] = {"module"}
 
     _LISTS: ClassVar[tuple[str, ...]] = ("providers", "tools", "hooks")
-    # Where a session that names its modules by id finds their settings.
+    # Sections with the settings of a session that names its modules by id.
     _SETTINGS: ClassVar[tuple[str, ...]] = ("orchestrator", "context")
 
     def validate(self, plan: object) -> MountPlanValidationResult:
-        """Check ``plan``. Never raises; every problem is a failed check that names where it is."""
+        """Check ``plan``. Never raises: every problem becomes a failed check that names its location."""
         report = _Report()
         if report.expect("root_type", isinstance(plan, dict), f"{_is(plan)}, not a mapping"):
             sections = cast("dict[str, Any]", plan)
             self._check_sections(report, sections)
-            if report.expect("session_present", "session" in sections, "there is no session"):
+            if report.expect("session_present", "session" in sections, "session is missing"):
                 self._check_session(report, sections["session"])
         return report.result
 
@@ -105,7 +105,7 @@ class MountPlanValidator:
 
 
 class _Report:
-    """Collects checks: what is expected, and what to say when it is not so."""
+    """Collects checks, each with its expectation and failure message."""
 
     def __init__(self) -> None:
         self.result = MountPlanValidationResult()

@@ -1,4 +1,4 @@
-"""Structural suites: a module's own tests inherit one to have its validator run on it.
+"""Structural test suites: a module's tests inherit from one to run its validator.
 
 from amplifier_core.validation.structural import ToolStructuralTests
 
@@ -31,7 +31,7 @@ class _StructuralSuite:
     async def test_structural_validation(self, module_path: Path | None) -> None:
         """The module passes the validator of its kind."""
         if module_path is None:
-            pytest.skip("no module under test: give --module-path, or run inside its folder")
+            pytest.skip("no module under test: pass --module-path, or run inside its folder")
         result = await VALIDATORS[self.module_kind]().validate(module_path)
         if not result.passed:
             errors = "\n".join(f"  {check.name}: {check.message}" for check in result.errors)

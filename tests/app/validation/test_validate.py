@@ -112,7 +112,7 @@ def test_what_the_service_does_not_tell_is_no_fault(tmp_path: Path) -> None:
     report = validated(write_module(tmp_path / "thing", code), behavioral=True)
     check = named(report)["list_models_returns_list"]
     assert (check.passed, check.severity) == (False, "info")
-    assert "not checked: the service gave no list of models: OSError: offline" in check.message
+    assert "not checked: the service did not list its models: OSError: offline" in check.message
     assert report.passed
 
 
