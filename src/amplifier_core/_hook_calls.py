@@ -10,7 +10,7 @@ Precedence of results: deny > ask_user > inject_context > modify > continue.
 import asyncio
 import inspect
 import logging
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, NamedTuple, cast, get_args
 
@@ -29,6 +29,7 @@ from amplifier_core.models import ContextInjection, HookAction, HookResult
 
 __all__ = [
     "INVALID_RESPONSE",
+    "Handler",
     "InContext",
     "Registration",
     "call_handler",
@@ -43,13 +44,17 @@ INVALID_RESPONSE = "Hook handler returned invalid response"
 _ACTIONS = get_args(HookAction)
 
 
+Handler = Callable[[str, Any], Any]
+"""``(event, data) -> HookResult | dict | None``, sync or async."""
+
+
 class Registration(NamedTuple):
     """A registered handler; sorts by priority, then by order of registration."""
 
     priority: int
     order: int
     name: str
-    handler: Any
+    handler: Handler
     owner: Owner | None
 
     def __str__(self) -> str:

@@ -5,7 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError
+from amplifier_core.display import DisplaySystem
 from amplifier_core.models import ContextInjection, HookResult
 from amplifier_core.utils.truncate import strip_control_characters
 
@@ -19,8 +20,8 @@ _ALLOWING = frozenset({"allow", "allow once", "allow always"})
 class ResultScope(Protocol):
     """The part of the coordinator that processing a result needs."""
 
-    approval_system: Any
-    display_system: Any
+    approval_system: ApprovalSystem | None
+    display_system: DisplaySystem | None
     injected_tokens: int
 
     @property

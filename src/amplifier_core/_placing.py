@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from amplifier_core import _load_validation as load_validation
 from amplifier_core._foreign import where_defined
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import TYPE_TO_MOUNT_POINT
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.load_errors import (
@@ -70,7 +71,7 @@ def check_declaration(entry: PlanEntry, declared: str | None) -> None:
 class Footprint:
     """Snapshot of a coordinator before a module is mounted, for comparison afterwards."""
 
-    def __init__(self, coordinator: Any) -> None:
+    def __init__(self, coordinator: ModuleCoordinator) -> None:
         self._coordinator = coordinator
         self._mounted = {kind: _mounted(kind, coordinator) for kind in _PROTOCOLS}
         self._registered = _registered(coordinator)
@@ -117,13 +118,13 @@ class Footprint:
                 self._coordinator.mount(point, before[point])
 
 
-def _mounted(kind: str, coordinator: Any) -> dict[str, Any]:
+def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
     point = TYPE_TO_MOUNT_POINT[kind]
     mounted = coordinator.get(point)
     return dict(mounted) if isinstance(mounted, dict) else {point: mounted}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _registered(coordinator: Any) -> dict[str, int]:
+def _registered(coordinator: ModuleCoordinator) -> dict[str, int]:
     handlers = coordinator.hooks.list_handlers()
     found = {f"a handler of {event}": len(names) for event, names in handlers.items()}
     found.update({f"the capability {name}": 1 for name in coordinator.to_dict()["capabilities"]})
@@ -135,7 +136,7 @@ async def place(
     entry: PlanEntry,
     result: Any,
     before: Footprint,
-    coordinator: Any,
+    coordinator: ModuleCoordinator,
     loaded: LoadedModule | None,
     logged: list[str],
 ) -> list[str]:
@@ -195,7 +196,7 @@ def _instance_name(entry: PlanEntry, instance: Any) -> str:
     return name if isinstance(name, str) else entry.module.removeprefix(f"{entry.kind}-")
 
 
-def _register_cleanup(result: Any, coordinator: Any) -> list[str]:
+def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
     if not callable(result) or isinstance(result, type):
         return []
     wanted = required_arguments(result)

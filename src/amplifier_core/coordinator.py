@@ -11,11 +11,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amplifier_core import _hook_results as hook_results
 from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
+from amplifier_core.approval import ApprovalSystem
 from amplifier_core.cancellation import CancellationToken, task_cancel_count
+from amplifier_core.display import DisplaySystem
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
 
@@ -36,11 +39,13 @@ class SessionLike(Protocol):
     def config(self) -> dict[str, Any]: ...
 
 
-class _NoSession:
-    def __init__(self) -> None:
-        self.session_id = ""
-        self.parent_id: str | None = None
-        self.config: dict[str, Any] = {}
+@dataclass
+class DetachedSession:
+    """Session data for a coordinator without a session, for example in tests."""
+
+    session_id: str = ""
+    parent_id: str | None = None
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class _Done(Coroutine[Any, Any, None]):
@@ -70,17 +75,20 @@ class ModuleCoordinator:
     """The infrastructure that every module receives in `mount`.
 
     Args:
-        session: Object with `session_id`, `parent_id` and `config`; default: an empty one.
-        approval_system: See `amplifier_core.approval.ApprovalSystem`.
-        display_system: See `amplifier_core.display.DisplaySystem`.
+        session: Source of `session_id`, `parent_id` and `config`; default: an empty one.
+        approval_system: Asks the user on behalf of hooks.
+        display_system: Shows messages of hooks.
 
     Modules and apps may set their own attributes on it.
     """
 
     def __init__(
-        self, session: Any = None, approval_system: Any = None, display_system: Any = None
+        self,
+        session: SessionLike | None = None,
+        approval_system: ApprovalSystem | None = None,
+        display_system: DisplaySystem | None = None,
     ) -> None:
-        self._session: SessionLike = _NoSession() if session is None else session
+        self._session = DetachedSession() if session is None else session
         self._session_id = self._session.session_id
         self._parent_id = self._session.parent_id
         self._config = self._session.config
@@ -105,7 +113,7 @@ class ModuleCoordinator:
         self._cleanups: list[tuple[Callable[[], Any], Owner | None]] = []
 
     @property
-    def session(self) -> Any:
+    def session(self) -> SessionLike:
         return self._session
 
     @property

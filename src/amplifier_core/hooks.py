@@ -8,7 +8,14 @@ from typing import Any, cast
 
 from amplifier_core import correlation, events
 from amplifier_core._foreign import code_name, current_owner
-from amplifier_core._hook_calls import Registration, call_handler, call_handlers, passed_on, plain
+from amplifier_core._hook_calls import (
+    Handler,
+    Registration,
+    call_handler,
+    call_handlers,
+    passed_on,
+    plain,
+)
 from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.models import HookResult
 
@@ -36,7 +43,7 @@ class HookRegistry:
         self._registered = 0
 
     def register(
-        self, event: str, handler: Any, priority: int = 0, name: str | None = None
+        self, event: str, handler: Handler, priority: int = 0, name: str | None = None
     ) -> Callable[[], None]:
         """Call `handler` on `event`.
 

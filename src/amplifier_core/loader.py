@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from amplifier_core import _load_validation as load_validation
 from amplifier_core._foreign import describe_exception, place_of
 from amplifier_core._resolving import Offer, resolve
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,
     TYPE_TO_MOUNT_POINT,
@@ -68,7 +69,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-MountFunction = Callable[[Any], Awaitable[Any]]
+MountFunction = Callable[[ModuleCoordinator], Awaitable[Any]]
 
 _path_users: dict[str, int] = {}
 """Number of loaders using each folder that a loader of this process added to ``sys.path``."""
@@ -103,7 +104,11 @@ class ModuleLoader:
             default: those in the variable ``AMPLIFIER_MODULES``, separated as in ``PATH``.
     """
 
-    def __init__(self, coordinator: Any = None, search_paths: list[Path] | None = None) -> None:
+    def __init__(
+        self,
+        coordinator: ModuleCoordinator | None = None,
+        search_paths: list[Path] | None = None,
+    ) -> None:
         self.coordinator = coordinator
         self._search_paths = search_paths
         self._loaded: dict[str, LoadedModule] = {}
@@ -115,7 +120,7 @@ class ModuleLoader:
         module_id: str,
         config: dict[str, Any] | None = None,
         source_hint: Any = None,
-        coordinator: Any = None,
+        coordinator: ModuleCoordinator | None = None,
         *,
         profile_source: Any = None,
     ) -> MountFunction:
@@ -145,7 +150,7 @@ class ModuleLoader:
         self._loaded[module_id] = loaded
         return _bind(loaded, config)
 
-    def _resolver(self, coordinator: Any) -> Any:
+    def _resolver(self, coordinator: ModuleCoordinator | None) -> Any:
         coordinator = self.coordinator or coordinator
         if coordinator is None:
             return None
@@ -267,7 +272,7 @@ class ModuleLoader:
         named = os.environ.get("AMPLIFIER_MODULES", "")
         return [Path(path) for path in named.split(os.pathsep) if path]
 
-    async def initialize(self, module: MountFunction, coordinator: Any) -> Any:
+    async def initialize(self, module: MountFunction, coordinator: ModuleCoordinator) -> Any:
         """Call the function that `load` returned; returns what the module's mount function returned."""
         return await module(coordinator)
 
@@ -324,7 +329,7 @@ def _unchecked(
 
 
 def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
-    async def mount(coordinator: Any) -> Any:
+    async def mount(coordinator: ModuleCoordinator) -> Any:
         result = loaded.mount(coordinator, config)
         return await result if inspect.isawaitable(result) else result
 

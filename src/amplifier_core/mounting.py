@@ -24,7 +24,7 @@ from amplifier_core.load_errors import (
     missing_import,
     module_failure_reason,
 )
-from amplifier_core.loader import LoadedModule
+from amplifier_core.loader import LoadedModule, MountFunction
 
 __all__ = [
     "ModuleSpec",
@@ -189,7 +189,10 @@ async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordin
 
 
 async def _call_mount(
-    spec: ModuleSpec, mount: Any, loaded: LoadedModule | None, coordinator: ModuleCoordinator
+    spec: ModuleSpec,
+    mount: MountFunction,
+    loaded: LoadedModule | None,
+    coordinator: ModuleCoordinator,
 ) -> Any:
     if loaded is None:
         # From another loader, which handles errors itself.

@@ -11,7 +11,9 @@ from datetime import datetime
 from typing import Any, Self, cast
 
 from amplifier_core import events
+from amplifier_core.approval import ApprovalSystem
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
@@ -44,8 +46,8 @@ class AmplifierSession:
         loader: ModuleLoader | None = None,
         session_id: str | None = None,
         parent_id: str | None = None,
-        approval_system: Any = None,
-        display_system: Any = None,
+        approval_system: ApprovalSystem | None = None,
+        display_system: DisplaySystem | None = None,
         is_resumed: bool = False,
     ) -> None:
         _check(config)

@@ -6,11 +6,10 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import AsyncMock, Mock
 
-from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, Usage
 from amplifier_core.models import HookResult, ModelInfo, ProviderInfo, ToolResult
 
@@ -43,9 +42,8 @@ class MockCoordinator(ModuleCoordinator):
     __test__ = False
 
     def __init__(self) -> None:
-        session = SimpleNamespace(
+        session = DetachedSession(
             session_id="test-session",
-            parent_id=None,
             config={"session": {"orchestrator": "mock-orchestrator", "context": "mock-context"}},
         )
         approval, display = AsyncMock(), AsyncMock()

@@ -4,12 +4,12 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Final, cast
 
 from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
 from amplifier_core._placing import required_arguments
-from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
 from amplifier_core.package_import import import_from_path
 from amplifier_core.validation._kinds import KINDS, Kind, cleanup_of
 from amplifier_core.validation._members import check_member
@@ -276,9 +276,8 @@ class _Silent:
 
 def _throwaway_coordinator() -> ModuleCoordinator:
     """A coordinator without a session: nothing else is mounted, approvals are denied."""
-    session = SimpleNamespace(
+    session = DetachedSession(
         session_id="validation",
-        parent_id=None,
         config={"session": {"orchestrator": "none", "context": "none"}},
     )
     return ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())
