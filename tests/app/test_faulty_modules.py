@@ -155,7 +155,7 @@ FAULTY = [
         "tool",
         0,
         (),
-        ("ok: its schema is no JSON Schema: 'strng' is not valid",),
+        ("ok: its schema is not a valid JSON Schema: 'strng' is not valid",),
     ),
     Faulty(
         "a name that services of models refuse",
@@ -164,7 +164,7 @@ FAULTY = [
         "tool",
         0,
         (),
-        ("ok: the name 'shout it out!' is one that services of models refuse",),
+        ("ok: model services reject the name 'shout it out!'",),
     ),
 ]
 

@@ -88,10 +88,10 @@ def test_modes_that_were_loosened_are_tightened_when_something_is_stored(store: 
     assert (mode(store.folder), mode(store.file)) == (0o700, 0o600)
 
 
-def test_without_a_keyring_it_says_why_the_key_is_in_the_file(store: KeyStore) -> None:
+def test_without_a_keyring_the_note_gives_the_reason_for_the_file(store: KeyStore) -> None:
     stored = store.store("A_KEY", KEY)
     assert stored.where == "file"
-    assert stored.note == "the system offers no keyring"
+    assert stored.note == "the system has no keyring"
 
 
 def test_a_key_can_be_replaced_and_forgotten(store: KeyStore) -> None:
@@ -108,14 +108,14 @@ def test_a_key_can_be_replaced_and_forgotten(store: KeyStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "A\n"])
-def test_a_name_that_no_variable_has_is_refused(store: KeyStore, name: str) -> None:
-    with pytest.raises(ConfigError, match="no name of a variable"):
+def test_an_invalid_variable_name_is_refused(store: KeyStore, name: str) -> None:
+    with pytest.raises(ConfigError, match="not a valid variable name"):
         store.store(name, KEY)
     assert not store.file.exists()
 
 
 @pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "tab\t", "ключ", "a\x00b"])
-def test_a_text_that_is_no_key_is_refused_and_not_repeated(store: KeyStore, value: str) -> None:
+def test_an_invalid_key_is_refused_and_not_repeated(store: KeyStore, value: str) -> None:
     with pytest.raises(ConfigError) as refused:
         store.store("A_KEY", value)
     assert not value or value not in str(refused.value)
@@ -142,7 +142,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_file_is_told_with_78_and_never_overwritten(home: Path, data: bytes) -> None:
+def test_a_damaged_file_ends_with_78_and_is_never_overwritten(home: Path, data: bytes) -> None:
     file = home / "keys" / "keys.json"
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
@@ -170,7 +170,7 @@ def test_a_file_of_a_newer_version_is_left_alone(home: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", ["file", "folder", "lock", "part", "fifo"])
-def test_what_was_planted_is_not_followed(home: Path, tmp_path: Path, planted: str) -> None:
+def test_planted_links_are_not_followed(home: Path, tmp_path: Path, planted: str) -> None:
     folder = home / "keys"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -233,7 +233,7 @@ def test_a_disk_that_refuses_leaves_what_was_there(store: KeyStore) -> None:
     store.store("A_KEY", KEY)
     before = store.file.read_bytes()
     (store.folder / ".keys.json.new").mkdir()
-    with pytest.raises(ConfigError, match="Cannot"):
+    with pytest.raises(ConfigError, match="cannot open"):
         store.store("B_KEY", "other")
     assert store.file.read_bytes() == before
 
@@ -264,7 +264,8 @@ def test_a_keyring_that_refuses_is_replaced_by_the_file(keyring_file: Path) -> N
     assert KeyStore().read("A_KEY") == KEY
     done = child("store.store('A_KEY', sys.argv[1], 'keyring')", KEY)
     assert (
-        "cannot be put into the keyring: the keyring says: the collection is locked" in done.stderr
+        "cannot store A_KEY in the keyring: the keyring failed: the collection is locked"
+        in done.stderr
     )
 
 
@@ -277,7 +278,7 @@ def test_moving_a_key_out_of_the_keyring_leaves_nothing_in_it(keyring_file: Path
     assert KeyStore().read("A_KEY") == "other"
 
 
-def test_forgetting_a_key_takes_it_out_of_the_keyring(keyring_file: Path) -> None:
+def test_forgetting_a_key_removes_it_from_the_keyring(keyring_file: Path) -> None:
     child("store.store('A_KEY', sys.argv[1])", KEY)
     assert child("print(store.forget('A_KEY'))").stdout == "True\n"
     assert KEY not in keyring_file.read_text()
@@ -330,7 +331,7 @@ def test_a_stored_key_makes_a_provider_available_and_is_used_by_it(home: Path) -
     assert "because OPENAI_API_KEY is stored" in done.stderr
 
 
-def test_a_variable_that_is_set_wins_also_if_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_variable_wins_even_if_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     KeyStore().store("A_KEY", KEY)
     assert environment()["A_KEY"] == KEY
     for value in ("mine", ""):
@@ -343,7 +344,7 @@ def test_a_variable_that_is_set_wins_also_if_it_is_empty(monkeypatch: pytest.Mon
 def test_an_interpolated_key_is_masked_whatever_its_variable_is_called(
     tmp_path: Path,
 ) -> None:
-    # By its name nobody would take it for a secret.
+    # Its name does not suggest a secret.
     KeyStore().store("MY_PASSPHRASE_X", KEY)
     plan = tmp_path / "plan.yaml"
     plan.write_text(
@@ -359,7 +360,7 @@ def test_an_interpolated_key_is_masked_whatever_its_variable_is_called(
     assert "${MY_PASSPHRASE_X}" in saved.read_text()
 
 
-def test_a_stored_key_is_seen_by_nobody_but_its_provider(tmp_path: Path, home: Path) -> None:
+def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path) -> None:
     odd = "odd-name-0123456789"
     KeyStore().store("ANTHROPIC_API_KEY", KEY)
     KeyStore().store("ODDLY_NAMED", odd)
@@ -390,7 +391,7 @@ def test_a_stored_key_is_seen_by_nobody_but_its_provider(tmp_path: Path, home: P
         assert holders == {"keys.json", "transcript.jsonl"}
 
 
-def test_without_a_stored_key_nothing_is_imported_and_one_file_is_looked_for(home: Path) -> None:
+def test_without_a_stored_key_nothing_is_imported_and_one_file_is_opened(home: Path) -> None:
     code = (
         "opened = []\n"
         "sys.addaudithook(lambda e, a: opened.append(a[0]) if e == 'open' else None)\n"

@@ -231,5 +231,5 @@ def test_a_profile_is_shown_merged_and_masked(tmp_path: Path) -> None:
 def test_a_profile_that_is_not_there_ends_with_78() -> None:
     done = run_amplifier("profile", "show", "defualt")
     assert (done.code, done.stdout) == (78, "")
-    assert "there is no profile 'defualt'" in done.stderr
+    assert "unknown profile 'defualt'" in done.stderr
     assert "did you mean 'default'?" in done.stderr

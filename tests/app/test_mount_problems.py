@@ -63,7 +63,7 @@ def test_wrong_keys_of_configs_are_named_with_their_lines(tmp_path: Path) -> Non
     assert (ended.code, ended.stdout) == (78, "")
     assert "plan.yaml:5:7: unknown key 'timeot'" in ended.stderr
     assert "did you mean 'timeout'?" in ended.stderr
-    assert "plan.yaml:7:14: 'max_bytes' of tool-filesystem has to be at least 1000" in ended.stderr
+    assert "plan.yaml:7:14: 'max_bytes' of tool-filesystem must be at least 1000" in ended.stderr
     assert "  7 |     config: {max_bytes: 1}" in ended.stderr
 
 
@@ -86,7 +86,7 @@ def test_the_schema_of_any_module_counts(tmp_path: Path) -> None:
         tmp_path, "extends: mock\ntools:\n  - {module: city, source: ./amplifier-module-city}\n"
     )
     assert ended.code == 78
-    assert "plan.yaml:3:5: the config of city lacks 'city'" in ended.stderr
+    assert "plan.yaml:3:5: the config of city is missing 'city'" in ended.stderr
 
 
 def test_a_module_that_fails_for_another_reason_is_named_at_its_line(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make(tmp_path / "home")
 
 
-def test_it_is_the_one_of_the_nearest_ancestor(home: Path) -> None:
+def test_the_nearest_ancestor_with_the_folder_is_the_project(home: Path) -> None:
     outer = make(home / "outer" / ".amplifier")
     inner = make(home / "outer" / "inner" / ".amplifier")
     deep = make(home / "outer" / "inner" / "src" / "deep")
@@ -55,7 +55,7 @@ def test_a_repository_ends_the_search(home: Path, git: str) -> None:
     assert project_dir(below) == own
 
 
-def test_the_home_directory_is_no_project_and_ends_the_search(home: Path) -> None:
+def test_the_home_directory_is_not_a_project_and_ends_the_search(home: Path) -> None:
     make(home.parent / ".amplifier")
     make(home / ".amplifier")
     assert project_dir(make(home / "somewhere")) is None
@@ -73,7 +73,7 @@ def test_the_home_directory_is_known_by_any_name(
     assert project_dir(make(home / "somewhere")) is None
 
 
-def test_amplifier_home_is_no_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amplifier_home_is_not_a_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outer = make(home / "outer" / ".amplifier")
     moved = make(home / "outer" / "inner" / ".amplifier")
     monkeypatch.setenv("AMPLIFIER_HOME", str(moved))
@@ -81,7 +81,7 @@ def test_amplifier_home_is_no_project(home: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions of this kind")
-def test_nobody_plants_a_project_in_a_folder_of_everybody(home: Path) -> None:
+def test_a_project_in_a_shared_folder_is_ignored(home: Path) -> None:
     shared = make(home / "shared")
     make(shared / ".amplifier")
     below = make(shared / "mine")
@@ -92,7 +92,7 @@ def test_nobody_plants_a_project_in_a_folder_of_everybody(home: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "dangling link", "link to itself"])
-def test_what_is_no_folder_is_no_project(home: Path, what: str) -> None:
+def test_a_project_must_be_a_folder(home: Path, what: str) -> None:
     outer = make(home / "outer" / ".amplifier")
     odd = make(home / "outer" / "inner") / ".amplifier"
     if what == "file":
@@ -109,7 +109,7 @@ def test_links_on_the_way_are_resolved(home: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the working directory cannot be removed there")
-def test_a_working_directory_that_is_gone_has_none(
+def test_a_removed_working_directory_has_no_project(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = make(home / "gone")

@@ -313,5 +313,5 @@ def test_keys_of_published_modules_are_accepted_with_a_warning(tmp_path: Path) -
 def test_a_published_key_that_restricts_is_refused_at_its_line(tmp_path: Path) -> None:
     finished = check(tmp_path, PUBLISHED.replace("denied_commands", "allowed_commands"))
     assert finished.code == 78
-    assert "plan.yaml:5:14: 'allowed_commands' of tool-bash cannot be used" in finished.stderr
+    assert "plan.yaml:5:14: 'allowed_commands' of tool-bash is not supported" in finished.stderr
     assert "rules of hooks-approval" in finished.stderr

@@ -69,7 +69,7 @@ def test_show_prints_the_merged_plan_as_yaml_that_loads_again(folder: Path) -> N
     assert data["tools"][0]["config"] == {"timeout": "30", "max_output": 5000}
     assert data["providers"] == [{"module": "provider-mock", "config": {"model": "m-1"}}]
     assert "instruction: |\n  Be brief.\n  Be right.\n" in shown.stdout
-    assert "provider-openai is left out: OPENAI_API_KEY is not set" in shown.stderr
+    assert "provider-openai skipped: set OPENAI_API_KEY" in shown.stderr
     (folder / "again.yaml").write_text(shown.stdout, encoding="utf-8")
     again = plan(folder, "show", "-f", "again.yaml")
     assert yaml.safe_load(again.stdout) == data
@@ -243,9 +243,9 @@ def test_explain_suggests_what_was_meant(folder: Path, address: str, said: str) 
 
 def test_explain_tells_why_something_is_not_there(folder: Path) -> None:
     gone = plan(folder, "explain", "tools.tool-filesystem", "-f", "child.yaml").stdout
-    assert "child.yaml takes it out" in gone
+    assert "removed by child.yaml" in gone
     dropped = plan(folder, "explain", "providers.provider-openai", "-f", "child.yaml").stdout
-    assert "provider-openai is left out: OPENAI_API_KEY is not set" in dropped
+    assert "provider-openai skipped: set OPENAI_API_KEY" in dropped
 
 
 def test_explain_masks_secrets_also_in_what_was_replaced(folder: Path) -> None:

@@ -104,7 +104,7 @@ def test_scopes_and_who_wins(home: Path, repo: Path) -> None:
 def test_the_users_settings_cannot_name_a_profile_of_one_project(home: Path, repo: Path) -> None:
     done = use("team", "--scope", "user", home=home, cwd=repo)
     assert done.code == 78
-    assert "there is no profile 'team'" in done.stderr
+    assert "unknown profile 'team'" in done.stderr
     assert not (home / "settings.yaml").exists()
 
 
@@ -148,6 +148,6 @@ def test_a_run_says_what_could_be_misspelt_in_settings(home: Path, tmp_path: Pat
     (home / "settings.yaml").write_text("profile: mock\nexclude: [tool-bahs]\n")
     done = run_amplifier("run", "hi", home=home, cwd=tmp_path)
     assert done.code == 0
-    assert "settings.yaml:2:11 excludes 'tool-bahs', which is not there" in done.stderr
+    assert "settings.yaml:2:11 excludes 'tool-bahs', which the plan does not have" in done.stderr
     assert "did you mean 'tool-bash'?" in done.stderr
     assert "excludes" not in run_amplifier("run", "-q", "hi", home=home, cwd=tmp_path).stderr

@@ -295,7 +295,7 @@ def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None
     assert head.split() == ["PROVIDER", "PLAN", "KEY", "MODEL", "FROM"]
     assert [line.split()[0] for line in lines] == ["openai", "anthropic", "local", "mock"]
     assert lines[0].split()[1:4] == ["yes", "needs", "none"]
-    assert "no: provider-openai is there" in lines[2]
+    assert "no: provider-openai is available" in lines[2]
 
 
 # -- models ----------------------------------------------------------------------------------
@@ -359,4 +359,4 @@ def test_a_key_the_keyring_keeps_to_itself_is_told(tmp_path: Path) -> None:
     (folder / "keys.json").chmod(0o600)
     done = run_amplifier("provider", "test", "-f", mock_plan(tmp_path, ["ready"]))
     assert done.code == 0
-    assert "HOUSE_KEY is stored in the keyring and cannot be read" in done.stderr
+    assert "cannot read the key HOUSE_KEY from the keyring" in done.stderr

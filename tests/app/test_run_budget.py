@@ -201,9 +201,9 @@ def test_repeated_tool_calls_exit_with_7(tmp_path: Path) -> None:
     [
         ("{max_token: 5}", "unknown key 'max_token' in 'session.budget'"),
         ("{max_turns: 0}", "'session.budget.max_turns' is a number"),
-        ("{max_turns: 1.5}", "it has to be a whole number above 0"),
-        ("{max_cost: free}", "it has to be a number above 0"),
-        ("{max_tokens: true}", "'session.budget.max_tokens' is a truth value"),
+        ("{max_turns: 1.5}", "expected a whole number greater than 0"),
+        ("{max_cost: free}", "expected a number greater than 0"),
+        ("{max_tokens: true}", "'session.budget.max_tokens' is a boolean"),
         ("5", "'session.budget' is a number"),
     ],
 )

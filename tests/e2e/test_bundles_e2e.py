@@ -189,11 +189,11 @@ def test_a_fetched_bundle_keeps_to_its_own_files(
     done = machine("plan", "show", "-f", "bundle.md")
     assert done.code == 0, done.stderr
     assert "TOP SECRET" not in done.stdout
-    assert f"'{secret}' is not a file of what was fetched" in done.stderr
+    assert f"'{secret}' is outside the fetched files" in done.stderr
     for text, told in (
-        (f"includes: ['{machine.cwd / 'bundle.md'}']\n", "is not part of what was fetched"),
+        (f"includes: ['{machine.cwd / 'bundle.md'}']\n", "is outside the fetched files"),
         (f"context: {{include: ['{secret}']}}\n", "does not exist"),
-        ("tools: [{module: x, source: ../../../../x}]\n", "is not part of what was fetched"),
+        ("tools: [{module: x, source: ../../../../x}]\n", "is outside the fetched files"),
     ):
         kit.commit({"behaviors/greeting.yaml": f"bundle: {{name: greeting}}\n{text}"})
         done = machine("plan", "show", "-f", "bundle.md")
@@ -238,8 +238,8 @@ def test_an_agent_of_a_bundle_is_given_a_task(machine: Machine, kit: Repository)
 
 def test_every_command_reports_what_is_not_used(machine: Machine, kit: Repository) -> None:
     app(machine, f"{kit.url}@main", "spawn: {tools: [my-tool]}\nagents: {include: [kit:gone]}\n")
-    spawn = "bundle.md:9:1: 'spawn' in the plan is not used here"
-    gone = "bundle.md:10:20: there is no agent 'kit:gone'; looked for kit@"
+    spawn = "bundle.md:9:1: 'spawn' in the plan is ignored"
+    gone = "bundle.md:10:20: unknown agent 'kit:gone'; searched kit@"
     for command in (("plan", "show"), ("plan", "check"), ("run",)):
         prompt = ("go",) if command == ("run",) else ()
         done = machine(*command, "-f", "bundle.md", *prompt)
@@ -261,7 +261,7 @@ def test_a_bundle_without_a_provider_is_run_with_an_option(
     assert "amplifier init" in refused.stderr
     done = machine("run", "-f", "thin.yaml", "-p", "mock", "hi")
     assert done.code == 0, done.stderr
-    assert "provider-mock is added, as the plan names no provider: --provider mock" in done.stderr
+    assert "added provider-mock, as the plan has no provider: --provider mock" in done.stderr
     # Resumed, it has the provider it began with.
     again = machine("run", "--continue", "again")
     assert again.code == 0, again.stderr

@@ -1,4 +1,4 @@
-"""Writing files that people keep beside their plans: settings and locks."""
+"""Write files the user keeps next to plans: settings and locks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from amplifier_support.atomic_write import write_atomically
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Replace a file by `text` (UTF-8), whole or not at all, and have it on disk.
+    """Replace the content of a file with `text` (UTF-8) atomically, and sync it to disk.
 
-    Owner and mode stay. The folder is made if it is not there.
+    Owner and mode are kept. A missing folder is created.
 
     Args:
-        file: The file; a link is followed. A new one below the user's own folder is 0600.
-        text: What it holds from then on.
+        file: The file; links are followed. A new file in the user's config folder gets mode 0600.
+        text: The new content.
 
     Raises:
-        ConfigError: It cannot be written; what was there is still there.
+        ConfigError: It cannot be written; the old content is unchanged.
     """
     target = Path(os.path.realpath(file))
     private = target.is_relative_to(os.path.realpath(paths.config_dir()))

@@ -1,4 +1,4 @@
-"""What validation found out: checks, and the report they make up."""
+"""The result of validating a module: checks, and the report on them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Severity = Literal["error", "warning", "info"]
 
 
 class Check(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         name: Stable identifier.
-        passed: Whether it was in order.
-        message: What was found.
-        severity: What a failure means: only an `error` fails the module, and `info` is no fault.
-        advice: How to mend it.
+        passed: Whether it passed.
+        message: The finding.
+        severity: What a failure means: only an `error` fails the module; `info` is not a fault.
+        advice: How to fix it.
     """
 
     name: str
@@ -29,14 +29,14 @@ class Check(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was found out about one module.
+    """The report on one module.
 
     Attributes:
         subject: What was checked: a path, or the module and where it came from.
-        kind: What it was checked as; None if that could not be told.
+        kind: The kind it was checked as; None if it could not be determined.
         entry_point: `"package:mount"`, if there is one.
-        checks: In the order they were made.
-        output: The end of what the module wrote while it was checked.
+        checks: The checks, in order.
+        output: The last output of the module during the checks.
     """
 
     subject: str
@@ -55,7 +55,7 @@ class Report(NamedTuple):
         return not self.failed
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON data, as `render/schemas/validation.schema.json` has it."""
+        """The report as JSON data; see `render/schemas/validation.schema.json`."""
         return {
             "schema_version": 1,
             "subject": self.subject,
@@ -68,7 +68,7 @@ class Report(NamedTuple):
 
 
 def some(names: Collection[str], most: int = 5) -> str:
-    """Names in a row, in order; of many the first ones, and how many more there are."""
+    """The sorted names in one line, up to `most`, and the number of the others."""
     shown = sorted(names)[:most]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,6 +1,6 @@
-"""The app's errors, each of which knows how the process ends.
+"""The app's errors; each type has its own exit code.
 
-    AppError                     what went wrong, to what, what to do next
+    AppError                     what happened to what, and the next step
     ├── UsageError               the command line itself (exit 2)
     ├── ConfigError              plan, profile, settings, environment, trust (exit 78)
     ├── ModuleError              resolve, install, load, mount (exit 3)
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Location(NamedTuple):
-    """A place in a file a person wrote. `line` and `column` count from 1."""
+    """A location in a file of the user. `line` and `column` count from 1."""
 
     file: str
     line: int | None = None
@@ -31,12 +31,12 @@ class Location(NamedTuple):
 
 
 class AppError(Exception):
-    """A failure told to a person.
+    """An error with a message for the user.
 
     Args:
-        message: What happened, to what.
-        hint: What to do next, if there is something to do.
-        location: Where in the user's own files the cause stands.
+        message: What happened to what.
+        hint: The next step, if there is one.
+        location: Where in the user's own files the cause is.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class AppError(Exception):
 
 
 class UsageError(AppError):
-    """The command line asks for something that cannot be."""
+    """The command line is invalid."""
 
 
 class ConfigError(AppError):
-    """A plan, a profile, a setting, the environment or trust stands in the way."""
+    """A plan, a profile, a setting, the environment or trust prevents the command."""
 
 
 class ModuleError(AppError):
@@ -65,7 +65,7 @@ class ModuleError(AppError):
 
 
 class SessionError(AppError):
-    """A saved session is locked, unknown, damaged beyond repair, or cannot be stored."""
+    """A saved session is locked, unknown or damaged, or cannot be stored."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -1,8 +1,8 @@
-"""Modules that are there without being fetched: our own, and those of installed distributions.
+"""Modules available without fetching: the bundled ones, and those of installed distributions.
 
-Our own entry points are read straight from our `entry_points.txt`: importing
-`importlib.metadata` and going through every distribution costs thirty times as much, and a
-session asks for seven or eight bundled modules.
+Our own entry points are read directly from our `entry_points.txt`: importing `importlib.metadata` and
+scanning every distribution takes thirty times as long, and a session uses seven or eight bundled
+modules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 DISTRIBUTION = "amplifier"
 
 OURS = ("amplifier-core", DISTRIBUTION)
-"""Distributions that are always the running ones, whoever asks for which version."""
+"""Distributions that are part of the running program, whatever version is required."""
 
 ENTRY_POINT_GROUP = "amplifier.modules"
 """The group of entry points that declares modules."""
@@ -41,7 +41,7 @@ class Installed(NamedTuple):
 
 @cache
 def bundled() -> dict[str, Installed]:
-    """The modules that ship with the program, by id."""
+    """The bundled modules, by id."""
     for folder in sys.path:
         for entry in _listing(folder or "."):
             match = re.fullmatch(rf"{DISTRIBUTION}-(\d[^-]*)\.dist-info", entry)
@@ -60,7 +60,7 @@ def _listing(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        # An entry of sys.path that is a zip file or is not there holds no folder of ours.
+        # A zip file or a missing folder on sys.path has no folder of ours.
         return []
 
 
@@ -79,7 +79,7 @@ def _group(text: str, group: str) -> dict[str, str]:
 
 
 def installed(module_id: str | None = None) -> list[Installed]:
-    """The modules of all installed distributions but our own, in the order of `sys.path`."""
+    """The modules of all installed distributions except our own, in the order of `sys.path`."""
     from importlib.metadata import entry_points
 
     points = (
@@ -124,10 +124,10 @@ def by_convention(module_id: str) -> str | None:
 
 
 def conventional_name(module_id: str) -> str:
-    """The package of a module that nothing declares."""
+    """The package name of a module without an entry point."""
     return f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
 
 
 def normalised(name: str) -> str:
-    """The name of a distribution in the one form that compares."""
+    """The normalised name of a distribution, for comparison."""
     return re.sub(r"[-_.]+", "-", name).lower()

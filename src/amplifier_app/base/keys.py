@@ -1,10 +1,10 @@
-"""Keys of providers that are kept for runs to come: in the system's keyring, else in a file.
+"""Stored provider keys: in the system's keyring, or else in a file.
 
     config_dir()/keys/           0700
-        keys.json                0600: which keys are stored, and those that no keyring holds
+        keys.json                0600: the names of stored keys, and the keys not in a keyring
 
-A stored key acts like an environment variable of its name. A variable that really is set wins,
-also when it is set to nothing: `ANTHROPIC_API_KEY= amplifier run` leaves the stored key out.
+A stored key acts like an environment variable of its name. A real environment variable wins, even an
+empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _AGAIN = "Store the keys again with: amplifier init"
 
 
 class Stored(NamedTuple):
-    """What was done with a key.
+    """The result of storing a key.
 
     Attributes:
-        where: Where it is kept now.
+        where: Where it is stored.
         note: Why it is not in the keyring, if that was tried.
     """
 
@@ -41,10 +41,10 @@ class Stored(NamedTuple):
 
 
 class KeyStore:
-    """The stored keys of one user, by the names of the variables they stand in for.
+    """The stored keys of one user, by the names of the variables they replace.
 
     Args:
-        folder: Where the file lies, `keys/` in the folder of the settings by default.
+        folder: The folder of the file; by default `keys/` next to the settings.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -56,11 +56,11 @@ class KeyStore:
 
     @property
     def file(self) -> Path:
-        """The file that knows which keys are stored."""
+        """The file with the names of stored keys."""
         return self.folder / "keys.json"
 
     def names(self) -> dict[str, Where]:
-        """The stored keys and where each one is. Costs one look at the disk if there are none.
+        """The stored keys and where each one is. A single disk access if there are none.
 
         Raises:
             ConfigError: The file cannot be trusted or read, or is damaged.
@@ -72,26 +72,26 @@ class KeyStore:
 
         Raises:
             KeyError: It is not stored.
-            ConfigError: It cannot be had.
+            ConfigError: It is unavailable.
         """
         entry = self._entries()[name]
         return entry["value"] if _where(entry) == "file" else _from_keyring(name)
 
     def store(self, name: str, value: str, where: Where | None = None) -> Stored:
-        """Keep a key, in place of the one of that name.
+        """Store a key, replacing any key of that name.
 
         Args:
-            name: The environment variable it stands in for.
+            name: The environment variable it replaces.
             value: The key.
-            where: Where to; the keyring by default, and the file if there is none.
+            where: Where to store it; by default the keyring, or the file if there is none.
 
         Raises:
-            ConfigError: It cannot be kept there, or the file of stored keys is damaged, which it
-                stays.
+            ConfigError: It cannot be stored there, or the file of stored keys is damaged; the file
+                is then not changed.
         """
         problem = problem_of_key(value)
         if problem or not re.fullmatch(_NAME, name):
-            raise ConfigError(f"cannot store {name}: {problem or 'that is no name of a variable'}")
+            raise ConfigError(f"cannot store {name}: {problem or 'not a valid variable name'}")
         with self._changing() as entries:
             before = entries.get(name)
             stored = (
@@ -107,7 +107,7 @@ class KeyStore:
         return now
 
     def forget(self, name: str) -> bool:
-        """Remove a key; whether there was one.
+        """Remove a key; returns whether it was stored.
 
         Raises:
             ConfigError: The file cannot be written or is damaged.
@@ -136,11 +136,11 @@ class KeyStore:
             return _parsed(stream.read(_MAX_BYTES + 1), self.file)
 
     def _refused(self, problem: str) -> ConfigError:
-        return ConfigError(f"the stored keys are not used: {problem}", hint=_AGAIN)
+        return ConfigError(f"cannot use the stored keys: {problem}", hint=_AGAIN)
 
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, str]]]:
-        """The entries, to be changed; written when the block ends without an error."""
+        """Yield the entries for modification, and write them if the block succeeds."""
         import json
 
         from amplifier_app.base import private_files as files
@@ -163,13 +163,13 @@ class KeyStore:
 
 
 def problem_of_key(value: str) -> str | None:
-    """What is wrong with a text that is to be a key; None if it could be one."""
+    """Why a string cannot be a key; None if it can."""
     if not value:
         return "the key is empty"
     if any(character.isspace() for character in value):
-        return "the key has white space in it"
+        return "the key contains white space"
     if not (value.isascii() and value.isprintable()):
-        return "the key has characters in it that no key has"
+        return "the key contains characters other than printable ASCII"
     return None
 
 
@@ -183,7 +183,7 @@ def _why_not_opened(file: Path, error: OSError) -> str:
 
 
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:
-    """Why what is in the file may be somebody else's."""
+    """Why the content of the file may come from another user."""
     file = folder / "keys.json"
     if folder.is_symlink():
         return f"{folder} is a link"
@@ -192,7 +192,7 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     if facts.st_uid != os.geteuid() != 0:
         return f"{file} belongs to another user"
     if facts.st_mode & 0o022:
-        return f"{file} can be written by others; if it is as you left it: chmod 600 '{file}'"
+        return f"{file} is writable by others; if its content is still yours: chmod 600 '{file}'"
     return None
 
 
@@ -200,7 +200,7 @@ def _parsed(data: bytes, file: Path) -> dict[str, dict[str, str]]:
     import json
 
     def damaged(why: str, line: int | None = None) -> ConfigError:
-        hint = f"Mend it, or remove it. {_AGAIN}"
+        hint = f"Fix or remove the file. {_AGAIN}"
         where = Location(str(file), line)
         return ConfigError(f"the stored keys are damaged: {why}", location=where, hint=hint)
 
@@ -210,19 +210,19 @@ def _parsed(data: bytes, file: Path) -> dict[str, dict[str, str]]:
         read: Any = json.loads(data)
     except json.JSONDecodeError as error:
         # Its message quotes nothing of the text.
-        raise damaged(f"it is no JSON ({error.msg})", error.lineno) from None
+        raise damaged(f"not valid JSON ({error.msg})", error.lineno) from None
     except (UnicodeDecodeError, RecursionError):
-        raise damaged("it is no JSON") from None
+        raise damaged("not valid JSON") from None
     version = read.get("version") if isinstance(read, dict) else None
     if isinstance(version, int) and version > _VERSION:
         message = "the stored keys were written by a newer version of this program"
-        raise ConfigError(message, location=Location(str(file)), hint="Update this one.")
+        raise ConfigError(message, location=Location(str(file)), hint="Update the program.")
     entries = read.get("keys") if version == _VERSION else None
     if not isinstance(entries, dict):
-        raise damaged("it is not what this program writes")
+        raise damaged("unexpected content")
     for name, entry in entries.items():
         if not (re.fullmatch(_NAME, name) and _is_entry(entry)):
-            raise damaged("one of its entries is not what this program writes")
+            raise damaged("unexpected content in an entry")
     return entries
 
 
@@ -245,7 +245,7 @@ def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
         Keyring().write(name, value)
     except KeyringUnavailable as error:
         if must:
-            raise ConfigError(f"{name} cannot be put into the keyring: {error}") from error
+            raise ConfigError(f"cannot store {name} in the keyring: {error}") from error
         return Stored("file", str(error))
     return Stored("keyring")
 
@@ -253,15 +253,15 @@ def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
 def _from_keyring(name: str) -> str:
     from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
 
-    problem = "it is not there"
+    problem = "it is missing"
     try:
         value = Keyring().read(name)
     except KeyringUnavailable as error:
         value, problem = None, str(error)
     if value is None:
         raise ConfigError(
-            f"the key {name} is stored in the keyring and cannot be read: {problem}",
-            hint=f"Unlock the keyring, set {name}, or store the key anew with: amplifier init",
+            f"cannot read the key {name} from the keyring: {problem}",
+            hint=f"Unlock the keyring, set {name}, or store the key again with: amplifier init",
         )
     return value
 
@@ -269,7 +269,7 @@ def _from_keyring(name: str) -> str:
 def _out_of_keyring(name: str) -> None:
     from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
 
-    # The key is not used any more; one that stays behind in a locked keyring does no harm.
+    # The key is not used any more; leaving it in a locked keyring is harmless.
     with contextlib.suppress(KeyringUnavailable):
         Keyring().remove(name)
 
@@ -278,10 +278,10 @@ def _out_of_keyring(name: str) -> None:
 
 
 class Environment(Mapping[str, str]):
-    """An environment with the stored keys under it; one in the keyring is read when asked for.
+    """An environment with the stored keys as fallbacks; the keyring is read on access.
 
     Attributes:
-        secret: The names of all stored keys, those that a variable replaces included.
+        secret: The names of all stored keys, including those overridden by a variable.
     """
 
     def __init__(self, real: Mapping[str, str], store: KeyStore, stored: Iterable[str]) -> None:
@@ -307,11 +307,11 @@ class Environment(Mapping[str, str]):
 def environment() -> Mapping[str, str]:
     """The variables of this process and the stored keys.
 
-    Looking up a key that is in the keyring and cannot be read is a `ConfigError`: going on as if
-    it were not stored would answer with another model than the one that was chosen.
+    Accessing a key that cannot be read from the keyring raises `ConfigError`: ignoring it would
+    silently use another model than the one chosen.
 
     Raises:
-        ConfigError: As of `KeyStore.names`.
+        ConfigError: See `KeyStore.names`.
     """
     store = KeyStore()
     stored = store.names()
@@ -319,12 +319,12 @@ def environment() -> Mapping[str, str]:
 
 
 class Filled(NamedTuple):
-    """What `fill_environment` did.
+    """The result of `fill_environment`.
 
     Attributes:
-        secret: The names of all stored keys, whether they were needed or not.
-        added: Those that are now set because they are stored.
-        problems: Why others are not, a sentence each.
+        secret: The names of all stored keys, used or not.
+        added: The names of the keys that were set.
+        problems: One sentence for each key that could not be set.
     """
 
     secret: tuple[str, ...] = ()
@@ -333,10 +333,10 @@ class Filled(NamedTuple):
 
 
 def fill_environment(environ: MutableMapping[str, str] | None = None) -> Filled:
-    """Set the stored keys as variables of this process, where its modules look for them.
+    """Set the stored keys as environment variables of this process, for its modules.
 
     Raises:
-        ConfigError: As of `KeyStore.names`.
+        ConfigError: See `KeyStore.names`.
     """
     target = os.environ if environ is None else environ
     store = KeyStore()

@@ -1,4 +1,4 @@
-"""One process at a time fills a folder of the cache; the others wait and find it filled."""
+"""File locks: one process at a time fills a folder of the cache, the others wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _POLL_SECONDS = 0.5
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and what is missing above it, so that only the user can put anything there.
+    """Create a folder and its missing parents, accessible by the user only.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
-    # Of `mkdir(parents=True)` the mode counts for the last one only, and the umask for the others.
+    # `mkdir(parents=True)` applies the mode to the last folder only, the umask to the others.
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -26,12 +26,12 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
-    """Hold the lock that `file` stands for; its folder is made if it is not there.
+    """Hold the lock of `file`; a missing folder is created.
 
     Raises:
         Stopped: `stop` was set while waiting.
     """
-    # Imports asyncio and more; only needed when something is fetched.
+    # Imports asyncio and more; needed only for fetching.
     import filelock
 
     make_private(file.parent)

@@ -1,4 +1,4 @@
-"""Whether the network may be used for anything but the provider's."""
+"""Whether the network may be used for anything other than the provider."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ VARIABLE = "AMPLIFIER_OFFLINE"
 
 
 def is_offline(asked: bool = False) -> bool:
-    """Whether nothing may be fetched: it was asked for, or AMPLIFIER_OFFLINE says so.
+    """Whether fetching is disabled, by the command line or by AMPLIFIER_OFFLINE.
 
     Args:
-        asked: Whether the command line asks for it.
+        asked: Whether the command line disables it.
     """
     return asked or os.environ.get(VARIABLE, "").lower() not in ("", "0", "false", "no")

@@ -1,7 +1,7 @@
 """The keyring of the operating system, through the library `keyring`.
 
-Importing it costs a quarter of a second, and asking it may open a window that asks for a password:
-it is touched only when a key is being stored, or is known to be in it.
+Importing it takes a quarter of a second, and reading from it may open a password prompt, so it is used
+only to store a key, or to read one that is known to be there.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any, ClassVar, TypeVar
 from amplifier_app.base import paths
 
 _ANSWER_SECONDS = 120.0
-"""How long a keyring may take, a person who types a password included."""
+"""Time limit for the keyring, including the time to type a password."""
 
 _LOWEST_PRIORITY = 1
-"""`keyring` gives less to its stand-ins that store nothing, or store in the clear."""
+"""`keyring` gives a lower priority to backends that store nothing, or store plain text."""
 
 _Result = TypeVar("_Result")
 
 
 class KeyringUnavailable(Exception):
-    """There is no keyring, or it does not do as it is told; the message says why."""
+    """The keyring is missing or fails; the message gives the reason."""
 
 
 class Keyring:
     """The entries of this program in the keyring that `keyring` chooses.
 
-    What was read once is remembered: some systems ask the user at each reading.
+    Values are cached: some systems prompt the user on every read.
 
     Raises:
-        KeyringUnavailable: There is none that keeps secrets.
+        KeyringUnavailable: No keyring can store secrets.
     """
 
     _known: ClassVar[dict[tuple[str, str], str]] = {}
@@ -45,14 +45,14 @@ class Keyring:
         self._backend: Any = _answered(keyring.get_keyring)
         priority = _answered(lambda: self._backend.priority)
         if not isinstance(priority, (int, float)) or priority < _LOWEST_PRIORITY:
-            raise KeyringUnavailable("the system offers no keyring")
-        # A home that was moved is another person's, or a test's.
+            raise KeyringUnavailable("the system has no keyring")
+        # Another home means another user, or a test.
         moved = os.environ.get("AMPLIFIER_HOME")
         self._service = f"amplifier {paths.config_dir()}" if moved else "amplifier"
 
     @property
     def name(self) -> str:
-        """What kind it is, for a person."""
+        """The name of the backend, for the user."""
         return str(getattr(self._backend, "name", type(self._backend).__name__))
 
     def read(self, name: str) -> str | None:
@@ -69,7 +69,7 @@ class Keyring:
         return self._known[self._service, name]
 
     def write(self, name: str, value: str) -> None:
-        """Keep `value`, and see that it is kept.
+        """Store `value`, and verify that it was stored.
 
         Raises:
             KeyringUnavailable: It is locked, refuses, or does not answer.
@@ -77,10 +77,10 @@ class Keyring:
         self._known.pop((self._service, name), None)
         _answered(lambda: self._backend.set_password(self._service, name, value))
         if self.read(name) != value:
-            raise KeyringUnavailable("the keyring does not give back what it was given")
+            raise KeyringUnavailable("the keyring returned a different value than the one stored")
 
     def remove(self, name: str) -> None:
-        """Take the entry out, if there is one.
+        """Remove the entry, if there is one.
 
         Raises:
             KeyringUnavailable: It is locked, refuses, or does not answer.
@@ -91,9 +91,9 @@ class Keyring:
 
 
 def _answered(ask: Callable[[], _Result]) -> _Result:
-    """What `ask` gives, waited for no longer than a person takes to answer.
+    """The result of `ask`, with a time limit.
 
-    A keyring that asks for a password where there is nobody to see the question never answers.
+    A keyring that prompts for a password where no user can see the prompt never answers.
     """
     answers: list[_Result] = []
     failures: list[BaseException] = []
@@ -101,7 +101,7 @@ def _answered(ask: Callable[[], _Result]) -> _Result:
     def run() -> None:
         try:
             answers.append(ask())
-        # Backends are plugins over system services and raise whatever these raise.
+        # Backends are plugins for system services and may raise anything.
         except Exception as error:
             failures.append(error)
 
@@ -110,7 +110,7 @@ def _answered(ask: Callable[[], _Result]) -> _Result:
     thread.join(_ANSWER_SECONDS)
     if failures:
         error = failures[0]
-        raise KeyringUnavailable(f"the keyring says: {str(error) or type(error).__name__}")
+        raise KeyringUnavailable(f"the keyring failed: {str(error) or type(error).__name__}")
     if not answers:
         raise KeyringUnavailable(f"the keyring did not answer in {_ANSWER_SECONDS:g} s")
     return answers[0]

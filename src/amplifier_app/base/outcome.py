@@ -1,4 +1,4 @@
-"""How a command ended: one value that decides exit code, final JSON and the line on stderr."""
+"""The outcome of a command: one value for the exit code, the final JSON and the line on stderr."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ _EXIT_CODES = {
 
 
 class Outcome(NamedTuple):
-    """The ending of a command and what to say about it.
+    """The ending of a command and its message.
 
     Attributes:
-        ending: Which of the endings it is.
-        message: What happened, for stderr and the JSON result; empty when all went well.
-        hint: What to do next.
+        ending: The ending.
+        message: What happened, for stderr and the JSON result; empty on success.
+        hint: The next step.
         retry_after: Seconds the provider asked to wait, with `Ending.UNAVAILABLE` only.
     """
 
@@ -89,7 +89,7 @@ _APP_ENDINGS: tuple[tuple[type[AppError], Ending], ...] = (
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome an exception stands for; what is not known is an unexpected error."""
+    """The outcome of an exception; unknown exceptions are unexpected errors."""
     if isinstance(error, AppError):
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
         where = f"{error.location}: " if error.location else ""
@@ -114,7 +114,7 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     if isinstance(error, llm_errors.LLMError):
         return _llm_outcome(error, text)
     if isinstance(error, ModuleMountError) and isinstance(error.__cause__, llm_errors.LLMError):
-        # The message names the module; what it raised decides the exit code.
+        # The message names the module; the exception it raised decides the exit code.
         return _llm_outcome(error.__cause__, text)
     if isinstance(error, (ModuleValidationError, ModuleLoadError, ModuleNotFoundError)):
         return Outcome(Ending.MODULE, text)
@@ -122,8 +122,8 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     if origin is not None:
         ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
         hint = (
-            f"This is a fault of the {origin.kind}'s own code, or of its configuration. Check it with: "
-            "amplifier module validate MODULE --behavioral. Run again with -v for the traceback."
+            f"The cause is in the code or configuration of the {origin.kind}. Check it with: "
+            "amplifier module validate MODULE --behavioral. For the traceback, run again with -v."
         )
         return Outcome(ending, origin.text, hint)
     return Outcome(Ending.ERROR, f"{type(error).__name__}: {text}")
@@ -132,7 +132,7 @@ def _kernel_outcome(error: BaseException) -> Outcome:
 def _llm_outcome(error: Exception, text: str) -> Outcome:
     from amplifier_core import llm_errors as llm
 
-    # A replayed run that asks something else than what was recorded.
+    # A replayed run whose requests differ from the recording.
     if getattr(error, "is_failed_check", False) is True:
         return Outcome(Ending.CHECK_FAILED, text)
     if isinstance(error, llm.AuthenticationError):
@@ -140,7 +140,7 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
     if isinstance(error, llm.ConfigurationError):
         return Outcome(Ending.CONFIGURATION, text)
     if isinstance(error, llm.ContextLengthError):
-        hint = "Ask a model with a larger context window (--model), or begin a new session."
+        hint = "Use a model with a larger context window (--model), or start a new session."
         return Outcome(Ending.PROVIDER, text, hint)
     if isinstance(error, llm.LLMError) and error.retryable:
         return Outcome(Ending.UNAVAILABLE, text, retry_after=error.retry_after)

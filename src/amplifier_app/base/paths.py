@@ -1,8 +1,8 @@
-"""Where the program keeps things: one home, moved whole by `AMPLIFIER_HOME`.
+"""The folders of the program; `AMPLIFIER_HOME` moves all of them.
 
-Without it the platform's own folders are used (`platformdirs`). Functions read
-the environment at each call, so a test or a shell can move the home at any time.
-What a project brings along lies in its own `.amplifier` folder (`project_dir`).
+By default the platform's own folders are used (`platformdirs`). Functions read the environment at each
+call, so a test or a shell can change the home at any time. The files of a project are in its own
+`.amplifier` folder (`project_dir`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _home(kind: str) -> Path:
     if moved:
         base = Path(moved).expanduser().absolute()
         return base if kind != "cache" else base / "cache"
-    # Costs 15 ms to import, which a run with AMPLIFIER_HOME set need not pay.
+    # Takes 15 ms to import, and is not needed if AMPLIFIER_HOME is set.
     import platformdirs
 
     dirs = platformdirs.PlatformDirs("amplifier", appauthor=False)
@@ -32,12 +32,12 @@ def config_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """What must outlive the process: sessions."""
+    """Data to keep: sessions."""
     return _home("data")
 
 
 def cache_dir() -> Path:
-    """What can be fetched again: git checkouts, packages, model weights."""
+    """Data that can be fetched again: git checkouts, packages, model weights."""
     return _home("cache")
 
 
@@ -50,7 +50,7 @@ def user_profiles_dir() -> Path:
 
 
 def packaged_profiles_dir() -> Path:
-    """The profiles shipped with the program: in the wheel, or the checkout's own folder."""
+    """The packaged profiles: in the wheel, or in the checkout."""
     installed = Path(__file__).parents[1] / "profiles"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "profiles"
 
@@ -58,10 +58,9 @@ def packaged_profiles_dir() -> Path:
 def project_dir(start: Path | None = None) -> Path | None:
     """The `.amplifier` folder of the project that a directory belongs to.
 
-    It is that of the nearest ancestor which has one, the directory itself included. The search
-    ends with the first folder that holds `.git`, and before the home directory. Folders in
-    which everybody may create files (`/tmp`) are passed over, as is one that is AMPLIFIER_HOME.
-    That it is found does not mean that it is trusted.
+    Searches the directory and its ancestors. The search ends at the first folder with `.git`, and
+    before the home directory. Folders in which every user may create files (`/tmp`) are skipped, and
+    so is AMPLIFIER_HOME. A project that is found is not necessarily trusted.
 
     Args:
         start: The directory; the working directory by default.
@@ -73,7 +72,7 @@ def project_dir(start: Path | None = None) -> Path | None:
     try:
         folder = Path(os.path.realpath(start or os.getcwd()))
     except FileNotFoundError:
-        # The working directory was removed: nothing is in it.
+        # The working directory was removed.
         return None
     amplifier_home = _identity(Path(os.environ.get("AMPLIFIER_HOME") or os.devnull).expanduser())
     home = _identity(Path(os.path.expanduser("~")))
@@ -81,11 +80,7 @@ def project_dir(start: Path | None = None) -> Path | None:
         if home is not None and _identity(ancestor) == home:
             return None
         found = ancestor / PROJECT_FOLDER
-        if (
-            os.path.isdir(found)
-            and _identity(found) != amplifier_home
-            and not _is_everybodys(ancestor)
-        ):
+        if os.path.isdir(found) and _identity(found) != amplifier_home and not _is_shared(ancestor):
             return found
         if os.path.lexists(ancestor / ".git"):
             return None
@@ -93,7 +88,7 @@ def project_dir(start: Path | None = None) -> Path | None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from every other, whatever names it has; None if it is not there."""
+    """Device and inode of a file; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -101,7 +96,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _is_everybodys(folder: Path) -> bool:
+def _is_shared(folder: Path) -> bool:
     try:
         mode = folder.stat().st_mode
     except OSError:

@@ -1,6 +1,6 @@
-"""Writing files that hold what people said: owner-only, through no link, whole or not at all.
+"""Write private files such as conversations: owner-only, never through links, atomically.
 
-What `amplifier_support` does, with errors of sessions.
+The functions of `amplifier_support`, raising session errors.
 """
 
 from pathlib import Path
@@ -21,41 +21,41 @@ __all__ = [
 
 
 def make_private_folder(path: Path) -> None:
-    """Create `path` and what is missing above it, each 0700 and each on disk before this returns.
+    """Create `path` and its missing parents with mode 0700, each synced to disk.
 
     Raises:
-        SessionError: There is something else in the way, or the disk refused.
+        SessionError: The path is not a folder, or cannot be created.
     """
     try:
         private_files.make_private_folder(path)
     except OSError as error:
-        raise SessionError(f"Cannot create {path}: {error.strerror}") from error
+        raise SessionError(f"cannot create {path}: {error.strerror}") from error
     if path.is_symlink() or not path.is_dir():
         raise SessionError(
-            f"{path} is a link or no folder; sessions are not stored through links",
-            hint="Remove it, or point AMPLIFIER_HOME at a folder of your own.",
+            f"cannot store sessions in {path}: it is a link or not a folder",
+            hint="Remove it, or set AMPLIFIER_HOME to a folder of your own.",
         )
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of the file `path`, created 0600 whatever the umask, never through a link.
+    """Open the file `path`, created with mode 0600 regardless of the umask, never through a link.
 
     Raises:
-        SessionError: It is a link or no file, or the disk refused.
+        SessionError: It is a link or not a regular file, or cannot be opened.
     """
     try:
         return private_files.open_private(path, flags)
     except OSError as error:
-        raise SessionError(f"Cannot open {path}: {error.strerror}") from error
+        raise SessionError(f"cannot open {path}: {error.strerror}") from error
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` by `text` (UTF-8), whole or not at all. There must be one writer only.
+    """Replace the content of `path` with `text` (UTF-8) atomically. There must be only one writer.
 
     Raises:
-        SessionError: The disk refused; what was there is still there.
+        SessionError: It cannot be written; the old content is unchanged.
     """
     try:
         atomic_write.write_private(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise SessionError(f"Cannot write {path}: {error.strerror}") from error
+        raise SessionError(f"cannot write {path}: {error.strerror}") from error

@@ -1,9 +1,9 @@
-"""Text from models, tools and files, made harmless for a terminal.
+"""Make text from models, tools and files safe for a terminal.
 
-Whoever writes ESC to a terminal commands it: moves the cursor, retitles the window, fills the
-clipboard. Bidirectional controls show text in another order than it is read. Neither ever passes.
-Whole escape sequences are removed, so that no `[31m` is left behind; one that never ends within
-its limit loses its ESC only, so that no text can hide behind it.
+Escape sequences control the terminal: they move the cursor, change the window title, fill the
+clipboard. Bidirectional controls change the visible order of text. Both are always removed. Escape
+sequences are removed whole, so that no `[31m` is left; from a sequence that exceeds its length limit
+only the ESC is removed, so that it cannot hide text.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Fillers, the empty braille cell, variation selectors.
 _NO_SHAPE = "[\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 
-# Most texts have none of this, and most programs see only such texts: these two are compiled when
-# one has (`re` keeps them).
+# Most texts contain none of this, so the long patterns are compiled on first use (`re` caches them).
 _PIPE = rf"{_SEQUENCE}|[{_CONTROLS}]"
 _TERMINAL = rf"{_SEQUENCE}|[{_CONTROLS}{_BIDI}\r]"
 _ANY_FOR_PIPE = re.compile(rf"[{_CONTROLS}]")
@@ -36,37 +35,37 @@ _ANY_FOR_TERMINAL = re.compile(rf"[{_CONTROLS}{_BIDI}\r]")
 
 
 def for_terminal(text: str) -> str:
-    """`text` without escape sequences, control characters (but tab and newline) and bidi controls.
+    """`text` without escape sequences, control characters (except tab and newline) and bidi controls.
 
-    Carriage returns go too: a lone one overwrites what stands in the line.
+    Carriage returns are removed too: a lone one overwrites the line.
     """
     return re.sub(_TERMINAL, "", text) if _ANY_FOR_TERMINAL.search(text) else text
 
 
 def for_pipe(text: str) -> str:
-    """`text` without what commands a terminal, for output whose reader is not known.
+    """`text` without terminal controls, for output with an unknown reader.
 
-    Bidi controls and carriage returns stay: in a file they are content.
+    Bidi controls and carriage returns are kept: in a file they are content.
     """
     return re.sub(_PIPE, "", text) if _ANY_FOR_PIPE.search(text) else text
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text` for a place that has one line: cleaned, white space collapsed, cut at `limit`."""
+    """`text` as one line: sanitized, white space collapsed, truncated at `limit`."""
     line = " ".join(for_terminal(text[: limit * 8]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def in_line(text: str) -> str:
-    """`text` for a line that is being typed: cleaned, each line break one character."""
+    """`text` for an input line: sanitized, each line break as one character."""
     return for_terminal(text).replace("\t", " ").replace("\n", "⏎")
 
 
 def visible(text: str, limit: int = 1000) -> str:
-    """`text` in one line with nothing in it that cannot be seen, for who has to decide on it.
+    """`text` as one line without invisible characters, for approval by the user.
 
-    What is not printable is shown as an escape, line breaks included, and so are characters that
-    count as printable and have no shape. Cut at `limit`, with what is left.
+    Characters that are not printable are escaped, line breaks included, and so are printable
+    characters without a glyph. Truncated at `limit`, with the number of remaining characters.
     """
     if not text.isprintable() or re.search(_NO_SHAPE, text):
         text = "".join(map(_escaped, text))
@@ -85,11 +84,10 @@ def _escaped(character: str) -> str:
 
 
 class StreamSanitizer:
-    """The same over text that arrives in pieces, cut anywhere.
+    """Sanitizes text that arrives in pieces of any size.
 
-    What could be the beginning of a sequence is held back, at most some thousand characters of
-    it, until it ends or turns out not to be one. Whatever way a text is cut, the sum of what
-    comes out is the same.
+    A possible beginning of a sequence is held back, up to about a thousand characters, until it is
+    complete or turns out not to be a sequence. The result does not depend on the pieces.
     """
 
     def __init__(self, *, terminal: bool) -> None:
@@ -98,7 +96,7 @@ class StreamSanitizer:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What of the text so far is now safe to show."""
+        """The part of the text so far that is safe to show."""
         if not self._held and not self._find(text):
             return text
         text = self._held + text
@@ -111,6 +109,6 @@ class StreamSanitizer:
         return re.sub(self._pattern, "", text)
 
     def flush(self) -> str:
-        """The rest, when no more text comes."""
+        """The rest, at the end of the text."""
         rest, self._held = self._held, ""
         return re.sub(self._pattern, "", rest)

@@ -1,7 +1,7 @@
-"""Signals while a turn runs: Ctrl-C asks, asks again, insists; SIGTERM stops at once.
+"""Signals during a turn: Ctrl-C stops it in three levels; SIGTERM stops it immediately.
 
-Handlers are Python's own (`signal.signal`), not the event loop's: they also run while the
-program is blocked writing to a slow reader, where a third Ctrl-C must still end it.
+The handlers are Python's (`signal.signal`), not the event loop's: they also run while the program is
+blocked writing to a slow reader, where a third Ctrl-C must still end it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _TERMINATING = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 
-_NOW = 2  # the level of insistence at which a turn is stopped at once; above it we unwind
+_NOW = 2  # the level at which a turn is stopped immediately; above it, an exception is raised
 
 
 def raise_on_termination() -> None:
-    """From now on SIGTERM and SIGHUP unwind the program as `Terminated`, unless ignored."""
+    """Make SIGTERM and SIGHUP raise `Terminated` from now on, unless they are ignored."""
     for signum in _TERMINATING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _raise_terminated)
@@ -33,15 +33,15 @@ def _raise_terminated(signum: int, frame: FrameType | None) -> None:
 
 
 class Interrupts:
-    """While entered, the first Ctrl-C asks a turn to stop after its step, the second to stop
-    now, the third raises `KeyboardInterrupt`. SIGTERM and SIGHUP stop now, repeated they raise
-    `Terminated`. Signals that were ignored (`nohup`, background jobs) stay ignored.
+    """While entered, the first Ctrl-C asks the turn to stop after its step, the second to stop
+    immediately, and the third raises `KeyboardInterrupt`. SIGTERM and SIGHUP stop it immediately; the
+    second one raises `Terminated`. Ignored signals (`nohup`, background jobs) stay ignored.
 
     Args:
         stop: Called in the event loop with ``immediate``.
 
     Attributes:
-        received: The last signal that arrived; None if there was none.
+        received: The last signal received; None if there was none.
     """
 
     def __init__(self, stop: Callable[[bool], Any]) -> None:
@@ -66,7 +66,7 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether it was not a person at the keyboard."""
+        """Whether the last signal was not Ctrl-C."""
         return self.received in _TERMINATING
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The process's three streams: stdout kept for the answer, stdin read without hanging."""
+"""The standard streams: stdout reserved for the answer, stdin read without hanging."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import time
 from collections.abc import Generator
 
 STDIN_GRACE_SECONDS = 2.0
-"""How long an open pipe that has written nothing yet is waited for when there is a prompt
-argument as well, counted from the start of the process. `-` waits as long as it takes."""
+"""How long to wait for data on an open pipe if there is a prompt argument as well, counted from the
+start of the process. `-` waits without a limit."""
 
 _STARTED = time.monotonic()
 _LONGEST_LINE = 1 << 16
 
 
 class Output:
-    """A file descriptor written to without buffering.
+    """Unbuffered writes to a file descriptor.
 
-    A failure (the reader is gone, the disk is full) is remembered, and what is written after
-    it goes nowhere: the code that writes is called from places that must not raise.
+    A failure (a closed pipe, a full disk) is stored, and later writes are discarded: callers must not
+    get an exception.
 
     Attributes:
-        failure: The first error met; None while all is well.
+        failure: The first error; None if there was none.
     """
 
     def __init__(self, fd: int) -> None:
@@ -36,7 +36,7 @@ class Output:
         return self.fd >= 0 and os.isatty(self.fd)
 
     def write(self, text: str) -> bool:
-        """Write `text` as UTF-8; what UTF-8 cannot carry becomes `?`. False once failed."""
+        """Write `text` as UTF-8, with `?` for lone surrogates. False after a failure."""
         if self.failure is not None:
             return False
         data = text.encode("utf-8", "replace")
@@ -45,7 +45,7 @@ class Output:
                 try:
                     data = data[os.write(self.fd, data) :]
                 except BlockingIOError:
-                    # A parent may have made the pipe non-blocking, which it then is for us too.
+                    # The parent may have made the pipe non-blocking.
                     select.select([], [self.fd], [])
         except OSError as error:
             self.failure = error
@@ -55,9 +55,9 @@ class Output:
 
 @contextlib.contextmanager
 def claimed_stdout() -> Generator[Output]:
-    """Keep stdout for the answer alone; whatever else prints there lands on stderr.
+    """Reserve stdout for the answer; anything else printed to it goes to stderr.
 
-    Done at the level of file descriptors, so that C libraries and child processes are included.
+    Works on file descriptors, so it includes C libraries and child processes.
     """
     try:
         kept = os.dup(1)
@@ -68,7 +68,7 @@ def claimed_stdout() -> Generator[Output]:
     _flush(stdout)
     try:
         os.dup2(2, 1)
-    except OSError:  # stderr is closed: nowhere to send strays to
+    except OSError:  # stderr is closed: discard the output
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.close(null)
@@ -89,7 +89,7 @@ def _no_stdout() -> Output:
 
 
 def _flush(stream: object) -> None:
-    if stream is None:  # Python's own value for a stream that was closed at start-up
+    if stream is None:  # set by Python for a stream that was closed at start-up
         return
     with contextlib.suppress(OSError, ValueError):
         stream.flush()  # type: ignore[attr-defined]
@@ -110,14 +110,13 @@ def stderr_is_tty() -> bool:
 
 
 def read_piped(*, wait: bool) -> str | None:
-    """What is piped in: all of stdin as UTF-8, empty if stdin is a terminal or closed.
+    """Piped input: all of stdin as UTF-8, empty if stdin is a terminal or closed.
 
-    Bytes that are no UTF-8 become U+FFFD.
+    Invalid UTF-8 becomes U+FFFD.
 
     Args:
-        wait: Wait for an open pipe as long as it takes. Otherwise one that has written nothing
-            `STDIN_GRACE_SECONDS` after the start of the process is given up, and the result
-            is None.
+        wait: Wait for an open pipe without a limit. Otherwise the result is None if there is no
+            data `STDIN_GRACE_SECONDS` after the start of the process.
     """
     try:
         mode = os.fstat(0).st_mode
@@ -140,13 +139,13 @@ def _read_all() -> str:
 
 
 def read_line(seconds: float) -> str | None:
-    """The first line of stdin without its end; what follows may never come and is not waited for.
+    """The first line of stdin without its line break; later input is not waited for.
 
     Args:
-        seconds: How long to wait for each piece of it.
+        seconds: How long to wait for each piece.
 
     Returns:
-        Empty if stdin is at its end; None if nothing came in time.
+        Empty at the end of stdin; None on a timeout.
     """
     data = b""
     try:
@@ -163,6 +162,6 @@ def read_line(seconds: float) -> str | None:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line on stderr; a closed stderr is nobody to tell."""
+    """Print a line on stderr; errors are ignored if stderr is closed."""
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What the services of models take as a tool: its name, and the JSON Schema of its input."""
+"""What model services accept as a tool: its name, and the JSON Schema of its input."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, cast
 
 from amplifier_core._foreign import describe_exception
 
-# A module's own code may raise anything, and may call sys.exit().
+# A module's code may raise anything, and may call sys.exit().
 _FOREIGN_ERRORS = (Exception, SystemExit)
 
 TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
-"""What the services of models take as the name of a tool."""
+"""The tool names that model services accept."""
 
 
 def tool_faults(name: str, tool: Any) -> list[str]:
-    """What the services of models may refuse of a mounted tool."""
+    """Why model services may reject a mounted tool."""
     faults: list[str] = []
     if not re.fullmatch(TOOL_NAME, name):
-        faults.append(f"the name {name!r} is one that services of models refuse")
+        faults.append(f"model services reject the name {name!r}")
     try:
         schema: Any = getattr(tool, "input_schema", None)
         if not schema and callable(getattr(tool, "get_schema", None)):
@@ -30,11 +30,15 @@ def tool_faults(name: str, tool: Any) -> list[str]:
     if not isinstance(schema, dict):
         return [*faults, f"its schema is of type {type(schema).__name__}, not dict"]
     problem = schema_problem(cast("dict[str, Any]", schema))
-    return faults if problem is None else [*faults, f"its schema is no JSON Schema: {problem}"]
+    return (
+        faults
+        if problem is None
+        else [*faults, f"its schema is not a valid JSON Schema: {problem}"]
+    )
 
 
 def schema_problem(schema: dict[str, Any]) -> str | None:
-    """Why a mapping is no JSON Schema; None if it is one."""
+    """Why a mapping is not a valid JSON Schema; None if it is one."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 
@@ -45,5 +49,5 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
         return f"{error.message} (at {where})"
     # A schema is data of the module, and may be of any depth or refer to itself.
     except RecursionError:
-        return "it is nested without an end"
+        return "it is nested without end"
     return None

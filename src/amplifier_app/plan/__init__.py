@@ -1,7 +1,6 @@
-"""Plans and profiles: YAML files → one merged plan that knows where each value is from.
+"""Plans and profiles: YAML files → one merged plan that knows the origin of each value.
 
-A name costs its import only when it is used, so that `amplifier_app` can be imported
-without reading YAML.
+Names are imported on first use, so importing `amplifier_app` does not import the YAML reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan a sub-agent runs: one of the plan's agents, on top of the plan it gets its task in."""
+"""The plan of a sub-agent: one of the plan's agents merged over the plan that calls it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from amplifier_app.plan.structure import entry_key
 from amplifier_support.did_you_mean import did_you_mean
 
 SELF = "self"
-"""The agent that is the plan itself, unless the plan has one of this name."""
+"""Name of the agent that is the plan itself, unless the plan defines an agent of this name."""
 
 
 class Narrowing(NamedTuple):
-    """Which modules of one section a sub-agent gets, beyond what its agent says.
+    """Limits the modules of one section that a sub-agent gets.
 
     Attributes:
-        only: None but these, by instance id or module id; None is no limit.
-        without: Not these.
+        only: Keep only these, by instance id or module id; None for no limit.
+        without: Remove these.
     """
 
     only: frozenset[str] | None = None
@@ -31,7 +31,7 @@ class Narrowing(NamedTuple):
 
     @classmethod
     def of(cls, given: Any, section: str) -> Narrowing:
-        """What is published as `{inherit_tools: […]}` or `{exclude_tools: […]}`."""
+        """Read the published form, `{inherit_tools: […]}` or `{exclude_tools: […]}`."""
         if not isinstance(given, Mapping):
             return cls()
         lists = cast("Mapping[str, Any]", given)
@@ -39,7 +39,7 @@ class Narrowing(NamedTuple):
         return cls(None if only is None else _names(only), _names(without))
 
     def keeps(self, entry: MapNode) -> bool:
-        """Whether an entry of the section stays."""
+        """Whether to keep an entry of the section."""
         names = {entry_key(entry), text_of(entry.items.get("module"))}
         if self.only is not None and not names & self.only:
             return False
@@ -60,14 +60,14 @@ def agent_plan(
 ) -> ResolvedPlan:
     """The plan of a sub-agent.
 
-    It is made of what the plan's documents say and of nothing else, so that it holds no module
-    that was not looked at when the plan was loaded.
+    Built from the plan's documents alone, so it contains no module that was not checked when the
+    plan was loaded.
 
     Args:
-        plan: The plan of the session that gives the task.
+        plan: The plan of the calling session.
         name: The agent.
-        tools: Which of the tools it gets.
-        hooks: Which of the hooks.
+        tools: Limits its tools.
+        hooks: Limits its hooks.
 
     Raises:
         ConfigError: The plan has no such agent.
@@ -75,7 +75,7 @@ def agent_plan(
     tree = plan.tree
     agents = tree.items.get("agents")
     known = agents.items if isinstance(agents, MapNode) else {}
-    agent = known.get(_called(name, known))
+    agent = known.get(_full_name(name, known))
     if isinstance(agent, MapNode):
         tree = overlay_agent(tree, agent)
         tree = overrides.without_default_of_others(tree, entries_of(tree, "providers"))
@@ -86,8 +86,8 @@ def agent_plan(
     return plan.with_tree(tree)
 
 
-def _called(name: str, known: Collection[str]) -> str:
-    """The agent a name means: with or without its namespace, where only one is called so."""
+def _full_name(name: str, known: Collection[str]) -> str:
+    """The full name of an agent; the namespace may be omitted where the name is unique."""
     same = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
     is_short = name not in known and name != SELF
     return same[0] if is_short and len(same) == 1 else name
@@ -96,11 +96,11 @@ def _called(name: str, known: Collection[str]) -> str:
 def _unknown(name: str, known: list[str]) -> ConfigError:
     if not known:
         return ConfigError(
-            f"there is no agent {name!r}: the plan has no agents",
-            hint="Add some to the plan under 'agents:'.",
+            f"unknown agent {name!r}: the plan has no agents",
+            hint="Add agents to the plan under 'agents:'.",
         )
     return ConfigError(
-        f"there is no agent {name!r}; the plan has: {', '.join(known)}",
+        f"unknown agent {name!r}; the plan has: {', '.join(known)}",
         hint=did_you_mean(name, known),
     )
 

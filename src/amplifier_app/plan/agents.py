@@ -1,4 +1,4 @@
-"""The agents of a document, in whichever way it names them, as one mapping by name.
+"""The agents of a document, in any of the supported forms, as one mapping by name.
 
 agents: [reviewer, ./agents/*.md, {name: tester, description: …}]   a list
 agents: {reviewer: {description: …}, tester: ./tester.md}           by name
@@ -28,7 +28,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 class _File(NamedTuple):
-    """A file of an agent; `file` is how origins call it."""
+    """An agent's file; `file` is its name in origins."""
 
     file: str
     path: Path
@@ -42,7 +42,7 @@ class AgentList:
         document: The document.
 
     Attributes:
-        read: Every file that was read, as origins call it.
+        read: Every file that was read, by its name in origins.
     """
 
     def __init__(self, reader: DocumentReader, document: Origin) -> None:
@@ -55,7 +55,7 @@ class AgentList:
         self._keys: dict[str, Location] = {}
 
     def expand(self, node: Node) -> Node:
-        """The agents by name; what is no list of agents at all is given back as it is."""
+        """The agents by name; anything else than agents is returned unchanged."""
         if text_of(node) == "all":
             for path in agent_files(self._folders()).values():
                 self._add_file(_File(str(path), path), node.at)
@@ -76,7 +76,7 @@ class AgentList:
         if isinstance(item, MapNode):
             name = text_of(item.items.get("name"))
             if name is None and self._document.bundle and "module" in item.items:
-                message = "an agent is not a module, so this one is not used here"
+                message = "a module under 'agents' is ignored"
                 self._problems.note(message, item.at)
                 return
             if name is None:
@@ -88,8 +88,8 @@ class AgentList:
             for found in self._located(text, item.at):
                 self._add_file(found, item.at, namespace=self._namespace(text))
         else:
-            hint = "it has to be a name, a file or a mapping with 'name'"
-            self._problems.add("this is no agent", item.at, hint)
+            hint = "expected a name, a file or a mapping with 'name'"
+            self._problems.add("not an agent", item.at, hint)
 
     def _add_named(self, node: MapNode) -> None:
         for name, agent in node.items.items():
@@ -122,11 +122,11 @@ class AgentList:
         if isinstance(inline, MapNode):
             self._add_named(inline)
         elif inline is not None:
-            hint = "it has to be a mapping 'NAME: AGENT'"
+            hint = "expected a mapping 'NAME: AGENT'"
             self._problems.add("'agents.inline' is not a mapping", inline.at, hint)
 
     def _inline(self, agent: Node) -> Node:
-        """An agent that stands in the document; published ones say some things otherwise."""
+        """An agent defined in the document, with published keys translated."""
         if not self._published or not isinstance(agent, MapNode):
             return agent
         items = {key: node for key, node in agent.items.items() if key not in ("name", "system")}
@@ -141,27 +141,27 @@ class AgentList:
             if folder.is_dir() and self._may_read(folder):
                 yield folder
             elif self._published:
-                self._problems.note(f"there is no folder {text.value!r} of agents", text.at)
+                self._problems.note(f"the agents folder {text.value!r} does not exist", text.at)
             else:
-                self._problems.add(f"there is no folder {text.value!r}", text.at)
+                self._problems.add(f"the folder {text.value!r} does not exist", text.at)
 
     def _texts(self, node: Node) -> Iterator[Scalar]:
         for item in node.items if isinstance(node, ListNode) else [node]:
             if isinstance(item, Scalar) and isinstance(item.value, str):
                 yield item
             else:
-                self._problems.add("this has to be a text", item.at)
+                self._problems.add("expected a string", item.at)
 
     # -- finding -----------------------------------------------------------------------
 
     def _folders(self) -> list[Path]:
         parent = self._document.path.parent
-        beside = [parent / "agents", parent.parent / "agents"] if self._published else []
-        beside = [folder for folder in beside if self._may_read(folder)]
-        return [*beside, *agent_folders(self._reader.project)]
+        nearby = [parent / "agents", parent.parent / "agents"] if self._published else []
+        nearby = [folder for folder in nearby if self._may_read(folder)]
+        return [*nearby, *agent_folders(self._reader.project)]
 
     def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
-        """The files a text means; a problem if there is none."""
+        """The files that a reference resolves to; a problem if there are none."""
         tried: list[Path] = []
         named = text
         if self._published and ":" in text:
@@ -174,39 +174,37 @@ class AgentList:
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
             if _MAGIC.search(text.rpartition("/")[0]):
-                hint = "only the last part of a path can be a pattern, as in './agents/*.md'"
-                self._problems.add(f"{text!r} cannot be searched for", at, hint)
+                hint = "only the last part of the path may contain wildcards, as in './agents/*.md'"
+                self._problems.add(f"the pattern {text!r} is not supported", at, hint)
                 return []
             found = list(self._matching(text))
             if not found:
-                self._problems.add(f"no agent's file matches {text!r}", at)
+                self._problems.add(f"no agent file matches {text!r}", at)
             return found
         if "/" in text or text.startswith("~") or text.endswith(SUFFIXES):
             path = self._absolute(text)
             if not self._may_read(path):
-                self._missing(
-                    f"the agent's file {text!r} is not part of what was fetched", at, None
-                )
+                self._missing(f"the agent file {text!r} is outside the fetched files", at, None)
                 return []
             if path.suffix in SUFFIXES and path.is_file():
                 return [_File(self._shown(path), path)]
             problem = "does not exist" if not path.exists() else "is not a .md or .yaml file"
-            self._missing(f"the agent's file {text!r} {problem}", at, None)
+            self._missing(f"the agent file {text!r} {problem}", at, None)
             return []
         places = [*(folders or ()), *self._folders()]
         known = agent_files(places)
         if text in known:
             return [_File(self._shown(known[text]), known[text])]
-        hint = suggest(text, sorted(known)) if known else "a file is named like './agents/NAME.md'"
+        hint = suggest(text, sorted(known)) if known else "to name a file, write './agents/NAME.md'"
         if self._published:
             looked = [*tried, *(place / f"{text}.md" for place in places)]
             shown = dict.fromkeys(map(self._shown, looked))
-            hint = f"looked for {', '.join(shown)}"
-        self._missing(f"there is no agent {named!r}", at, hint)
+            hint = f"searched {', '.join(shown)}"
+        self._missing(f"unknown agent {named!r}", at, hint)
         return []
 
     def _missing(self, message: str, at: Location, hint: str | None) -> None:
-        """An agent that is not there: a bundle goes on without it."""
+        """Report a missing agent; in a bundle this is only a warning."""
         if self._document.bundle:
             self._problems.note(f"{message}; {hint}" if hint else message, at)
         else:
@@ -216,7 +214,7 @@ class AgentList:
         return self._reader.namespaces.may_read(self._document.path, path)
 
     def _matching(self, pattern: str) -> Iterator[_File]:
-        """The files of one folder that a pattern fits; hidden ones are not meant."""
+        """The files of one folder that match a pattern, hidden files excluded."""
         import fnmatch
 
         folder, _, name = pattern.rpartition("/")
@@ -232,7 +230,7 @@ class AgentList:
         return Path(os.path.normpath(joined))
 
     def _shown(self, path: Path) -> str:
-        """A file as origins call it: relative where the document is called so."""
+        """The name of a file in origins: relative if the document's name is relative."""
         return self._reader.namespaces.shown(path, self._document.file, self._document.path)
 
     # -- collecting --------------------------------------------------------------------
@@ -244,11 +242,11 @@ class AgentList:
         self.read |= {found.file: found.path, **document.others}
         items = dict(document.tree.items)
         own = text_of(items.pop("name", None))
-        called = name or f"{namespace}{own or found.path.stem}"
-        self._add(called, with_items(document.tree, items), at)
+        full_name = name or f"{namespace}{own or found.path.stem}"
+        self._add(full_name, with_items(document.tree, items), at)
 
     def _namespace(self, text: str) -> str:
-        """What comes before an agent's name: instructions of bundles call it as it is listed."""
+        """The prefix of an agent's name: a bundle's instructions use the name as listed."""
         namespace, colon, _ = text.rpartition(":")
         return f"{namespace}:" if colon and self._document.bundle else ""
 
@@ -258,11 +256,11 @@ class AgentList:
             self._items[name] = agent
             self._keys[name] = at
         else:
-            message = f"there are two agents {name!r}: the first is in {first.at}"
+            message = f"duplicate agent {name!r}: first defined at {first.at}"
             self._problems.add(message, at, "rename one of them")
 
 
 def _is_published(node: MapNode) -> bool:
-    """Whether the keys name lists of agents, not agents."""
+    """Whether the keys are lists of agents rather than agents."""
     lists = any(isinstance(node.items.get(key), (ListNode, Scalar)) for key in _LISTS)
     return lists or list(node.items) == ["inline"]

@@ -1,4 +1,4 @@
-"""The bundles that a document includes, and theirs, in the order in which they are put together.
+"""The bundles that a document includes, directly and indirectly, in merge order.
 
 ./other.md  ./folder            a file, or a folder with bundle.md or bundle.yaml
 namespace:behaviors/x           a file of a bundle, by the bundle's name
@@ -28,7 +28,7 @@ MAX_DEPTH = 20
 MAX_BUNDLES = 500
 
 WELL_KNOWN = {"foundation": "git+https://github.com/microsoft/amplifier-foundation@main"}
-"""Bundles that others include by name alone. `sources:` in settings replaces these."""
+"""Bundles that can be included by name alone. `sources:` in settings overrides these."""
 
 _FORMS = (
     *("{}", "{}.md", "{}.yaml", "{}.yml"),
@@ -42,8 +42,8 @@ class Fetched(NamedTuple):
     """A bundle that was fetched.
 
     Attributes:
-        path: The file or folder that its source names; it may lack its ending.
-        checkout: All that was fetched with it.
+        path: The file or folder that its source names, possibly without its suffix.
+        checkout: Everything that was fetched with it.
     """
 
     path: Path
@@ -51,10 +51,10 @@ class Fetched(NamedTuple):
 
 
 class BundleFetcher(Protocol):
-    """Where bundles come from that are not on this machine.
+    """Fetches bundles that are not on this machine.
 
     Attributes:
-        found: The sources of the bundles that were fetched, with what each is exactly.
+        found: The sources of the fetched bundles, with what each was resolved to.
     """
 
     @property
@@ -65,26 +65,26 @@ class BundleFetcher(Protocol):
 
         Args:
             source: Its source: `git+…` or an archive.
-            plan: The document that is loaded, for its lock.
+            plan: The document being loaded, for its lock.
 
         Raises:
-            ModuleError: It is unavailable, or not what the lock says.
-            ConfigError: There is no lock, or it is damaged.
+            ModuleError: It is unavailable, or does not match the lock.
+            ConfigError: The lock is missing or damaged.
         """
         ...
 
 
 OpenFetcher: TypeAlias = Callable[[Path | None], BundleFetcher]
-"""Makes what fetches the bundles of one plan, for the folder of its project."""
+"""Creates the fetcher for the bundles of one plan, given the folder of its project."""
 
 
 class Bundles:
     """The bundles of one plan.
 
     Args:
-        reader: Reads them, and gets everything that is wrong.
-        sources: Where settings say that bundles come from, by name.
-        fetcher: Fetches them; with None only those on this machine count.
+        reader: Reads them, and collects the problems.
+        sources: The sources that settings set for bundles, by name.
+        fetcher: Fetches them; with None only bundles on this machine are read.
     """
 
     def __init__(
@@ -102,19 +102,19 @@ class Bundles:
         self._plan = Path()
 
     def included(self, document: Opened) -> list[Opened]:
-        """The bundles that a document includes, directly or not, each after those it includes; one
-        that is included twice comes twice. The document itself is not among them."""
+        """The bundles that a document includes, directly or indirectly, each after those it
+        includes itself. A bundle that is included twice is listed twice; the document is not."""
         self._plan = document.path
         self._know(document)
         return self._included(document, [document])
 
     def source(self, text: str, at: Location, folder: Path) -> Opened | None:
-        """The bundle that a person names, or None with a problem.
+        """The bundle that the user names, or None with a problem.
 
         Args:
             text: A path, a folder, a source or the name of a bundle.
             at: Where it was named.
-            folder: Where a path starts.
+            folder: The folder that relative paths start from.
         """
         self._plan = folder / "plan"
         return self._open(Listed(text, at), Origin(at.file, self._plan, published=True))
@@ -130,9 +130,10 @@ class Bundles:
             if opened.path in [other.path for other in above]:
                 names = [other.file for other in above]
                 cycle = " → ".join([*names[names.index(opened.file) :], opened.file])
-                self._problems.add(f"'includes' goes in a circle: {cycle}", one.at, "remove one")
+                self._problems.add(f"circular 'includes': {cycle}", one.at, "remove one of them")
             elif len(above) > MAX_DEPTH:
-                self._problems.add(f"bundles include each other more than {MAX_DEPTH} deep", one.at)
+                message = f"bundles are nested more than {MAX_DEPTH} levels deep"
+                self._problems.add(message, one.at)
             elif self._count >= MAX_BUNDLES:
                 self._problems.add(f"more than {MAX_BUNDLES} bundles are included", one.at)
                 break
@@ -145,16 +146,16 @@ class Bundles:
     def _refuse_extends(self, opened: Opened) -> None:
         root = opened.root
         if isinstance(root, MapNode) and "extends" in root.items:
-            message = "a document that is included cannot extend another"
-            hint = "include that one as well: 'includes: [{bundle: …}]'"
+            message = "an included document cannot use 'extends'"
+            hint = "include the other document instead: 'includes: [{bundle: …}]'"
             self._problems.add(message, root.key_at("extends"), hint)
 
     def _open(self, one: Listed, origin: Origin) -> Opened | None:
-        told = len(self._problems)
+        reported = len(self._problems)
         path = self._located(one, origin)
         if path is None:
-            # After a bundle that is unavailable, namespaces that come with it are not known.
-            if len(self._problems) == told and not self._failed and self._fetcher is not None:
+            # If a bundle could not be fetched, its namespaces are unknown, too.
+            if len(self._problems) == reported and not self._failed and self._fetcher is not None:
                 message = f"the bundle {one.text!r} does not exist"
                 self._problems.add(message, one.at, self._hint(one.text, origin))
             return None
@@ -177,7 +178,7 @@ class Bundles:
             if self._namespaces.may_read(path, folder):
                 self._namespaces.add(name, folder)
             else:
-                message = f"{root.text!r} is not part of what was fetched"
+                message = f"{root.text!r} is outside the fetched files"
                 self._problems.add(message, root.at)
         self._namespaces.add_bundle(path, name, self._name_of)
 
@@ -194,9 +195,8 @@ class Bundles:
     def _located(self, one: Listed, origin: Origin) -> Path | None:
         text = one.text
         if "${" in text:
-            self._problems.add(
-                "variables are not filled in here", one.at, "write the source itself"
-            )
+            message = "variables are not supported here"
+            self._problems.add(message, one.at, "write the source itself")
             return None
         if re.fullmatch(_NAME, text) and not text.endswith(SUFFIXES):
             return self._named(text, one.at, origin)
@@ -212,7 +212,7 @@ class Bundles:
         return self._from_source(one._replace(text=f"./{text}"), origin.path.parent, origin)
 
     def _named(self, name: str, at: Location, origin: Origin) -> Path | None:
-        """The bundle of a name: one that is known, one next to the document, one of settings."""
+        """Find a bundle by name: a known one, one near the document, or one from settings."""
         for root in self._namespaces.roots(name, origin.path):
             for file in (root / file_name for file_name in BUNDLE_FILES):
                 if file.is_file():
@@ -224,7 +224,7 @@ class Bundles:
         return self._from_elsewhere(name, at, origin)
 
     def _from_elsewhere(self, name: str, at: Location, origin: Origin) -> Path | None:
-        """The bundle that settings, or else everybody, know by a name."""
+        """The bundle of this name in settings, or else a well-known one."""
         written = self._sources.get(name)
         if written is not None:
             folder = Path(written.at.file).parent
@@ -246,7 +246,7 @@ class Bundles:
         if isinstance(source, FolderSource):
             path = _bundle_file(source.path)
             if path is not None and not self._namespaces.may_read(origin.path, path):
-                self._problems.add(f"{one.text!r} is not part of what was fetched", one.at)
+                self._problems.add(f"{one.text!r} is outside the fetched files", one.at)
                 return None
             return path
         if self._fetcher is None:
@@ -261,8 +261,8 @@ class Bundles:
         self._namespaces.add_checkout(fetched.checkout)
         path = _bundle_file(fetched.path)
         if path is None or not self._namespaces.may_read(fetched.checkout.folder, path):
-            hint = f"there is no {', '.join(BUNDLE_FILES)} and no such file"
-            self._problems.add(f"{one.text!r} holds no bundle", one.at, hint)
+            hint = f"expected a bundle file, or a folder with one of {', '.join(BUNDLE_FILES)}"
+            self._problems.add(f"{one.text!r} contains no bundle", one.at, hint)
             return None
         return path
 
@@ -270,7 +270,7 @@ class Bundles:
         name, colon, _ = text.partition(":")
         if is_path(text) or text.endswith(SUFFIXES) or "/" in name:
             path = (origin.path.parent / os.path.expanduser(text)).resolve()
-            return f"looked for {self._namespaces.shown(path, origin.file, origin.path)}"
+            return f"searched {self._namespaces.shown(path, origin.file, origin.path)}"
         if colon:
             found = self._namespaces.find(origin.path, text, _FORMS, origin.name)
             if found.tried:
@@ -278,13 +278,13 @@ class Bundles:
                 return found.hint(lambda path: shown(path, origin.file, origin.path))
         known = ", ".join(self._namespaces.names) or "none"
         return (
-            f"bundles known here: {known}; write its source, or set it in your settings: "
+            f"known bundles: {known}; write its source, or set it in your settings: "
             f"sources: {{{name}: git+https://…}}"
         )
 
 
 def _bundle_file(path: Path) -> Path | None:
-    """The document that a path means: itself, with an ending, or in the folder that it is."""
+    """The document at a path: the file, the file with a suffix added, or the folder's bundle file."""
     path = Path(os.path.normpath(path))
     if path.is_dir():
         files = (path / name for name in BUNDLE_FILES)

@@ -1,4 +1,4 @@
-"""Which provider entries stay: `when: {env: NAME | [NAMES]}` and `when: {no_other: true}`."""
+"""Select provider entries: `when: {env: NAME | [NAMES]}` and `when: {no_other: true}`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Dropped(NamedTuple):
 
     Attributes:
         key: Its instance id or module id.
-        reason: Why, as the rest of the sentence "… is left out: ".
+        reason: Why, as a clause: "OPENAI_API_KEY is not set".
         at: Where it is written.
-        variables: The environment variables of which one would bring it in.
+        variables: The environment variables, one of which would enable it.
         module: Its module id.
-        source: Its source as it is written, if it names one.
+        source: Its source as written, if it has one.
     """
 
     key: str
@@ -28,6 +28,12 @@ class Dropped(NamedTuple):
     variables: tuple[str, ...] = ()
     module: str = ""
     source: str | None = None
+
+    @property
+    def note(self) -> str:
+        """That it is skipped, and why or what would enable it."""
+        needed = " or ".join(self.variables)
+        return f"{self.key} skipped: {f'set {needed}' if needed else self.reason}"
 
 
 def apply_conditions(
@@ -38,7 +44,7 @@ def apply_conditions(
     Args:
         entries: Normalised provider entries.
         environ: The environment; an empty variable counts as unset.
-        chosen: The key of an entry that stays whatever its condition.
+        chosen: The key of an entry to keep regardless of its condition.
     """
     dropped: dict[str, Dropped] = {}
     fallbacks: list[str] = []
@@ -57,7 +63,7 @@ def apply_conditions(
         others = [k for e in mappings if (k := entry_key(e)) and k not in dropped and k != key]
         if others:
             entry = next(e for e in mappings if entry_key(e) == key)
-            dropped[key] = _dropped(entry, f"{others[0]} is there")
+            dropped[key] = _dropped(entry, f"{others[0]} is available")
     kept = [_bare(entry) for entry in mappings if entry_key(entry) not in dropped]
     return kept, list(dropped.values())
 

@@ -1,6 +1,6 @@
-"""Checks a module's config in a plan against the module's schema, each mistake at its line.
+"""Check a module's config in a plan against the module's schema, with a line for each problem.
 
-What is said never repeats a value: it may be a secret.
+Messages never quote a value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from amplifier_app.plan.problems import Problem, suggest
 from amplifier_app.plan.yaml_reader import plain_scalar
 
 _TYPES = {
-    "string": "a text",
+    "string": "a string",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
     "array": "a list",
     "object": "a mapping",
-    "null": "nothing",
+    "null": "empty",
 }
 _LIMITS = {
     "minimum": "at least {}",
@@ -42,22 +42,22 @@ _LIMITS = {
 def config_problems(
     entry: MapNode, module_id: str, schema: Schema, *, partial: bool = False
 ) -> list[Problem]:
-    """What is wrong with the config of one module.
+    """The problems in the config of one module.
 
-    A text that reads as the number or truth value that is wanted is fine: variables are texts.
+    A string that parses as the expected number or boolean is accepted: variables are strings.
 
     Args:
         entry: The module's entry in the plan.
         module_id: Its id.
         schema: The JSON Schema of its config.
-        partial: Whether the entry only changes another one, so that what is required may be there.
+        partial: Whether the entry only changes another one, which may have the required keys.
     """
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     config = entry.items.get("config")
     node = config if isinstance(config, MapNode) else MapNode({}, entry.at)
-    # An empty registry: nothing is ever fetched to check a config.
+    # An empty registry, so that checking a config never fetches anything.
     validator: Any = validator_for(schema)(schema, registry=Registry())
     problems: list[Problem] = []
     for error in validator.iter_errors(plain_data(node)):
@@ -68,9 +68,9 @@ def config_problems(
 
 
 def ignored_keys(entry: MapNode, module_id: str, schema: Schema) -> list[str]:
-    """What to warn of in the config of one module: keys that ask for something in vain.
+    """Warnings about keys without effect in the config of one module.
 
-    A schema gives the reason as `x-ignored` of the key.
+    The schema gives the reason as `x-ignored` of the key.
     """
     config = entry.items.get("config")
     if not isinstance(config, MapNode):
@@ -85,7 +85,7 @@ def ignored_keys(entry: MapNode, module_id: str, schema: Schema) -> list[str]:
 
 
 def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) -> Iterator[Problem]:
-    if _reads_as_wanted(error, validator):
+    if _parses_as_expected(error, validator):
         return
     if error.context and (specific := _of_one_alternative(error)):
         for one in specific:
@@ -106,21 +106,21 @@ def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) ->
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
-                yield Problem(f"{where} lacks {key!r}", node.at, f"add '{key}: …'")
+                yield Problem(f"{where} is missing {key!r}", node.at, f"add '{key}: …'")
     else:
         reason = _reason(error.schema)
-        said = f"{where} {'cannot be used' if reason else _expected(error)}"
-        yield Problem(said, _place(config, path), reason)
+        message = f"{where} {'is not supported' if reason else _expected(error)}"
+        yield Problem(message, _place(config, path), reason)
 
 
 def _reason(schema: Schema) -> str | None:
-    """What a key that has no use any more says about itself."""
+    """The description of a key that is refused because it was removed."""
     described = str(schema.get("description") or "").rstrip(".")
     refused = schema.get("deprecated") and "enum" in schema
     return described[:1].lower() + described[1:] if refused and described else None
 
 
-def _reads_as_wanted(error: Any, validator: Any) -> bool:
+def _parses_as_expected(error: Any, validator: Any) -> bool:
     if not isinstance(error.instance, str):
         return False
     value = plain_scalar(error.instance)
@@ -128,7 +128,7 @@ def _reads_as_wanted(error: Any, validator: Any) -> bool:
 
 
 def _of_one_alternative(error: Any) -> list[Any]:
-    """The errors of the alternative that was meant: the one whose type the value has."""
+    """The errors of the alternative whose type matches the value."""
     by_alternative: dict[Any, list[Any]] = {}
     for one in error.context:
         by_alternative.setdefault(one.relative_schema_path[0], []).append(one)
@@ -142,18 +142,18 @@ def _of_one_alternative(error: Any) -> list[Any]:
 
 def _expected(error: Any) -> str:
     if error.validator in ("type", "enum", "anyOf", "oneOf"):
-        return f"has to be {_either(list(dict.fromkeys(_wanted(error.schema))))}"
-    said = json.dumps(error.validator_value, ensure_ascii=False)
+        return f"must be {_either(list(dict.fromkeys(_accepted(error.schema))))}"
+    limit = json.dumps(error.validator_value, ensure_ascii=False)
     if error.validator in _LIMITS:
-        return f"has to be {_LIMITS[error.validator].format(said)}"
-    return f"does not fit: {error.validator} {said if len(said) < 80 else '…'}"
+        return f"must be {_LIMITS[error.validator].format(limit)}"
+    return f"is invalid: {error.validator} {limit if len(limit) < 80 else '…'}"
 
 
-def _wanted(schema: Schema) -> Iterator[str]:
-    """What a schema takes, each kind in a few words."""
+def _accepted(schema: Schema) -> Iterator[str]:
+    """What a schema accepts, each type in a few words."""
     for word in ("anyOf", "oneOf"):
         for one in schema.get(word, ()):
-            yield from _wanted(one)
+            yield from _accepted(one)
     if "$ref" in schema:
         yield _TYPES["object"]
     elif "enum" in schema or "const" in schema:
@@ -163,9 +163,9 @@ def _wanted(schema: Schema) -> Iterator[str]:
         yield from (_TYPES.get(kind, kind) for kind in kinds)
 
 
-def _either(wanted: Sequence[str]) -> str:
-    said = [one for one in wanted if one != _TYPES["null"]] or list(wanted)
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} or {said[-1]}"
+def _either(accepted: Sequence[str]) -> str:
+    words = [one for one in accepted if one != _TYPES["null"]] or list(accepted)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _at(config: MapNode, path: Iterable[str | int]) -> Node:
@@ -179,7 +179,7 @@ def _at(config: MapNode, path: Iterable[str | int]) -> Node:
 
 
 def _place(config: MapNode, path: list[str | int]) -> Location:
-    """The key of what is wrong, which a person looks for; of an entry of a list, the entry."""
+    """Where to report a problem: at the key, or at the entry of a list."""
     if not path:
         return config.at
     parent = _at(config, path[:-1])

@@ -1,4 +1,4 @@
-"""What differs between two plans as their files say it, whatever the environment."""
+"""The differences between two plans as written, independent of the environment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Change(NamedTuple):
     """One address at which two plans differ; secrets are masked.
 
     Attributes:
-        path: The address. That of a whole section means that the order of its entries differs.
-        old: What the first plan has there, if anything.
-        new: What the second one has.
+        path: The address. The address of a section means that the order of its entries differs.
+        old: The value in the first plan, if any.
+        new: The value in the second plan, if any.
     """
 
     path: Path
@@ -34,9 +34,9 @@ class Change(NamedTuple):
 
 
 def differences(old: MergedPlan, new: MergedPlan) -> list[Change]:
-    """The differences in the order of the first plan, then what only the second one has.
+    """The differences in the order of the first plan, then additions of the second one.
 
-    Variables are compared as they are written, and entries of lists by their keys.
+    Variables are compared as written, list entries by key.
     """
     before, after = dict(leaves(old.document)), dict(leaves(new.document))
     shown_old = masked_tree(old.document, written=True)
@@ -57,7 +57,7 @@ def differences(old: MergedPlan, new: MergedPlan) -> list[Change]:
 
 
 def _shown(masked: Node, path: Path) -> Node:
-    """What stands at an address of a masked tree: a secret above it hides it."""
+    """The value at an address of a masked tree; a masked parent hides it."""
     for depth in range(len(path) + 1):
         node = find(masked, path[:depth])
         if isinstance(node, Scalar):

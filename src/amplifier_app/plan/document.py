@@ -1,4 +1,4 @@
-"""One document by itself: which it is, and what it says before anything that it names is read."""
+"""One document on its own, before anything it refers to is read."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ContextFile(NamedTuple):
     """A file that belongs to an instruction.
 
     Attributes:
-        name: What the document calls it.
+        name: Its name in the document.
         path: The file, absolute.
-        text: What it holds, with what it includes in place.
+        text: Its content, with includes expanded.
         at: Where it is named.
     """
 
@@ -39,12 +39,12 @@ class Document(NamedTuple):
     """A document that was read.
 
     Attributes:
-        file: The file as origins call it.
+        file: The name of the file in origins.
         path: The file, absolute.
-        tree: What it holds, in normalised form; agents by name, includes in place.
-        others: The files it took in, agents and includes, as origins call them.
+        tree: Its content, normalised; agents by name, includes expanded.
+        others: The agents and includes it uses, by their names in origins.
         bundle: Whether it is a bundle.
-        context: The files that belong to the instruction of whatever includes it.
+        context: Files to append to the instruction of the plan that includes it.
     """
 
     file: str
@@ -59,12 +59,12 @@ class Origin(NamedTuple):
     """The document that names something.
 
     Attributes:
-        file: The file as origins call it.
+        file: The name of the file in origins.
         path: The file, absolute.
-        published: Whether it is of the form in which profiles, bundles and agents are published:
-            `namespace:path` names a file, and agents lie in `agents/` beside it or its folder.
+        published: Whether it has the published form of profiles, bundles and agents:
+            `namespace:path` names a file, and agents are in `agents/` next to it or its folder.
         name: Its own name.
-        bundle: Whether it is a bundle: what it names and is not there is reported, not refused.
+        bundle: Whether it is a bundle: files missing from it are warnings, not errors.
     """
 
     file: str
@@ -75,13 +75,13 @@ class Origin(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A document by itself: nothing that it names has been read.
+    """A document that was read, but nothing that it refers to.
 
     Attributes:
-        origin: Which it is.
-        root: What it says, without what it lists.
-        shape: What it may hold.
-        lists: What it lists.
+        origin: Which document it is.
+        root: Its content without `lists`.
+        shape: The sections it may have.
+        lists: The files and bundles it lists.
     """
 
     origin: Origin
@@ -99,7 +99,7 @@ class Opened(NamedTuple):
 
 
 class DocumentReader(Protocol):
-    """Reads the documents that belong together; see `amplifier_app.plan.reading.Reader`."""
+    """Reads the documents of one plan; see `amplifier_app.plan.reading.Reader`."""
 
     problems: Problems
     project: Path | None
@@ -113,10 +113,10 @@ class DocumentReader(Protocol):
 
 
 class Form(NamedTuple):
-    """What form a document is of.
+    """The form of a document.
 
     Attributes:
-        published: Whether it is of the form in which profiles, bundles and agents are published.
+        published: Whether it has the published form of profiles, bundles and agents.
         bundle: Whether it is a bundle.
     """
 
@@ -125,13 +125,13 @@ class Form(NamedTuple):
 
 
 def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
-    """What a document says by itself: nothing that it names is read.
+    """The content of a document; nothing that it refers to is read.
 
     Args:
-        file: The document as problems call it; its ending tells its form.
-        data: What it holds.
-        shape: What kind of document it is.
-        problems: Gets what is wrong.
+        file: The name of the document in problems; its suffix decides how it is parsed.
+        data: Its content.
+        shape: The kind of document.
+        problems: Collects the problems.
     """
     return read_form(file, data, shape, problems)[0]
 

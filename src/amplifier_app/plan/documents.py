@@ -1,4 +1,4 @@
-"""Finding and reading plan files: profiles by name, plans by path, and what they extend."""
+"""Find and read plan files: profiles by name, plans by path, and the documents they extend."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class Stage(NamedTuple):
-    """What a plan has come to with one more file on top of those below it.
+    """The state of a plan after merging one more file.
 
     Attributes:
-        file: The file, as origins call it.
-        tree: The merged tree up to and with it.
+        file: The name of the file in origins.
+        tree: The merged tree up to and including it.
     """
 
     file: str
@@ -57,20 +57,20 @@ class MergedPlan(NamedTuple):
     Attributes:
         name: Its `name:`, else the profile's name or the file's stem.
         document: The merged tree in normalised form.
-        folders: For every file as origins call it, the absolute folder it lies in.
-        chain: The files in the order they were extended, the plan itself first.
-        fetch: What fetches the bundles.
-        overlays: The settings files that lie on top, the widest scope first.
-        sources: Where settings say modules come from, by module id, as it is written.
-        display: What settings say about what is shown, and how.
-        project: The folder of the trusted project that counted.
+        folders: The absolute folder of every file, by its name in origins.
+        chain: The files in the order they extend each other, the plan itself first.
+        fetch: Creates the fetcher of bundles.
+        overlays: The settings files applied on top, the widest scope first.
+        sources: The sources that settings set for modules, by module id, as written.
+        display: What settings set for `display`.
+        project: The folder of the trusted project that was used.
         files: Every file that was read, absolute.
-        warnings: Sentences on what is not used here and on what could be misspelt, for a person.
-        texts: The text of every file as origins call it, so that problems can show its lines.
-        stages: How it came to be, file by file, the lowest first.
+        warnings: Sentences about ignored or possibly misspelt keys, for the user.
+        texts: The text of every file, by its name in origins, for excerpts in problems.
+        stages: The result after each merged file, the lowest first.
         bundle: Whether the plan itself is a bundle.
-        checkouts: The folders that were fetched for it, which relative sources in them start from.
-        fetched: The sources of the bundles that were fetched, with what each is exactly.
+        checkouts: The folders that were fetched for it; relative sources in them start there.
+        fetched: The sources of the fetched bundles, with what each was resolved to.
     """
 
     name: str
@@ -91,14 +91,14 @@ class MergedPlan(NamedTuple):
     fetched: Mapping[str, Any] = MappingProxyType({})
 
     def source(self, text: str, file: str) -> str:
-        """A source with its path starting from the file that names it.
+        """Resolve a source relative to the file that names it.
 
         Args:
-            text: The source as it is written.
-            file: The file as origins call it.
+            text: The source as written.
+            file: The name of the file in origins.
 
         Raises:
-            SourceSyntaxError: It is not understood or not allowed.
+            SourceSyntaxError: It is invalid or not allowed.
         """
         folder = self.folders.get(file) or Path.cwd()
         parsed = parse_source(text, folder)
@@ -106,7 +106,7 @@ class MergedPlan(NamedTuple):
             for checkout in self.checkouts:
                 if folder.is_relative_to(checkout.folder):
                     if not parsed.path.is_relative_to(checkout.folder):
-                        raise SourceSyntaxError(f"{text!r} is not part of what was fetched")
+                        raise SourceSyntaxError(f"{text!r} is outside the fetched files")
                     # As it was fetched, so that it can be locked and moved to another machine.
                     return checkout.source_of(parsed.path)
         return parsed.text
@@ -119,16 +119,16 @@ def read_profile(
     *,
     fetch: OpenFetcher,
 ) -> MergedPlan:
-    """A profile with everything it extends and the settings on top.
+    """Read a profile with everything it extends, and apply the settings.
 
     Args:
         name: The profile's name.
-        settings: What lies on top; profiles of its project are found as well.
+        settings: The settings to apply; profiles of their project are found as well.
         at: Where the name is written, if it is in a file.
-        fetch: What fetches the bundles.
+        fetch: Creates the fetcher of bundles.
 
     Raises:
-        ConfigError: There is no such profile.
+        ConfigError: The profile does not exist.
         PlanError: It or something it extends is wrong.
     """
     path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
@@ -138,8 +138,8 @@ def read_profile(
         return chain.merged(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
     if "/" in name or name.endswith(SUFFIXES):
-        hint = f"a file is given with '--plan {name}'"
-    message = f"there is no profile {name!r}"
+        hint = f"to use a file, pass '--plan {name}'"
+    message = f"unknown profile {name!r}"
     if at is not None:
         settings.problems.add(message, at, hint)
         settings.problems.raise_if_any()
@@ -147,15 +147,15 @@ def read_profile(
 
 
 def read_plan(path: Path | str, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
-    """A plan file with everything it extends and includes; of the settings only `sources` count.
+    """Read a plan file with everything it extends and includes; only `sources` of settings apply.
 
     Args:
-        path: The file, or a folder that holds a bundle.
-        settings: Where sources are.
-        fetch: What fetches the bundles.
+        path: The file, or a folder with a bundle.
+        settings: The settings, for their `sources`.
+        fetch: Creates the fetcher of bundles.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: The file does not exist.
         PlanError: It or something it extends or includes is wrong.
     """
     given = Path(path).expanduser()
@@ -170,11 +170,11 @@ def read_plan(path: Path | str, settings: Settings, *, fetch: OpenFetcher) -> Me
 
 
 def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
-    """`read_plan` for what `includes` may name: a path, a source, or the name of a bundle.
+    """Like `read_plan`, for anything `includes` may name: a path, a source, or a bundle's name.
 
     Raises:
         ConfigError: A file cannot be read.
-        PlanError: There is no such bundle, or something about it is wrong.
+        PlanError: The bundle does not exist or is invalid.
     """
     chain = _Chain(settings, fetch)
     chain.read_source(source, at)
@@ -182,7 +182,7 @@ def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFet
 
 
 class _Chain:
-    """A document, what it extends and what it includes."""
+    """A document with everything it extends and includes."""
 
     def __init__(self, settings: Settings, fetch: OpenFetcher) -> None:
         self._settings = settings
@@ -205,7 +205,7 @@ class _Chain:
         chain = [opened]
         while (found := self._extended(chain)) is not None:
             chain.append(self._reader.open(*found, PLAN))
-        # The plan itself first, what counts least last.
+        # The plan itself first, the lowest precedence last.
         layers: list[Opened] = []
         for one in chain:
             layers.append(one)
@@ -220,7 +220,7 @@ class _Chain:
 
     @cached_property
     def _bundles(self) -> Bundles:
-        # Only published documents include any.
+        # Imported on demand: only published documents include bundles.
         from amplifier_app.plan.bundles import Bundles
 
         fetcher = self._fetch(self._settings.project)
@@ -276,7 +276,7 @@ class _Chain:
         )
 
     def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:
-        """What the last document extends, if it does."""
+        """The document that the last one extends, if any."""
         document = chain[-1]
         node = document.root.items.get("extends") if isinstance(document.root, MapNode) else None
         target = text_of(node)
@@ -287,7 +287,7 @@ class _Chain:
             if re.fullmatch(_NAME, target):
                 hint = suggest(target, profile_names(self._settings.project))
             else:
-                hint = "write './FILE' for a file beside this one"
+                hint = "for a file next to this one, write './FILE'"
             message = f"'extends' names {target!r}, which does not exist"
             self._problems.add(message, node.at, hint)
             return None
@@ -295,7 +295,7 @@ class _Chain:
         if found[1] in seen:
             names = [one.file for one in chain[seen.index(found[1]) :]]
             cycle = " → ".join([*names, names[0]])
-            message = f"'extends' goes in a circle: {cycle}"
+            message = f"circular 'extends': {cycle}"
             self._problems.add(message, node.at, "remove one of them")
             return None
         return found
@@ -306,7 +306,7 @@ def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, P
         path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
     if target.startswith(("./", "../", "/", "~")):
-        # Shown as the user named the first file: relative stays relative.
+        # Keep the form in which the user named the first file: relative stays relative.
         shown = Path(document.file).parent / Path(target).expanduser()
         path = (document.path.parent / Path(target).expanduser()).resolve()
         return (str(shown), path) if path.is_file() else None

@@ -1,7 +1,7 @@
-"""Changing one value of a YAML file and nothing else: comments, order, quotes, line ends stay.
+"""Change one value of a YAML file and keep everything else: comments, order, quotes, line endings.
 
-A file that cannot be read is never touched. What would be written is read again first and has
-to hold the change and all else that was there before; it reaches the disk whole or not at all.
+A file that cannot be parsed is never touched. The new text is parsed before it is written, and must
+contain the change and everything that was there before. The write is atomic.
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ _MARK = "\ufeff"
 def set_value(file: Path, keys: Sequence[str], value: Any) -> bool:
     """Put a value at an address: `("tools", "tool-bash", "config", "timeout")`.
 
-    Mappings on the way are made as needed, and so is the file. An entry of a list is found by
-    its instance id, its module id or its position.
+    Missing mappings are created, and so is the file. A list entry is found by its instance id, its
+    module id or its position.
 
     Args:
-        file: The file; a link is followed. A new one below the user's own folder is 0600.
+        file: The file; links are followed. A new file in the user's config folder gets mode 0600.
         keys: The address.
-        value: Plain data: text, number, truth value, None, lists and mappings of these.
+        value: Plain data: str, int, float, bool, None, lists and dicts of these.
 
     Returns:
         Whether anything changed.
 
     Raises:
-        PlanError: The file is no YAML that could be used.
-        ConfigError: The address leads nowhere, or the file cannot be read, changed in place or
-            written.
+        PlanError: The file is not valid YAML.
+        ConfigError: The address does not exist, or the file cannot be read, edited or written.
     """
     return set_values(file, [(keys, value)])
 
 
 def set_values(file: Path, values: Sequence[tuple[Sequence[str], Any]]) -> bool:
-    """Put several values at their addresses, all of them or, if one cannot be, none.
+    """Set several values; if one fails, none is written.
 
     Args:
         file: See `set_value`.
-        values: Addresses and what to put there, in order.
+        values: Addresses and values, in order.
 
     Returns:
         Whether anything changed.
@@ -73,11 +72,11 @@ def set_values(file: Path, values: Sequence[tuple[Sequence[str], Any]]) -> bool:
 
 
 def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
-    """Add a value to the list at an address; it is made if there is none.
+    """Append a value to the list at an address; a missing list is created.
 
     Raises:
         PlanError: See `set_value`.
-        ConfigError: See `set_value`; also if there is something else than a list.
+        ConfigError: See `set_value`; also if the value at the address is not a list.
     """
     return _change(
         file,
@@ -88,10 +87,10 @@ def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
 
 
 def remove_value(file: Path, keys: Sequence[str]) -> bool:
-    """Take away what is at an address, and the collections that would be left empty by that.
+    """Remove the value at an address, and the collections that this would leave empty.
 
     Returns:
-        Whether there was anything.
+        Whether the address existed.
 
     Raises:
         PlanError: See `set_value`.
@@ -161,7 +160,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _place(data: Any, key: str) -> Any:
-    """What `key` means as an index of `data`; None if it is not there."""
+    """The index of `key` in `data`; None if it is missing."""
     if isinstance(data, dict):
         return key if key in data else None
     if not isinstance(data, list):
@@ -204,7 +203,7 @@ def _remove(data: Any, keys: Sequence[str]) -> None:
 
 
 def _emptied(data: Any, keys: Sequence[str]) -> Sequence[str] | None:
-    """The address of the outermost value that holds nothing but what is at `keys`."""
+    """The address of the outermost value that contains nothing else than the value at `keys`."""
     outermost = 0
     for depth, key in enumerate(keys):
         place = _place(data, key)

@@ -1,6 +1,6 @@
-"""One change of a YAML text, made where it belongs; every other character stays.
+"""Make one change in a YAML text in place; every other character stays.
 
-What is not understood well enough to be changed in place is refused.
+Constructs that cannot safely be changed in place are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE_BREAKS = "\n\r\x85\u2028\u2029"
 
 
 class NotEditable(Exception):
-    """The text has a form in which this change cannot be made; `at` is where."""
+    """The text cannot be changed in place at `at`."""
 
     def __init__(self, reason: str, at: Location) -> None:
         super().__init__(reason)
@@ -26,53 +26,53 @@ class NotEditable(Exception):
 
 
 def with_set(text: str, file: str, keys: Sequence[str], value: Any) -> str:
-    """The text with `value` at an address; mappings on the way are made as needed.
+    """The text with `value` at an address; missing mappings are created.
 
     Raises:
-        NotEditable: The address leads through what is no collection, or through an alias.
+        NotEditable: The address passes through a scalar or an alias.
     """
     return _Editor(text, file).set(keys, value)
 
 
 def with_appended(text: str, file: str, keys: Sequence[str], value: Any) -> str:
-    """The text with `value` as the last of the list at an address.
+    """The text with `value` appended to the list at an address.
 
     Raises:
-        NotEditable: There is something else than a list.
+        NotEditable: The value at the address is not a list.
     """
     editor = _Editor(text, file)
     span = editor.find(keys)
     if span is None or _is_empty(span) or (span.kind == "list" and not span.items):
         return editor.set(keys, [value])
     if span.kind != "list":
-        raise NotEditable("there is no list", span.at)
+        raise NotEditable("it is not a list", span.at)
     return editor.append(span, value)
 
 
 def with_removed(text: str, file: str, keys: Sequence[str]) -> str:
-    """The text without what is at an address.
+    """The text without the value at an address.
 
     Raises:
-        NotEditable: Nothing is there, or it cannot be taken out.
+        NotEditable: The value is missing, or cannot be removed in place.
     """
     editor = _Editor(text, file)
     parent = editor.find(keys[:-1])
     if parent is None:
-        raise NotEditable("there is nothing", Location(file))
+        raise NotEditable("it does not exist", Location(file))
     return editor.remove(parent, keys[-1])
 
 
 def entry_index(names: Sequence[tuple[str | None, str | None]], key: str) -> int | None:
-    """The position in a list that `key` means.
+    """The position of a list entry.
 
     Args:
         names: Instance id and module id of each entry.
         key: One of these, or the position.
     """
-    called = [instance or module for instance, module in names]
-    if key in called:
-        return called.index(key)
-    return int(key) if key.isdecimal() and int(key) < len(called) else None
+    ids = [instance or module for instance, module in names]
+    if key in ids:
+        return ids.index(key)
+    return int(key) if key.isdecimal() and int(key) < len(ids) else None
 
 
 class _Editor:
@@ -83,7 +83,7 @@ class _Editor:
         self._file = file
 
     def find(self, keys: Sequence[str]) -> Span | None:
-        """What is at an address."""
+        """The value at an address."""
         span = self._root
         for key in keys:
             found = _child(span, key) if span is not None else None
@@ -96,7 +96,7 @@ class _Editor:
         begin, span, in_flow = 0, self._root, False
         for depth, key in enumerate(keys):
             if span.kind == "alias":
-                raise NotEditable("it is the same as something else, by an alias", span.at)
+                raise NotEditable("it is a YAML alias of another value", span.at)
             if span.kind == "scalar":
                 return self._replace(begin, span, _grown(span, keys[depth:], value), in_flow)
             in_flow = in_flow or span.flow
@@ -127,7 +127,7 @@ class _Editor:
         if not self._text[line:begin].strip():
             return self._text[:line] + self._text[self._next_line(span.end) :]
         if following is None:
-            raise NotEditable("it stands alone in its line", span.at)
+            raise NotEditable("it shares a line with its parent", span.at)
         return self._text[:begin] + self._text[following:]
 
     def _at_the_end(self, value: Any) -> str:
@@ -163,7 +163,7 @@ class _Editor:
         column = begin - self._line_start(begin)
         lines = _block(value, column + 2)
         if span.in_list:
-            # An entry of a list begins beside its dash.
+            # A list entry begins on the line of its dash.
             lines[0] = " " + lines[0].lstrip()
             return text[: span.after] + self._newline.join(lines) + text[span.end :]
         if below:
@@ -215,12 +215,12 @@ def _is_empty(span: Span) -> bool:
 
 
 def _grown(span: Span, keys: Sequence[str], value: Any) -> Any:
-    """What takes the place of a scalar that has to hold more."""
+    """The replacement for a scalar that needs to become a mapping."""
     if _is_empty(span):
         return _nested(keys, value)
     if span.in_list:
         return {"module": span.value, **_nested(keys, value)}
-    raise NotEditable("there is a value where a mapping would have to be", span.at)
+    raise NotEditable("it is inside a value that is not a mapping", span.at)
 
 
 def _nested(keys: Sequence[str], value: Any) -> Any:
@@ -233,11 +233,11 @@ def _nested(keys: Sequence[str], value: Any) -> Any:
 
 
 def _inline(value: Any) -> str:
-    """YAML for a value in one line, good inside brackets too."""
+    """YAML for a value on one line, also valid in flow style."""
     import yaml
 
     if _has_line_break(value):
-        # JSON is YAML that knows no line breaks of its own, but these it takes as they are.
+        # JSON escapes \n and \r, but leaves the other line breaks of YAML as they are.
         dumped = json.dumps(value, ensure_ascii=False)
         return re.sub(r"[\x7f-\x9f\u2028\u2029]", lambda m: f"\\u{ord(m[0]):04x}", dumped)
     dumped = yaml.safe_dump(

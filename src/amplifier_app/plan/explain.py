@@ -1,4 +1,4 @@
-"""What there is to say about an address of a plan: values, history, and what a key means."""
+"""Explain an address of a plan: values, their history, and the description of a key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from amplifier_app.plan.problems import suggest
 
 
 class Explained(NamedTuple):
-    """One value, or a key of a module's config that nobody set.
+    """One value, or an unset key of a module's config.
 
     Attributes:
         path: Its address.
-        value: The value with its history; None if nobody set it.
-        rule: What the module's schema says about it: `description`, `default`; None where there
-            is no schema that knows it.
+        value: The value with its history; None if it is not set.
+        rule: Its rule in the module's schema: `description`, `default`; None if no schema has it.
     """
 
     path: Path
@@ -29,15 +28,15 @@ class Explained(NamedTuple):
 
 
 def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
-    """What there is to say about an address and what is below it.
+    """Explain an address and everything below it.
 
     Args:
         plan: The plan, loaded with `keep_unset`.
-        address: Such as `tools.tool-bash.config.timeout`. For a module's config the keys that
-            nobody set are told as well.
+        address: Such as `tools.tool-bash.config.timeout`. For a module's config the unset keys
+            are included.
 
     Raises:
-        ConfigError: Neither the plan nor a module's schema knows it; with a suggestion.
+        ConfigError: Neither the plan nor a module's schema has it; with a suggestion.
     """
     try:
         path = parse_path(address)
@@ -56,7 +55,7 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
 
 
 def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained]:
-    """The keys at an address of a config that nobody set."""
+    """The unset keys at an address of a config."""
     schema = schemas.of(path)
     if schema is None:
         return []
@@ -70,7 +69,7 @@ def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained
 
 
 def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
-    """That nothing is at an address, with what could be meant."""
+    """The error for an unknown address, with a suggestion."""
     schema = schemas.of(path)
     start = _config_depth(path)
     at, segment, known = missing.at, missing.segment, list(missing.known)
@@ -84,7 +83,7 @@ def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
 
 
 def _config_depth(path: Path) -> int:
-    """How many segments lead to the config that an address is in; 0 if it is in none.
+    """The number of segments up to the config that an address is in; 0 outside a config.
 
     3 as in `tools.tool-bash.config`, 5 as in `agents.reviewer.tools.tool-bash.config`.
     """
@@ -93,14 +92,14 @@ def _config_depth(path: Path) -> int:
 
 
 class _Schemas:
-    """The config schemas of a plan's modules that are there without being fetched."""
+    """The config schemas of a plan's bundled and installed modules."""
 
     def __init__(self, plan: ResolvedPlan) -> None:
         self._plan = plan
         self._known: dict[Path, Schema | None] = {}
 
     def rule(self, path: Path) -> Schema | None:
-        """What a schema says about one key of a config."""
+        """The schema's rule for one key of a config."""
         schema = self.of(path)
         return rule_at(schema, path[_config_depth(path) :]) if schema is not None else None
 
@@ -124,7 +123,7 @@ class _Schemas:
         try:
             return schema_of_installed(module)
         except ModuleError:
-            # What is asked for is the plan; that a module is broken `plan check` tells.
+            # Broken modules are reported by `plan check`, not here.
             return None
 
     def _entry(self, path: Path) -> MapNode | None:

@@ -1,4 +1,4 @@
-"""How a value of a plan came to be: where it was written, and what it replaced on the way."""
+"""The history of a value in a plan: where it was set, and which values it replaced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Value(NamedTuple):
     Attributes:
         path: Its address.
         node: The value, and where it was written.
-        written: The text it was filled in from, if it names variables.
-        replaced: What stood there before, the latest first.
-        gone: Why it does not count here and now, if it does not.
+        written: The text before variables were expanded, if it contains any.
+        replaced: The previous values, the latest first.
+        gone: Why the value has no effect, if it has none.
     """
 
     path: Path
@@ -34,14 +34,14 @@ class Value(NamedTuple):
 
 
 def values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
-    """The single values at and below an address, each with its history.
+    """The scalar values at and below an address, each with its history.
 
     Args:
         plan: The plan, loaded with `keep_unset`.
         path: The address, as `amplifier_app.plan.paths.parse_path` gives it.
 
     Raises:
-        NoSuchPath: No file ever wrote anything there.
+        NoSuchPath: No file sets anything there.
     """
     final = masked_tree(plan.tree)
     stages = [(file, masked_tree(tree, written=True)) for file, tree in _stages(plan)]
@@ -61,7 +61,7 @@ def values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
 
 
 def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
-    """The single values of a tree with their addresses: scalars, lists, empty mappings."""
+    """The leaf values of a tree with their addresses: scalars, lists, empty mappings."""
     if isinstance(node, MapNode) and node.items:
         for key, value in node.items.items():
             yield from leaves(value, (*path, key))
@@ -85,7 +85,7 @@ class _Found(NamedTuple):
 
 
 def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
-    """What the plan has come to with each file and each `--set`, before variables."""
+    """The plan after each file and each `--set`, before variables are expanded."""
     yield from plan.merged.stages
     problems = Problems()
     for count in range(1, len(plan.chosen.sets) + 1):
@@ -94,27 +94,27 @@ def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
 
 
 def _last_with(stages: Sequence[tuple[str, Node]], path: Path) -> _Found | None:
-    """The last stage that has something at an address, and the file that took it away."""
-    taken_by = None
+    """The last stage that has a value at an address, and the file that removed it."""
+    removed_by = None
     for file, tree in reversed(stages):
         node = _get(tree, path)
         if node is not None:
-            return _Found(tree, node, taken_by)
-        taken_by = file
+            return _Found(tree, node, removed_by)
+        removed_by = file
     return None
 
 
-def _why_gone(plan: ResolvedPlan, path: Path, taken_by: str | None) -> str:
-    if taken_by is not None:
-        return f"{taken_by} takes it out"
-    for left in plan.dropped:
-        if path[:2] == ("providers", left.key):
-            return f"{left.key} is left out: {left.reason}"
-    return "the condition holds, so it has done its work"
+def _why_gone(plan: ResolvedPlan, path: Path, removed_by: str | None) -> str:
+    if removed_by is not None:
+        return f"removed by {removed_by}"
+    for dropped in plan.dropped:
+        if path[:2] == ("providers", dropped.key):
+            return dropped.note
+    return "the condition is met and no longer needed"
 
 
 def _by_key(tree: Node, path: Path) -> Path:
-    """The address with entries of lists named by their keys instead of their positions."""
+    """The address with list entries named by key instead of position."""
     named: list[str] = []
     for segment in path:
         parent = find(tree, tuple(named))
@@ -132,7 +132,7 @@ def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]
     if seen and seen[-1].at == node.at:
         seen.pop()
     if path[-1] in ("module", "instance_id"):
-        # What an entry is found by is written anew in each file without changing anything.
+        # Every file repeats the key of an entry without changing anything.
         seen = [one for one in seen if text_of(one) != text_of(node)]
     return tuple(reversed(seen))
 

@@ -1,10 +1,10 @@
-"""`@path/to/file` as a line of an instruction: the file's text in its place.
+"""`@path/to/file` on a line of an instruction is replaced by the file's text.
 
-The path starts from the file that names it, `~` is the home folder. What is included is text as
-it is: `${…}` means nothing in it, but it may include files itself.
+The path is relative to the file that names it; `~` is the home folder. Included text is literal:
+`${…}` is not expanded, but it may include other files.
 
-In a bundle a sentence may mention `@namespace:path` as well. It stays as it is, and the file's text
-follows the instruction, as that of files under `context.include` does.
+In a bundle, a sentence may also mention `@namespace:path`. The sentence stays unchanged, and the
+file's text is appended to the instruction, like that of files under `context.include`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _CONTEXT_FORMS = ("{}", "{}.md", "context/{}", "context/{}.md")
 
 
 class _Open(NamedTuple):
-    """A file that is being read; `file` is how it is called."""
+    """A file being read; `file` is its name in problems."""
 
     file: str
     path: Path
 
 
 class Includer:
-    """Fills in what the instructions of one document include.
+    """Expands the includes in the instructions of one document.
 
     Args:
-        document: The document. In a published one a line `@namespace:path` stays, with a note,
-            if there is no such file.
-        reader: Reads it; knows its text and the namespaces, and gets everything that is wrong.
+        document: The document. In a published one a line `@namespace:path` without a matching
+            file is kept, with a warning.
+        reader: Reads it; provides its text and the namespaces, and collects the problems.
 
     Attributes:
-        read: Every file that was read, as problems call it.
+        read: Every file that was read, by its name in problems.
     """
 
     def __init__(self, document: Origin, reader: DocumentReader) -> None:
@@ -63,14 +63,14 @@ class Includer:
         self._mentioned: dict[str, Location] = {}
 
     def fill(self, node: Scalar) -> Scalar:
-        """The instruction with its includes in place, or as it is if something is wrong."""
+        """The instruction with its includes expanded, or unchanged if there are problems."""
         try:
             return self._filled(node)
         except _TooLarge:
             return node
 
     def context(self, files: Iterable[Listed]) -> Iterator[ContextFile]:
-        """The files that a bundle lists for its instruction, and those that they mention."""
+        """The files that a bundle lists for its instruction, and the files these mention."""
         for file in files:
             path = self._context_path(file.text, file.at)
             if path is None:
@@ -89,7 +89,7 @@ class Includer:
         text = str(node.value)
         if "@" not in text:
             return node
-        told = len(self._problems)
+        reported = len(self._problems)
         self._mentioned = {}
         places = _Places(self._problems.text(node.at.file), node.at)
         parts: list[str] = []
@@ -101,22 +101,22 @@ class Includer:
                 self._mention(line, lambda mention: places.of(f"@{mention}"))
                 continue
             found = self._included(include, places.of(f"@{include}"), [self._document])
-            # A `$` of what is included must not be taken for a variable.
+            # A `$` in included text must not start a variable.
             parts.append(found if node.literal else found.replace("$", "$$"))
         filled = node._replace(value=self._limited(parts, node.at))
         filled = _followed_by(filled, list(self._mentioned_files()))
         self._limited([str(filled.value)], node.at)
-        return node if len(self._problems) > told else filled
+        return node if len(self._problems) > reported else filled
 
     def _mention(self, line: str, place: Callable[[str], Location]) -> None:
-        """Remember the files that a sentence mentions."""
+        """Collect the files that a sentence mentions."""
         if self._origin.bundle and "@" in line:
             for match in _MENTION.finditer(_CODE.sub("", line)):
                 if match[1] not in self._mentioned:
                     self._mentioned[match[1]] = place(match[1])
 
     def _mentioned_files(self) -> Iterator[ContextFile]:
-        """The files that sentences mention, and those that these mention."""
+        """The files that sentences mention, and the files these mention."""
         done: set[str] = set()
         while waiting := [name for name in self._mentioned if name not in done]:
             for name in waiting:
@@ -145,7 +145,7 @@ class Includer:
         for path in tried:
             if path.is_file() and may_read(self._document.path, path):
                 return path
-        hint = f"looked for {', '.join(map(self._shown, tried))}"
+        hint = f"searched {', '.join(map(self._shown, tried))}"
         self._problems.add(f"the context file {text!r} does not exist", at, hint)
         return None
 
@@ -153,7 +153,7 @@ class Includer:
         return self._reader.namespaces.shown(path, self._origin.file, self._origin.path)
 
     def _limited(self, parts: list[str], at: Location) -> str:
-        """The lines in one, if they are not too many."""
+        """Join the lines, up to the size limit."""
         size = sum(map(len, parts)) + len(parts)
         if size <= MAX_BYTES:
             return "\n".join(parts)
@@ -179,46 +179,46 @@ class Includer:
         if path in seen:
             names = [one.file for one in opened[seen.index(path) :]]
             cycle = " → ".join([*names, names[0]])
-            self._problems.add(f"the include goes in a circle: {cycle}", at, "remove one of them")
+            self._problems.add(f"circular include: {cycle}", at, "remove one of them")
         elif len(opened) > MAX_DEPTH:
-            self._problems.add(f"includes are nested more than {MAX_DEPTH} deep", at)
+            self._problems.add(f"includes are nested more than {MAX_DEPTH} levels deep", at)
         else:
             self._done[path] = self._text(_Open(file, path), target, at, opened)
             return self._done[path]
         return ""
 
     def _may_include(self, parent: _Open, path: Path, target: str, at: Location) -> bool:
-        """Whether a file of a bundle is there for it; if not, the line stays, with a note."""
+        """Whether a bundle may include a file; if not, the line is kept, with a warning."""
         why = None
         if not self._reader.namespaces.may_read(parent.path, path):
-            why = "is not a file of what was fetched"
+            why = "is outside the fetched files"
         elif not path.is_file():
             why = "does not exist"
         if why is not None:
-            message = f"the included file {target!r} {why}; the line stays as it is"
+            message = f"the included file {target!r} {why}; the line is kept as is"
             self._problems.note(message, at)
         return why is None
 
     def _in_namespace(self, target: str, at: Location, document: Path) -> Path | None:
         origin = self._origin
         namespaces = self._reader.namespaces
-        message = f"'@{target}' names a file of a bundle or collection that is not known here"
+        message = f"'@{target}' names a file in an unknown bundle or collection"
         if not origin.published:
-            self._problems.add(message, at, f"for the text itself write '@@{target}'")
+            self._problems.add(message, at, f"to keep the text as is, write '@@{target}'")
             return None
         found = namespaces.find(document, target, _CONTEXT_FORMS, origin.name)
         if found.path is None:
             if any(path.is_dir() for path in found.tried):
-                message = f"'@{target}' is a folder, of which no file is included"
+                message = f"'@{target}' is a folder, not a file"
             elif found.tried:
                 message = f"'@{target}' does not exist: {found.hint(self._shown)}"
-            self._problems.note(f"{message}; the line stays as it is", at)
+            self._problems.note(f"{message}; the line is kept as is", at)
         return found.path
 
     def _text(self, this: _Open, target: str, at: Location, opened: list[_Open]) -> str:
         if not this.path.is_file():
             what = "is not a file" if this.path.exists() else "does not exist"
-            hint = f"for the text itself write '@@{target}'"
+            hint = f"to keep the text as is, write '@@{target}'"
             self._problems.add(f"the included file {target!r} {what}", at, hint)
             return ""
         try:
@@ -248,11 +248,11 @@ class Includer:
 
 
 class _TooLarge(Exception):
-    """The problem has been told; going on would only make it larger."""
+    """Stops the expansion; the problem has been reported."""
 
 
 def with_context(document: MapNode, files: Sequence[ContextFile]) -> MapNode:
-    """A plan or an agent with files after its instruction; one that is there twice comes once."""
+    """A plan or an agent with files appended to its instruction, each once."""
     once: dict[Path, ContextFile] = {}
     for file in files:
         once.setdefault(file.path, file)
@@ -274,7 +274,7 @@ def _followed_by(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
 
 
 class _Places:
-    """Where the includes of a text stand in the file, looked for from its beginning on."""
+    """Locates the includes of a text in its file, in order."""
 
     def __init__(self, text: str, start: Location) -> None:
         self._lines = text.splitlines()

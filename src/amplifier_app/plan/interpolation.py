@@ -1,8 +1,8 @@
-"""`${VAR}`, `${VAR:-default}` and `${VAR:default}` inside the texts of a plan; `$$` is `$`.
+"""Expand `${VAR}`, `${VAR:-default}` and `${VAR:default}` in the strings of a plan; `$$` is `$`.
 
-A default is used when the variable is unset or empty, and may name variables itself.
-An unquoted value that is one `${VAR:-default}` as a whole has the type of its default,
-so `${DEBUG:-false}` is a truth value; everything else filled in is text.
+The default is used if the variable is unset or empty, and may contain variables itself. An unquoted
+value that consists of one `${VAR:-default}` gets the type of its default, so `${DEBUG:-false}` is a
+boolean; every other expanded value is a string.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ _SECRET_NAME = r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|passw(?:or)?d|pass|c
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or a key is, by its name, one that holds a secret."""
+    """Whether the name of a variable or key suggests a secret."""
     return bool(re.search(_SECRET_NAME, name))
 
 
 def interpolate(
     node: Node, environ: Mapping[str, str], problems: Problems, *, keep_unset: bool = False
 ) -> Node:
-    """The tree with every variable filled in.
+    """The tree with every variable expanded.
 
     Args:
         node: The tree.
         environ: The variables.
-        problems: Gets what is wrong.
-        keep_unset: Leave a text that names a variable which is not set as it is, and mark it;
-            otherwise that is a problem.
+        problems: Collects the problems.
+        keep_unset: Keep and mark strings with unset variables instead of reporting a problem.
     """
     if isinstance(node, Scalar):
         return _fill_scalar(node, environ, problems, keep_unset)
@@ -78,7 +77,7 @@ def _typed(value: str, default: str) -> ScalarValue:
 
 
 class _Filler:
-    """Fills in one text, and remembers which variables it named."""
+    """Expands one string, and records which variables it contains."""
 
     def __init__(
         self, environ: Mapping[str, str], problems: Problems, at: Location, keep_unset: bool
@@ -115,16 +114,16 @@ class _Filler:
         match = re.match(_NAME, body)
         if match is None:
             self.problems.add(
-                f"'${{{body}}}' does not start with the name of a variable",
+                f"'${{{body}}}' does not start with a variable name",
                 self.at,
-                "for a dollar sign write '$$'",
+                "for a dollar sign, write '$$'",
             )
             return ""
         name, rest = match.group(), body[match.end() :]
         self.names.append(name)
         if rest and (rest[0] != ":" or rest[1:2] in ("?", "+", "=")):
             self.problems.add(
-                f"'${{{body}}}' is not understood",
+                f"'${{{body}}}' is not supported",
                 self.at,
                 f"write '${{{name}}}' or '${{{name}:-default}}'",
             )
@@ -139,9 +138,9 @@ class _Filler:
             self.unset.append(name)
         elif value is None:
             self.problems.add(
-                f"the variable {name} is not set",
+                f"{name} is not set",
                 self.at,
-                f"set it, or give a default: '${{{name}:-…}}'",
+                f"export {name}, or give a default: ${{{name}:-value}}",
             )
         return value or ""
 
@@ -163,5 +162,5 @@ def _closing_brace(text: str, dollar: int) -> int | None:
 
 
 def names_in(text: str) -> list[str]:
-    """The variables that a text names, in order, those inside defaults included."""
+    """The variables in a string, in order, including those in defaults."""
     return re.findall(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)", text)

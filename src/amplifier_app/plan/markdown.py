@@ -1,6 +1,6 @@
-"""Markdown documents: YAML between two lines `---`, and a body that is the instruction.
+"""Markdown documents: YAML between two `---` lines, followed by the instruction.
 
-This is how profiles, bundles and agents are published; see `amplifier_app.plan.published`.
+Profiles, bundles and agents are published in this form; see `amplifier_app.plan.published`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _MARK = r"---[ \t]*"
 
 
 def read_markdown(data: bytes, file: str, problems: Problems) -> MapNode | None:
-    """A Markdown document as the tree of its front matter, the body as its `instruction`.
+    """Read a Markdown document as the tree of its front matter, with the body as `instruction`.
 
     Args:
         data: The bytes of the file.
-        file: How it is called in problems and origins.
-        problems: Gets everything that is wrong.
+        file: Its name in problems and origins.
+        problems: Collects the problems.
 
     Returns:
         None if it cannot be read.
@@ -34,7 +34,7 @@ def read_markdown(data: bytes, file: str, problems: Problems) -> MapNode | None:
     problems.add_text(file, text)
     lines = re.split(r"\r\n|\n|\r", text)
     if not re.fullmatch(_MARK, lines[0]):
-        hint = "begin the file with a line '---', then keys as in YAML, then another '---'"
+        hint = "begin the file with '---', YAML keys, and another '---'"
         problems.add("the file has no front matter", Location(file, 1, 1), hint)
         return None
     end = next((i for i, line in enumerate(lines) if i and re.fullmatch(_MARK, line)), None)
@@ -42,12 +42,12 @@ def read_markdown(data: bytes, file: str, problems: Problems) -> MapNode | None:
         hint = "end it with a line '---'"
         problems.add("the front matter is not closed", Location(file, 1, 1), hint)
         return None
-    # An empty line stands in for the first mark, so that lines keep their numbers.
+    # An empty line replaces the first mark, so that lines keep their numbers.
     front = "\n".join(["", *lines[1:end], ""])
-    told = len(problems)
+    reported = len(problems)
     root = read_yaml(front.encode(), file, problems)
     problems.add_text(file, text)
-    if root is None and len(problems) > told:
+    if root is None and len(problems) > reported:
         return None
     if root is None or (isinstance(root, Scalar) and root.value is None):
         root = MapNode({}, Location(file, 1, 1))
@@ -64,8 +64,8 @@ def _with_body(root: MapNode, lines: list[str], start: int, problems: Problems) 
     if not body:
         return root
     if "instruction" in root.items:
-        message = "the instruction is given twice: here and as the text below the front matter"
+        message = "the instruction is set twice: here and by the text below the front matter"
         problems.add(message, root.key_at("instruction"), "keep one of them")
-    # Prose is full of `${…}` that stands for itself.
+    # Prose may contain literal `${…}`.
     node = Scalar(body, Location(root.at.file, start + 1, 1), plain=False, literal=True)
     return with_items(root, {**root.items, "instruction": node})

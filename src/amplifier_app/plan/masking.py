@@ -1,4 +1,4 @@
-"""A plan as it may be shown and stored: structure and values, no secrets."""
+"""A plan without its secrets, for display and storage."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from amplifier_app.plan.nodes import (
 MASK = "[REDACTED]"
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
-# Who has no password there has a token for a name.
+# Without a password, the user name may be a token.
 _TOKEN = r"(?:(?<=https://)|(?<=http://))[^/@\s:?#$]+(?=@)"
 _QUERY = r"([?&]([^=&#\s]+)=)(?!\$)[^&#\s]+"
 
 
 def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
-    """A plan with secrets masked; every value keeps its place.
+    """A plan with secrets masked; every value keeps its location.
 
-    A value that came from a variable with a secret's name is shown as the `${NAME}` it
-    came from, one that stands in the plan itself under a key with a secret's name as
-    `[REDACTED]`. A `$` that is meant as such is doubled, and so is the `@` of a line of an
-    instruction, so what this gives can be read as a plan again.
+    A value from a variable whose name suggests a secret becomes `${NAME}`; a literal value under a
+    key whose name suggests a secret becomes `[REDACTED]`. Every literal `$`, and the `@` of an
+    include-like line of an instruction, is doubled, so the result can be read as a plan again.
 
     Args:
         tree: The plan.
-        written: Whether the tree is as the files say it, no variable filled in yet.
+        written: Whether variables in the tree are not expanded yet.
     """
     return _by_section(tree, lambda key, node: _masked(node, key, written))
 
 
 def open_tree(tree: MapNode, *, written: bool = False) -> MapNode:
-    """A plan with nothing masked, each `$` and `@` that is meant as such doubled.
+    """A plan with nothing masked, and each literal `$` and `@` doubled.
 
     Args:
         tree: The plan.
-        written: Whether the tree is as the files say it, no variable filled in yet.
+        written: Whether variables in the tree are not expanded yet.
     """
     return _by_section(tree, lambda _, node: _open(node, written))
 
@@ -52,7 +51,7 @@ def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
     items = {key: change(key, node) for key, node in tree.items.items()}
     agents = tree.items.get("agents")
     if isinstance(agents, MapNode):
-        # The name of an agent says nothing about what it holds.
+        # The name of an agent does not make its content secret.
         named = {
             name: _by_section(agent, change) if isinstance(agent, MapNode) else agent
             for name, agent in agents.items.items()
@@ -90,15 +89,15 @@ def _open(node: Node, written: bool) -> Node:
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether what a config holds under this key is a secret."""
-    # The kernel's own list; a module's config may add words around it (`github_token`).
+    """Whether the value of this config key is a secret."""
+    # The kernel's list; a module's config may add words around it (`github_token`).
     from amplifier_core.utils.truncate import SENSITIVE_KEYS
 
     return key.lower() in SENSITIVE_KEYS or is_secret_name(key)
 
 
 def _as_unfilled(node: Scalar) -> Scalar:
-    """The text as `interpolate` marks one: which secrets it is filled from."""
+    """The string marked as `interpolate` would: with the secrets it is expanded from."""
     if node.literal or not isinstance(node.value, str):
         return node
     names = tuple(names_in(node.value))
@@ -119,7 +118,7 @@ def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
         return _references(node.expression)
     if isinstance(node.value, str):
         shown = re.sub(_USERINFO, MASK, node.value)
-        # In a text of words it is an example.
+        # In prose a URL is an example.
         if "://" in shown and len(shown.split()) == 1:
             shown = re.sub(_TOKEN, MASK, shown)
             shown = re.sub(_QUERY, _masked_query, shown)
@@ -132,7 +131,7 @@ def _masked_query(found: re.Match[str]) -> str:
 
 
 def _references(expression: str) -> str:
-    """The variables alone: what stands around them, or as their default, may be secret too."""
+    """The variables alone: the text around them, or their defaults, may be secret too."""
     return "".join(f"${{{name}}}" for name in names_in(expression))
 
 

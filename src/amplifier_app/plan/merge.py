@@ -1,8 +1,8 @@
-"""Two normalised documents → one: what extends stands on what it extends, later wins.
+"""Merge two normalised documents: the child over its base, later wins.
 
-Mappings merge deeply and lists of modules entry by entry, found by instance id or module
-id; everything else is replaced. Configuration belongs to its module: an entry that names
-another module takes nothing over.
+Mappings merge deeply; lists of modules merge entry by entry, matched by instance id or module id;
+everything else is replaced. Configuration belongs to its module: an entry that names another module
+inherits nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ _SETTINGS_ONLY = ("profile", "sources", "display")
 
 
 def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
-    """`child` on top of `base`.
+    """Merge `child` over `base`.
 
-    `name` and `description` belong to each document itself and are not inherited;
-    `exclude` of the child takes entries of the base away before anything is added. One that
-    takes nothing away is a problem.
+    `name` and `description` are not inherited. `exclude` of the child removes entries of the base
+    before anything is added; excluding something that does not exist is a problem.
     """
     inherited, missed = _without_excluded(base, child)
     for one in missed:
@@ -36,7 +35,7 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
 
 
 def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
-    """`base` without the agents that a bundle on top of it has as well: these replace them whole."""
+    """`base` without the agents that a bundle on top of it redefines: a bundle replaces them whole."""
     agents, own = base.items.get("agents"), child.items.get("agents")
     if not isinstance(agents, MapNode) or not isinstance(own, MapNode):
         return base
@@ -45,7 +44,7 @@ def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
 
 
 def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
-    """What documents, the lowest first, take away with `exclude` and do not bring back."""
+    """The names that documents, the lowest first, exclude and do not add again."""
     gone: set[str] = set()
     for document in documents:
         exclude = document.items.get("exclude")
@@ -58,19 +57,20 @@ def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
 def overlay_settings(
     base: MapNode, settings: MapNode, excluded: Collection[str] = ()
 ) -> tuple[MapNode, list[str]]:
-    """Settings on top of a plan, and a sentence for each `exclude` that takes nothing away.
+    """Apply settings to a plan; returns a warning for each `exclude` without effect.
 
-    The plan keeps its `name` and `description`. Settings meet plans of all kinds, so one that
-    does not have what they exclude is fine; but it could be misspelt.
+    The plan keeps its `name` and `description`. Settings apply to many plans, so excluding a module
+    that this one does not have is valid, but could be a typo.
 
     Args:
         base: The plan.
-        settings: What lies on top.
-        excluded: What the plan is not to have: settings of these modules do not bring them back.
+        settings: The settings.
+        excluded: Modules the plan excludes: settings for these do not add them again.
     """
     below, missed = _without_excluded(base, settings)
     notes = [
-        f"{one.at} excludes {one.name!r}, which is not there; {suggest(one.name, one.known)}"
+        f"{one.at} excludes {one.name!r}, which the plan does not have; "
+        f"{suggest(one.name, one.known)}"
         for one in missed
     ]
     overlay = {key: settings.items[key] for key in settings.items if key not in _SETTINGS_ONLY}
@@ -84,10 +84,10 @@ def overlay_settings(
 
 
 def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
-    """The plan an agent runs: the agent on top of the plan that it is given its task in.
+    """The plan of an agent: the agent merged over the plan that calls it.
 
-    Of `providers` and `tools` it has those it names and no others, if it names any. Where the plan
-    has one of that name, source and config of the plan stay below those of the agent.
+    If the agent lists `providers` or `tools`, it gets only those. An entry of the same name in the
+    plan is the base for source and config.
     """
     below, _ = _without_excluded(plan, agent)
     merged = _stacked(below, dict(below.items), agent)
@@ -120,7 +120,7 @@ def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
 
 
 def merge_nodes(base: Node, child: Node) -> Node:
-    """Mappings merge key by key, everything else is the child's."""
+    """Merge mappings key by key; everything else is replaced by the child."""
     if not isinstance(base, MapNode) or not isinstance(child, MapNode):
         return child
     items = dict(base.items)
@@ -146,7 +146,7 @@ def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
         below = items.get(name)
         if isinstance(below, MapNode) and isinstance(agent, MapNode):
             merged = _stacked(below, dict(below.items), agent)
-            # What an agent excludes is excluded of the plan it runs in, later.
+            # What an agent excludes is removed later, from the plan it runs in.
             exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
             agent = with_items(merged, {**merged.items, **exclude})
         items[name] = agent
@@ -161,7 +161,7 @@ def _merge_module(base: Node, child: Node) -> Node:
         return child
     merged = merge_nodes(base, child)
     if "when" in child.items and isinstance(merged, MapNode):
-        # A condition is one sentence: half of the old one would make another of it.
+        # Conditions are replaced whole: merging two would make a third.
         merged = MapNode({**merged.items, "when": child.items["when"]}, merged.at, merged.keys)
     return merged
 
@@ -177,7 +177,7 @@ def _merge_entries(base: ListNode, child: ListNode) -> ListNode:
 
 
 class _Missed(NamedTuple):
-    """Something that is to be excluded and not there; `known` is what is."""
+    """A name to exclude that does not exist; `known` are the names that do."""
 
     name: str
     at: Location

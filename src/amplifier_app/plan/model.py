@@ -1,8 +1,8 @@
-"""A plan ready to run: what is mounted, with which configuration, and where each value is from.
+"""A plan ready to run: which modules to mount, their configuration, and each value's origin.
 
-read_plan / read_profile    files → merged tree       (structure: told when loading)
+read_plan / read_profile    files → merged tree       (structure: checked when loading)
 apply_overrides             --model --provider --set
-ResolvedPlan                conditions and variables  (environment: told when first read)
+ResolvedPlan                conditions and variables  (environment: checked on first access)
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ DEFAULT_PROFILE = "default"
 class ResolvedPlan:
     """One plan with overrides, conditions and variables applied.
 
-    Loading has checked its structure. What depends on the environment (an unset
-    variable, a provider that is not there) is told by `resolve` or by the first member
-    that needs it, so that overrides may still mend it.
+    Loading has checked its structure. Problems that depend on the environment (an unset variable,
+    a missing provider) are raised by `resolve` or by the first member that needs the value, so that
+    overrides can still fix them.
 
     Args:
-        merged: The plan as the files say it.
-        chosen: What `--provider`, `--model` and `--set` ask for.
-        environ: What variables and conditions are read from; the process's own
-            environment and the stored keys at the time of reading by default.
-        keep_unset: Whether texts that name variables which are not set stay as they are
-            written; see `unset`. Otherwise that is a problem.
-        lenient: Whether to go on over everything that is wrong with variables and sources, which
-            stay as they are written. A plan that is not lenient tells it.
+        merged: The plan as written.
+        chosen: The overrides of `--provider`, `--model` and `--set`.
+        environ: The variables, also for conditions; by default the environment of the process and
+            the stored keys at the time of reading.
+        keep_unset: Whether strings with unset variables are kept as written, see `unset`;
+            otherwise they are problems.
+        lenient: Whether to ignore problems with variables and sources, which are kept as written.
     """
 
     def __init__(
@@ -69,16 +68,16 @@ class ResolvedPlan:
         return self.merged.name
 
     def resolve(self) -> ResolvedPlan:
-        """Itself, having told everything that is wrong.
+        """The plan itself, after checking everything.
 
         Raises:
-            PlanError: Unset variables, overrides that name what is not there, bad sources.
+            PlanError: Unset variables, overrides of missing entries, invalid sources.
         """
         _ = self._resolution
         return self
 
     def with_tree(self, tree: MapNode) -> ResolvedPlan:
-        """The plan with another tree, of values that come from this one's files."""
+        """The plan with another tree whose values come from the same files."""
         other = ResolvedPlan(
             self.merged,
             self.chosen,
@@ -99,48 +98,48 @@ class ResolvedPlan:
 
     @property
     def tree(self) -> MapNode:
-        """The plan with the place of every value."""
+        """The plan with the location of every value."""
         return self._resolution.tree
 
     @property
     def dropped(self) -> list[Dropped]:
-        """The entries that conditions left out."""
+        """The entries whose conditions are not met."""
         return list(self._resolution.dropped)
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what was left out or has no effect, for a person."""
-        left_out = [f"{entry.key} is left out: {entry.reason}" for entry in self.dropped]
-        return [*left_out, *self._resolution.notes, *self.warnings]
+        """Sentences about skipped entries and settings without effect, for the user."""
+        skipped = [entry.note for entry in self.dropped]
+        return [*skipped, *self._resolution.notes, *self.warnings]
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the notes that tell of what could be a mistake."""
+        """The notes about possible mistakes."""
         return [*self.merged.warnings, *self._resolution.warnings]
 
     @property
     def unset(self) -> list[Unset]:
-        """The variables that are not set, where the plan was loaded with `keep_unset`."""
+        """The unset variables, if the plan was loaded with `keep_unset`."""
         return list(self._resolution.unset)
 
     @property
     def sources(self) -> Mapping[str, Override]:
-        """Where settings say that modules come from, by module id, whatever the plan says."""
+        """The sources that settings set for modules, by module id; they override the plan's."""
         return self._resolution.sources
 
     @property
     def display(self) -> Mapping[str, str]:
-        """What settings say about what is shown, and how: `show` and `screen`."""
+        """What settings set for `display`: `show` and `screen`."""
         return self.merged.display
 
     @property
     def requires(self) -> Mapping[str, tuple[PlanRequirement, ...]]:
-        """What entries add to the requirements of their modules, by module id."""
+        """The requirements that entries add to their modules, by module id."""
         return self._resolution.requires
 
     @property
     def project(self) -> Path | None:
-        """The folder of the trusted project that counted, if one did."""
+        """The folder of the trusted project in use, if any."""
         return self.merged.project
 
     @property
@@ -153,19 +152,19 @@ class ResolvedPlan:
 
     @property
     def instruction(self) -> str | None:
-        """The system prompt, if the plan gives one."""
+        """The system prompt, if the plan has one."""
         return text_of(self.tree.items.get("instruction"))
 
     @property
     def default_provider(self) -> str | None:
-        """The key of the provider that is asked first, if any is left."""
+        """The key of the provider that is used first, if there is any."""
         entry = overrides.first_provider(self.tree, entries_of(self.tree, "providers"))
         return entry_key(entry) if entry is not None else None
 
     def origin(self, path: str | Sequence[str | int]) -> Location:
-        """Where a value was written, such as that of `tools.tool-bash.config.timeout`.
+        """Where a value was set, such as `tools.tool-bash.config.timeout`.
 
-        `sources.tool-bash` is the place where settings override the module's source.
+        `sources.tool-bash` is the location where settings override the module's source.
 
         Raises:
             ConfigError: The plan has no such value.
@@ -190,7 +189,7 @@ class ResolvedPlan:
         return plan
 
     def to_yaml(self, *, masked: bool = True) -> str:
-        """The plan as YAML that can be loaded again, secrets masked unless told otherwise."""
+        """The plan as YAML that can be loaded again, by default with secrets masked."""
         import yaml
 
         tree = masking.masked_tree(self.tree) if masked else masking.open_tree(self.tree)
@@ -219,18 +218,18 @@ def load_plan(
     project: Path | None = None,
     fetch: OpenFetcher,
 ) -> ResolvedPlan:
-    """A plan file with everything it extends and includes. It stands alone: of the settings, only
-    their `sources` count, and their providers where it names none.
+    """Load a plan file with everything it extends and includes. Settings do not apply, except for
+    `sources`, and for providers if the plan has none.
 
     Args:
         path: The file.
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project, whose profiles it can extend.
-        fetch: What fetches the bundles.
+        fetch: Creates the fetcher of bundles.
 
     Raises:
         ConfigError: The file cannot be read.
-        PlanError: Its structure is wrong; all problems at once.
+        PlanError: Its structure is invalid; with all problems.
     """
     merged = documents.read_plan(path, read_settings(project), fetch=fetch)
     return ResolvedPlan(merged, environ=environ)
@@ -243,18 +242,18 @@ def load_profile(
     project: Path | None = None,
     fetch: OpenFetcher,
 ) -> ResolvedPlan:
-    """A profile by name with the settings on top: the project's, else the user's own, else the
-    packaged one.
+    """Load a profile by name and apply the settings. The project's profile wins over the user's,
+    which wins over the packaged one.
 
     Args:
         name: The profile; by default the one that the nearest settings name.
         environ: See `ResolvedPlan`.
-        project: The folder of a trusted project. Without it nothing of any project counts.
-        fetch: What fetches the bundles.
+        project: The folder of a trusted project. Without it, no project is used.
+        fetch: Creates the fetcher of bundles.
 
     Raises:
-        ConfigError: There is none.
-        PlanError: Its structure or that of the settings is wrong; all problems at once.
+        ConfigError: The profile does not exist.
+        PlanError: The structure of the profile or of the settings is invalid; with all problems.
     """
     settings = read_settings(project)
     at = None
@@ -280,27 +279,29 @@ def load(
     traffic: Traffic = NO_TRAFFIC,
     fetch: OpenFetcher,
 ) -> ResolvedPlan:
-    """The plan a command asks for, completely resolved; the default profile if it names none.
+    """Load and resolve the plan that a command asks for, or else the default profile.
 
     Args:
-        plan: A plan file, which stands alone.
-        profile: A profile, which settings lie on.
+        plan: A plan file; settings do not apply.
+        profile: A profile; settings apply.
         provider: See `apply_overrides`.
         model: See `apply_overrides`.
         sets: See `apply_overrides`.
         environ: See `ResolvedPlan`.
-        project: The folder of a trusted project. Without it nothing of any project counts.
+        project: The folder of a trusted project. Without it, no project is used.
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
-        traffic: What is recorded or replayed.
-        fetch: What fetches the bundles.
+        traffic: What to record or replay.
+        fetch: Creates the fetcher of bundles.
 
     Raises:
-        ConfigError: Plan and profile are both named, or one cannot be found.
-        PlanError: Anything about it is wrong.
+        ConfigError: Both a plan and a profile are given, or one cannot be found.
+        PlanError: The plan is invalid.
     """
     if plan is not None and profile is not None:
-        raise ConfigError("a plan and a profile are both named", hint="give one of them")
+        raise ConfigError(
+            "a plan and a profile are mutually exclusive", hint="Give only one of them."
+        )
     if plan is not None:
         loaded = load_plan(plan, environ=environ, project=project, fetch=fetch)
     else:
@@ -318,18 +319,18 @@ def apply_overrides(
     provider: str | None = None,
     sets: Sequence[str] = (),
 ) -> ResolvedPlan:
-    """The plan with what the command line asks for on top.
+    """The plan with the overrides of the command line applied.
 
     Args:
-        plan: The plan; it stays as it is.
-        model: The model of the chosen provider, else of the one asked first.
-        provider: An instance id or module id, with or without `provider-`: it stays
-            whatever its condition and is asked first.
-        sets: Texts `path.to.key=value`, applied in order. A value that starts with a
-            bracket, a brace or a quote is read as YAML, any other as one plain scalar.
+        plan: The plan; it is not modified.
+        model: The model of the chosen provider, or else of the one used first.
+        provider: An instance id or module id, with or without `provider-`: it is kept
+            regardless of its condition and used first.
+        sets: Strings `path.to.key=value`, applied in order. A value that starts with a
+            bracket, a brace or a quote is parsed as YAML, any other as one plain scalar.
 
     Raises:
-        PlanError: A text has no such form.
+        PlanError: A string is not an assignment.
     """
     before = plan.chosen
     chosen = overrides.Overrides(

@@ -1,4 +1,4 @@
-"""What modules say about their configuration: `config_schema()` of a module's package."""
+"""The configuration schemas of modules: `config_schema()` of a module's package."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Schema = dict[str, Any]
 
 
 class ModuleSchema(NamedTuple):
-    """A module and the configuration it takes.
+    """A module and its configuration schema.
 
     Attributes:
         module_id: Its id.
         kind: `"provider"`, `"tool"`, `"hook"`, `"orchestrator"` or `"context"`.
-        summary: What it is, in a line.
-        config: The JSON Schema of its config; None if the module does not tell.
+        summary: One line that describes it.
+        config: The JSON Schema of its config; None if the module does not provide one.
     """
 
     module_id: str
@@ -32,7 +32,7 @@ class ModuleSchema(NamedTuple):
 
 
 def config_schema(package: Any) -> Schema | None:
-    """The JSON Schema of a module's config, a copy of its own.
+    """A copy of the JSON Schema of a module's config.
 
     Args:
         package: The imported package of the module.
@@ -41,33 +41,33 @@ def config_schema(package: Any) -> Schema | None:
         The schema; None if the module has no `config_schema`.
 
     Raises:
-        ModuleError: The module's `config_schema` fails, or gives no valid schema.
+        ModuleError: The module's `config_schema` fails, or returns an invalid schema.
     """
-    tell = getattr(package, "config_schema", None)
-    if not callable(tell):
+    get_schema = getattr(package, "config_schema", None)
+    if not callable(get_schema):
         return None
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
     try:
-        schema = tell()
+        schema = get_schema()
         if not isinstance(schema, dict):
             raise TypeError(f"it returned {type(schema).__name__}, not a mapping")
         validator_for(schema).check_schema(schema)
         return copy.deepcopy(cast("Schema", schema))
     except SchemaError as error:
         reason = f"it is not a valid JSON Schema: {error.message}"
-    # A module's code may fail in any way; what for is told.
+    # A module's code may raise anything; the reason is reported.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     raise ModuleError(f"config_schema() of {package.__name__} cannot be used: {reason}")
 
 
 def bundled_schemas() -> list[ModuleSchema]:
-    """The modules that ship with the program, read through their entry points.
+    """The bundled modules, loaded through their entry points.
 
     Raises:
-        ModuleError: One of them cannot be imported or its schema is not valid.
+        ModuleError: One of them cannot be imported or its schema is invalid.
     """
     from amplifier_app.base.installed import bundled
     from amplifier_core.discovery import kind_of
@@ -86,14 +86,14 @@ def bundled_schemas() -> list[ModuleSchema]:
 def _package(module: Installed) -> Any:
     try:
         return import_module(module.entry_point.partition(":")[0])
-    # A module's code may fail in any way; what for is told.
+    # A module's code may raise anything; the reason is reported.
     except Exception as error:
         raise ModuleError(f"{module.module_id} cannot be imported: {error}") from error
 
 
 def schema_of_installed(module_id: str) -> Schema | None:
-    """The config schema of a module that is bundled or installed; None if it is neither, or does
-    not tell. Imports its package.
+    """The config schema of a bundled or installed module; None if it is neither, or provides no
+    schema. Imports its package.
 
     Raises:
         ModuleError: It cannot be imported, or its schema cannot be used.
@@ -106,7 +106,7 @@ def schema_of_installed(module_id: str) -> Schema | None:
 
 
 def rule_at(schema: Schema, keys: Sequence[str]) -> Schema | None:
-    """What a schema says about the value at an address below its root; None if it has none."""
+    """The schema's rule for the value at an address; None if it has none."""
     rules = [schema]
     for key in keys:
         rules = [one for rule in _alternatives(schema, rules) if (one := _below(rule, key))]
@@ -117,7 +117,7 @@ def rule_at(schema: Schema, keys: Sequence[str]) -> Schema | None:
 
 
 def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
-    """The keys that may stand at an address."""
+    """The keys allowed at an address."""
     rule = rule_at(schema, keys)
     known: dict[str, None] = {}
     for one in _alternatives(schema, [rule] if rule else []):
@@ -126,7 +126,7 @@ def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
 
 
 def current_keys(properties: Schema) -> list[str]:
-    """The keys that plans should use: those that are not deprecated."""
+    """The keys that are not deprecated."""
     return [
         key
         for key, rule in properties.items()
@@ -144,10 +144,10 @@ def _below(rule: Schema, key: str) -> Schema | None:
 def _alternatives(
     schema: Schema, rules: Iterable[Schema], seen: tuple[int, ...] = ()
 ) -> Iterator[Schema]:
-    """The rules with references followed, and every alternative of its own."""
+    """The rules with references resolved, each alternative on its own."""
     for rule in rules:
         if id(rule) in seen:
-            # A rule may come back to itself through references.
+            # References may be recursive.
             continue
         inner: list[Schema] = []
         target = rule.get("$ref")

@@ -1,4 +1,4 @@
-"""The modules that a plan mounts here and now, each with its place in the plan."""
+"""The modules that a plan mounts, each with its entry in the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amplifier_app.plan.shapes import PARTS
 from amplifier_app.plan.structure import entry_key
 
 KINDS = {"providers": "provider", "tools": "tool", "hooks": "hook"}
-"""The sections that hold lists of modules, and what they hold."""
+"""Section with a list of modules → kind of its modules."""
 
 
 class PlannedModule(NamedTuple):
@@ -19,11 +19,11 @@ class PlannedModule(NamedTuple):
 
     Attributes:
         kind: `"orchestrator"`, `"context"`, `"provider"`, `"tool"` or `"hook"`.
-        key: What a person calls it: its instance id, else its module id.
+        key: Its instance id, else its module id.
         module: Its module id.
-        source: The source the plan names for it.
-        entry: What the plan says of it.
-        agent: The agent that it is a module of, if it is not the plan's own.
+        source: The source the plan sets for it.
+        entry: Its entry in the plan.
+        agent: The agent it belongs to; None for the plan's own modules.
     """
 
     kind: str
@@ -35,14 +35,14 @@ class PlannedModule(NamedTuple):
 
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
-    """The modules in the order they are mounted; those of agents are none of them."""
+    """The modules in mount order, without those of agents."""
     return list(_modules(plan.tree))
 
 
 def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
-    """What the agents of a plan say of modules: further ones, or other settings of the plan's.
+    """The modules of a plan's agents: additional ones, or modules of the plan with other settings.
 
-    Where an agent only changes a module of the plan, its source is that of the plan.
+    If an agent only changes a module of the plan, the plan's source applies.
     """
     sources = {(one.kind, one.key): one.source for one in planned_modules(plan)}
     agents = plan.tree.items.get("agents")
@@ -70,7 +70,7 @@ def _modules(document: MapNode) -> Iterator[PlannedModule]:
 
 
 def unset_variables(node: Node) -> Iterator[str]:
-    """The variables that a part of a plan names and that are not set; see `Scalar.unset`."""
+    """The unset variables in a part of a plan; see `Scalar.unset`."""
     if isinstance(node, Scalar):
         yield from node.unset
         return

@@ -1,9 +1,9 @@
-"""Namespaces: the folders that `namespace:path` starts from.
+"""Namespaces: the folders that `namespace:path` is relative to.
 
-A namespace is the name of a bundle and stands for the folder that the bundle is in. A bundle in a
-folder below another one (`behaviors/`, `providers/`) has the namespace of that one as well. Where no
-bundle has the name, a folder of that name counts which the document is in or which is next to one
-of those; this is how collections of profiles refer to each other.
+A namespace is the name of a bundle and refers to the bundle's folder. A bundle in a subfolder of
+another one (`behaviors/`, `providers/`) also has the parent's namespace. If no bundle has the name,
+it refers to a folder of that name above the document, or next to a folder above it; collections of
+profiles refer to each other in this way.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Checkout(NamedTuple):
 
     Attributes:
         folder: Where they are, absolute.
-        shown: What stands for the folder in messages.
-        source: The source of the folder at exactly this state; a `#subdirectory=` can be added.
+        shown: The name of the folder in messages.
+        source: The source of the folder at exactly this version; accepts a `#subdirectory=`.
     """
 
     folder: Path
@@ -41,34 +41,34 @@ class Checkout(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What `namespace:path` means.
+    """The result of resolving `namespace:path`.
 
     Attributes:
-        path: The file; None if there is none.
-        tried: Where it was looked for.
+        path: The file; None if it does not exist.
+        tried: The paths that were searched.
     """
 
     path: Path | None
     tried: tuple[Path, ...] = ()
 
     def hint(self, shown: Callable[[Path], str]) -> str:
-        """Where it was looked for, for a person."""
+        """The searched paths, for a message."""
         if not self.tried:
-            return "no bundle has this namespace, and no folder is called so"
-        return f"looked for {', '.join(map(shown, self.tried))}"
+            return "no bundle or folder has this name"
+        return f"searched {', '.join(map(shown, self.tried))}"
 
 
 class Namespaces:
-    """The namespaces of the documents that one plan consists of."""
+    """The namespaces of the documents of one plan."""
 
     def __init__(self) -> None:
         self._roots: dict[str, list[Path]] = {}
         self._checkouts: dict[Path, Checkout] = {}
 
-    # -- knowing -----------------------------------------------------------------------
+    # -- registering -------------------------------------------------------------------
 
     def add(self, name: str, folder: Path) -> None:
-        """Have a namespace stand for one more folder; the one that was added first counts."""
+        """Add a folder to a namespace; the folder added first is searched first."""
         roots = self._roots.setdefault(name, [])
         if folder not in roots:
             roots.append(folder)
@@ -97,12 +97,12 @@ class Namespaces:
             self.add(name, path.parent)
 
     def add_checkout(self, checkout: Checkout) -> None:
-        """Know a folder for one that was fetched."""
+        """Register a fetched folder."""
         self._checkouts[checkout.folder] = checkout
 
     @property
     def names(self) -> list[str]:
-        """The namespaces that bundles have."""
+        """The namespaces of bundles."""
         return sorted(self._roots)
 
     @property
@@ -122,32 +122,32 @@ class Namespaces:
     # -- finding -----------------------------------------------------------------------
 
     def checkout_of(self, path: Path) -> Checkout | None:
-        """What was fetched that a file is part of; None for a file of this machine."""
+        """The checkout that contains a file; None for a local file."""
         for folder in (path, *path.parents) if self._checkouts else ():
             if folder in self._checkouts:
                 return self._checkouts[folder]
         return None
 
     def may_read(self, document: Path, path: Path) -> bool:
-        """Whether a document may take a file in: what was fetched keeps to what was fetched."""
+        """Whether a document may read a file: fetched documents may read fetched files only."""
         if self.checkout_of(document) is None:
             return True
         return self.checkout_of(Path(os.path.realpath(path))) is not None
 
     def roots(self, name: str, document: Path) -> list[Path]:
-        """The folders a namespace stands for in a document, the one that counts first in front."""
+        """The folders of a namespace, in search order for a document."""
         roots = self._roots.get(name, [])
         return sorted(roots, key=lambda root: not document.is_relative_to(root))
 
     def find(
         self, document: Path, text: str, forms: Sequence[str] = ("{}",), own: str | None = None
     ) -> Found:
-        """The file that `namespace:path` means in a document.
+        """Resolve `namespace:path` in a document.
 
         Args:
             document: The document, absolute.
-            text: What it says.
-            forms: How the path may be written short, the one that counts first in front.
+            text: The reference.
+            forms: Patterns that expand a short path, in search order.
             own: The name of the document.
         """
         name, _, rest = text.partition(":")
@@ -159,13 +159,13 @@ class Namespaces:
                     if path.is_file() and self._is_below(path, root, document):
                         return Found(path)
                     tried[path] = None
-        beside = in_collection(document, text, forms, own)
-        if beside is not None and self.may_read(document, beside):
-            return Found(beside)
+        nearby = in_collection(document, text, forms, own)
+        if nearby is not None and self.may_read(document, nearby):
+            return Found(nearby)
         return Found(None, tuple(tried))
 
     def _is_below(self, path: Path, root: Path, document: Path) -> bool:
-        """Whether no link leads what was fetched out of the folder of a bundle."""
+        """Whether a fetched file, with links resolved, is inside the bundle's folder."""
         if self.checkout_of(document) is None:
             return True
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
@@ -173,11 +173,11 @@ class Namespaces:
     # -- showing -----------------------------------------------------------------------
 
     def shown(self, path: Path, file: str, document: Path) -> str:
-        """A file as problems and origins call it: relative where the document is called so.
+        """The name of a file in problems and origins: relative if the document's name is relative.
 
         Args:
             path: The file, absolute.
-            file: How the document is called that names it.
+            file: The name of the document that refers to it.
             document: That document, absolute.
         """
         checkout = self.checkout_of(path)

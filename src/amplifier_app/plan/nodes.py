@@ -1,8 +1,8 @@
-"""A YAML document as a tree in which every value knows where it was written.
+"""A YAML document as a tree in which every value has its location.
 
-Nodes are never changed once built: merging and interpolation make new ones, so an
-anchor used in ten places is one object and a plan can be resolved again with other
-overrides. Named tuples, because every start of the program pays for making the classes.
+Nodes are immutable: merging and interpolation create new ones, so an anchor used in ten places is
+one object and a plan can be resolved again with other overrides. They are named tuples because
+these classes are created at every start of the program.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Scalar(NamedTuple):
     """One value that is neither a mapping nor a list.
 
     Attributes:
-        value: What it stands for.
+        value: Its value.
         at: Where it was written.
-        plain: Written without quotes, so that YAML rules gave it its type.
-        literal: Taken as it is: `${…}` inside it means nothing.
-        expression: The text before variables were filled in, if it named any.
-        secret: Filled in from a variable whose name says that it is a secret.
-        unset: The variables it names that are not set, where that is no error; `value` then is
-            the text with nothing filled in.
+        plain: Written without quotes, so its type follows YAML's rules.
+        literal: `${…}` in it is not expanded.
+        expression: The text before variables were expanded, if it contains any.
+        secret: Expanded from a variable whose name suggests a secret.
+        unset: Its unset variables, where these are not an error; `value` is then the text before
+            expansion.
     """
 
     value: ScalarValue
@@ -47,7 +47,7 @@ class MapNode(NamedTuple):
     keys: Mapping[str, Location] = MappingProxyType({})
 
     def key_at(self, key: str) -> Location:
-        """Where `key` was written, or the mapping itself if it was not written by hand."""
+        """Where `key` was written, or the location of the mapping if it is generated."""
         return self.keys.get(key, self.at)
 
 
@@ -73,10 +73,10 @@ def plain_data(node: Node) -> Any:
 
 
 def node_of(data: Any, at: Location, *, literal: bool = False) -> Node:
-    """Plain data as a tree whose every node says `at`.
+    """Plain data as a tree with `at` as the location of every node.
 
     Raises:
-        TypeError: `data` holds something YAML has no plain form for.
+        TypeError: `data` contains a type that plans do not support.
     """
     if isinstance(data, dict):
         mapping: dict[Any, Any] = data
@@ -87,16 +87,16 @@ def node_of(data: Any, at: Location, *, literal: bool = False) -> Node:
         return ListNode([node_of(value, at, literal=literal) for value in values], at)
     if data is None or isinstance(data, (str, int, float, bool)):
         return Scalar(data, at, literal=literal)
-    raise TypeError(f"{type(data).__name__} has no place in a plan")
+    raise TypeError(f"a plan cannot contain a value of type {type(data).__name__}")
 
 
 def text_of(node: Node | None) -> str | None:
-    """The node's text, if it is a scalar holding text."""
+    """The node's value, if it is a string."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value
     return None
 
 
 def with_items(node: MapNode, items: Mapping[str, Node]) -> MapNode:
-    """The mapping with other items; places of keys are kept."""
+    """The mapping with other items; the locations of keys are kept."""
     return MapNode(items, node.at, node.keys)

@@ -1,9 +1,9 @@
-"""A provider for a plan that names none.
+"""Add a provider to a plan that has none.
 
-A bundle leaves the choice of the provider to whoever runs it. `--provider NAME` adds the one that
-settings have under that name, else the one of the profile that runs by default, else the module of
-that name. Without it, a bundle gets the providers of the settings, else those of that profile which
-have their credentials. A plan that names a provider gets none of these.
+A bundle leaves the choice of a provider to the user. `--provider NAME` adds the provider of that name
+from the settings, else from the default profile, else the module of that name. Without the option, a
+bundle gets the providers of the settings, else those of the default profile whose credentials are
+set. A plan with a provider of its own gets none of these.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from amplifier_app.plan.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.structure import entry_key
 
-NO_PROVIDER = "the plan names none; choose one with '-p NAME', or set one up: amplifier init"
-"""What to do about a plan that nothing here adds a provider to."""
+NO_PROVIDER = "the plan has no provider; choose one with '-p NAME', or set one up: amplifier init"
+"""The hint for a plan without any provider."""
 
 _DEFAULT_PROFILE = "default"
 _PREFIX = "provider-"
@@ -34,8 +34,8 @@ class _Offered(NamedTuple):
     """The providers that can be added to a plan.
 
     Attributes:
-        settings: Those of the settings.
-        profile: Those of the profile that runs by default, in which the former are as well.
+        settings: The providers of the settings.
+        profile: The providers of the default profile, including those of the settings.
     """
 
     settings: Sequence[MapNode]
@@ -45,19 +45,19 @@ class _Offered(NamedTuple):
 def with_provider(
     merged: MergedPlan, tree: MapNode, name: str | None, environ: Mapping[str, str]
 ) -> tuple[MapNode, list[str]]:
-    """A plan that names no provider with those added that it is to use.
+    """Add providers to a plan that has none.
 
     Args:
-        merged: What is known of the plan.
+        merged: The plan as written.
         tree: The plan.
-        name: The provider that the command line asks for.
+        name: The provider given on the command line.
         environ: The variables, for conditions.
 
     Returns:
-        The plan, and a sentence for each provider on why it was added.
+        The plan, and for each added provider a sentence with the reason.
 
     Raises:
-        PlanError: There is no provider of that name.
+        PlanError: The provider is unknown.
         ConfigError: The settings cannot be read.
     """
     offered = _offered(merged)
@@ -69,10 +69,10 @@ def with_provider(
     if not added:
         return tree, []
     section = ListNode([entry for entry, _ in added], _OPTION)
-    told = [
-        f"{entry_key(entry)} is added, as the plan names no provider: {why}" for entry, why in added
+    notes = [
+        f"added {entry_key(entry)}, as the plan has no provider: {why}" for entry, why in added
     ]
-    return with_items(tree, {**tree.items, "providers": section}), told
+    return with_items(tree, {**tree.items, "providers": section}), notes
 
 
 def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
@@ -82,7 +82,7 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
         except PlanError:
             continue
         entry = next(entry for entry in entries if entry_key(entry) == key)
-        return entry, f"--provider {name}, as it is configured in {_place(entry)}"
+        return entry, f"--provider {name}, as configured in {_place(entry)}"
     from amplifier_app.base import installed
 
     known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
@@ -90,19 +90,21 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
         if module in known and module.startswith(_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
     providers = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
-    message = f"the plan names no provider, and there is no provider {name!r}"
+    message = f"the plan has no provider, and {name!r} is unknown"
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
 
 
 def _set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tuple[MapNode, str]]:
-    """The providers that were set up on this machine."""
+    """The providers set up on this machine."""
     if offered.settings:
-        return [(entry, f"it is set up in {_place(entry)}") for entry in offered.settings]
+        return [(entry, f"configured in {_place(entry)}") for entry in offered.settings]
     with_key = [entry for entry in offered.profile if _variables(entry)]
     kept, _ = apply_conditions(with_key, environ, None)
-    there = {entry_key(entry) for entry in kept}
+    usable = {entry_key(entry) for entry in kept}
     return [
-        (entry, f"{_set(entry, environ)} is set") for entry in with_key if entry_key(entry) in there
+        (entry, f"{_set(entry, environ)} is set")
+        for entry in with_key
+        if entry_key(entry) in usable
     ]
 
 
@@ -111,7 +113,7 @@ def _set(entry: MapNode, environ: Mapping[str, str]) -> str:
 
 
 def _variables(entry: MapNode) -> list[str]:
-    """The variables of which one brings a provider in."""
+    """The variables, one of which enables a provider."""
     when = entry.items.get("when")
     node = when.items.get("env") if isinstance(when, MapNode) else None
     nodes: Sequence[Node] = node.items if isinstance(node, ListNode) else [node] if node else []
@@ -132,7 +134,7 @@ def _offered(merged: MergedPlan) -> _Offered:
     try:
         profile = read_profile(name, settings, fetch=merged.fetch)
     except ConfigError:
-        # What is wrong with that profile is no concern of this plan.
+        # A broken default profile must not stop this plan.
         return _Offered(own, ())
     return _Offered(own, [_with_source(profile, entry) for entry in _providers(profile.document)])
 
@@ -144,7 +146,7 @@ def _providers(tree: MapNode) -> list[MapNode]:
 
 
 def _with_source(profile: MergedPlan, entry: MapNode) -> MapNode:
-    """An entry whose source starts from no file any more."""
+    """An entry whose source no longer depends on the file it was written in."""
     source = entry.items.get("source")
     if not isinstance(source, Scalar) or not isinstance(source.value, str):
         return entry

@@ -1,4 +1,4 @@
-"""What the command line changes in a plan: `--provider`, `--model`, `--set path.to.key=value`."""
+"""Overrides from the command line: `--provider`, `--model`, `--set path.to.key=value`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _DEFAULT_PROVIDER = ("session", "orchestrator", "config", "default_provider")
 
 
 class Overrides(NamedTuple):
-    """What the command line asks for.
+    """Overrides given on the command line.
 
     Attributes:
-        provider: The provider to ask first.
+        provider: The provider to use first.
         model: The model of that provider.
-        sets: Addresses and what to put there, in order.
-        traffic: What is recorded or replayed.
+        sets: Addresses and values, in order.
+        traffic: What to record or replay.
     """
 
     provider: str | None = None
@@ -47,14 +47,14 @@ NONE = Overrides()
 
 
 def parse_sets(sets: Sequence[str], *, option: str = "--set") -> list[tuple[Path, Node]]:
-    """`path.to.key=value` texts as addresses and nodes.
+    """Parse `path.to.key=value` strings into addresses and nodes.
 
     Args:
-        sets: The texts.
-        option: The option they were given with, which is where problems are.
+        sets: The strings.
+        option: The option they were given with, used as the location of problems.
 
     Raises:
-        PlanError: Some of them have no such form; all of those at once.
+        PlanError: Some of them are not assignments; with all problems.
     """
     problems = Problems()
     parsed = [one for text in sets if (one := _parse_set(text, option, problems)) is not None]
@@ -78,14 +78,14 @@ def _parse_set(text: str, option: str, problems: Problems) -> tuple[Path, Node] 
         found = Problems()
         node = read_yaml(value.encode(), at.file, found)
         if found or node is None:
-            problems.add("the value is not valid YAML", at, "quote it, or write plain text")
+            problems.add("the value is not valid YAML", at, "quote it, or use plain text")
             return None
         return path, node_of(plain_data(node), at, literal=True)
     return path, Scalar(plain_scalar(value) if value else "", at, literal=True)
 
 
 def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Problems) -> MapNode:
-    """The tree with every assignment made; addresses that lead nowhere are problems."""
+    """Apply every assignment to the tree; unknown addresses are problems."""
     for path, value in sets:
         try:
             tree = with_value(tree, path, value)
@@ -96,10 +96,10 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
 
 
 def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
-    """The node at an address given by a person.
+    """The node at an address given by the user.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The address does not exist.
     """
     try:
         return find(tree, parse_path(path))
@@ -111,10 +111,10 @@ def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
 
 
 def find_provider(entries: Sequence[Node], name: str) -> str:
-    """The key of the entry a person means by `name`.
+    """The key of the entry that the user refers to as `name`.
 
     Raises:
-        PlanError: No entry of the plan is called so.
+        PlanError: The plan has no such provider.
     """
     keys = [key for entry in entries if (key := entry_key(entry)) is not None]
     for wanted in (name, _PREFIX + name):
@@ -128,15 +128,15 @@ def find_provider(entries: Sequence[Node], name: str) -> str:
     known = [key.removeprefix(_PREFIX) for key in keys]
     hint = suggest(name, known) if known else "add it to the plan's 'providers'"
     if known and "did you mean" in hint:
-        hint += f" The plan has: {', '.join(known)}"
+        hint += f" Available: {', '.join(known)}"
     raise PlanError([Problem(f"the plan has no provider {name!r}", Location("--provider"), hint)])
 
 
 def mount_name(entries: Sequence[Node], name: str) -> str:
-    """What the provider that a person means by `name` is mounted under.
+    """The mount name of the provider that the user refers to as `name`.
 
     Raises:
-        PlanError: No entry of the plan is called so.
+        PlanError: The plan has no such provider.
     """
     key = find_provider(entries, name)
     entry = next(entry for entry in entries if entry_key(entry) == key)
@@ -145,11 +145,8 @@ def mount_name(entries: Sequence[Node], name: str) -> str:
 
 
 def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
-    """The provider that is asked first.
-
-    The one the orchestrator's `default_provider` names, else the one with the lowest
-    `priority`, else the plan's first.
-    """
+    """The provider to use first: the orchestrator's `default_provider`, else the one with the lowest
+    `priority`, else the plan's first."""
     mappings = [entry for entry in entries if isinstance(entry, MapNode)]
     wanted = _default_provider(tree)
     named = [entry for entry in mappings if wanted is not None and mounted_as(entry) == wanted]
@@ -159,9 +156,9 @@ def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
 def prefer(
     tree: MapNode, entries: Sequence[MapNode], key: str | None
 ) -> tuple[MapNode, list[MapNode]]:
-    """The plan and its provider entries with the one called `key` asked first.
+    """Change the plan and its provider entries so that the one called `key` is used first.
 
-    An entry that is alone is asked anyway, and its config is left as it is.
+    The config of a single entry is not changed.
     """
     chosen = next((entry for entry in entries if entry_key(entry) == key), None)
     others = [entry for entry in entries if entry is not chosen]
@@ -177,10 +174,10 @@ def prefer(
 
 
 def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
-    """The plan with a provider, by the name a person gives it, and its model asked first.
+    """Change the plan so that a provider, by its user-facing name, and a model are used first.
 
     Raises:
-        PlanError: It has no such provider.
+        PlanError: The plan has no such provider.
     """
     section = tree.items.get("providers")
     given = section.items if isinstance(section, ListNode) else ()
@@ -194,7 +191,7 @@ def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
 
 
 def without_default_of_others(tree: MapNode, entries: Sequence[Node]) -> MapNode:
-    """The plan without the orchestrator's `default_provider`, if that is none of `entries`."""
+    """The plan without the orchestrator's `default_provider`, if it is not one of `entries`."""
     wanted = _default_provider(tree)
     names = {mounted_as(entry) for entry in entries if isinstance(entry, MapNode)}
     if wanted is None or wanted in names:
@@ -219,16 +216,16 @@ def mounted_as(entry: MapNode) -> str:
 def with_model(
     tree: MapNode, entries: Sequence[MapNode], key: str | None, model: str
 ) -> list[MapNode]:
-    """The entries with `config.model` set in the one called `key`, else in the first asked.
+    """The entries with `config.model` set in the one called `key`, or else in the one used first.
 
     Raises:
-        PlanError: There is no provider to give the model to.
+        PlanError: The plan has no provider.
     """
     first = first_provider(tree, entries)
     wanted = key or (entry_key(first) if first is not None else None)
     if wanted is None:
         raise PlanError(
-            [Problem("the plan has no provider to give the model to", Location("--model"))]
+            [Problem("the plan has no provider to set the model of", Location("--model"))]
         )
     value = Scalar(model, Location("--model"), literal=True)
     return [
@@ -238,7 +235,7 @@ def with_model(
 
 
 def _model_key(entry: MapNode) -> str:
-    # The published providers call it `default_model`; a plan that says so means theirs.
+    # The published providers call it `default_model`; keep that name where it is used.
     config = entry.items.get("config")
     named = isinstance(config, MapNode) and "default_model" in config.items
     return "default_model" if named else "model"

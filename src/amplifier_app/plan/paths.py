@@ -15,12 +15,12 @@ Path = tuple[str, ...]
 
 
 class NoSuchPath(LookupError):
-    """An address leads nowhere.
+    """An address that does not exist.
 
     Attributes:
-        at: The part of the address that is still there, joined with dots.
-        segment: The first part that is not.
-        known: What could stand there instead.
+        at: The part of the address that exists, joined with dots.
+        segment: The first segment that does not exist.
+        known: The segments available there.
     """
 
     def __init__(self, at: str, segment: str, known: Sequence[str]) -> None:
@@ -33,7 +33,8 @@ class NoSuchPath(LookupError):
 def parse_path(path: str | Sequence[str | int]) -> Path:
     """The segments of an address.
 
-    `orchestrator` and `context` at the top are short for the ones of the session.
+    `orchestrator` and `context` at the top are short for `session.orchestrator` and
+    `session.context`.
 
     Raises:
         ValueError: A segment is empty.
@@ -50,7 +51,7 @@ def find(root: Node, path: Path) -> Node:
     """The node at an address.
 
     Raises:
-        NoSuchPath: It leads nowhere.
+        NoSuchPath: It does not exist.
     """
     node = root
     for depth, segment in enumerate(path):
@@ -59,10 +60,10 @@ def find(root: Node, path: Path) -> Node:
 
 
 def with_value(root: MapNode, path: Path, value: Node) -> MapNode:
-    """A tree with `value` at an address; mappings on the way to it are made as needed.
+    """A tree with `value` at an address; missing mappings are created.
 
     Raises:
-        NoSuchPath: It goes through a list that has no such entry, or through a value.
+        NoSuchPath: It passes through a missing list entry, or through a scalar.
     """
     changed = _replace(root, path, value, ())
     assert isinstance(changed, MapNode)
@@ -86,7 +87,7 @@ def _replace(node: Node | None, path: Path, value: Node, done: Path) -> Node:
         items[index] = _replace(items[index], rest, value, here)
         return ListNode(items, node.at)
     if node.value is None:
-        # Nothing is there yet, so there is room for a mapping.
+        # An empty value becomes a mapping.
         return _replace(None, path, value, done)
     raise NoSuchPath(".".join(done), segment, ())
 

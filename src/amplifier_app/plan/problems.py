@@ -1,4 +1,4 @@
-"""What is wrong with a plan: all of it at once, each with its place and its line."""
+"""Problems in a plan: reported all at once, each with its location and line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MANY = 3
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
-        message: What, in one sentence without a full stop.
-        at: Where.
-        hint: What to write instead, if that is known.
-        line: The text of the line it is on, if there is one to show.
+        message: One sentence without a full stop.
+        at: Its location.
+        hint: How to fix it, if known.
+        line: The text of the line, if there is one to show.
     """
 
     message: str
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
         return f"{self.at}: {self.body()}"
 
     def body(self) -> str:
-        """Everything but the place."""
+        """Everything but the location."""
         text = f"{self.message}; {self.hint}" if self.hint else self.message
         excerpt = self._excerpt()
         return f"{text}\n{excerpt}" if excerpt else text
@@ -74,10 +74,10 @@ class PlanError(ConfigError):
 
 
 class Problems:
-    """A collection of problems that knows the texts of the files they are in.
+    """Collects problems, and the texts of the files they are in.
 
     Args:
-        texts: Texts that are known already, by file.
+        texts: Texts that were read before, by file.
     """
 
     def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -86,7 +86,7 @@ class Problems:
         self._texts = dict(texts)
 
     def add_text(self, file: str, text: str) -> None:
-        """Remember a file's text, so that its lines can be shown."""
+        """Store a file's text for excerpts."""
         self._texts[file] = text
 
     def add(self, message: str, at: Location, hint: str | None = None) -> None:
@@ -94,20 +94,20 @@ class Problems:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The texts that are known, by file."""
+        """The stored texts, by file."""
         return self._texts
 
     def text(self, file: str) -> str:
-        """The text of a file that is known, else nothing."""
+        """The stored text of a file, or an empty string."""
         return self._texts.get(file, "")
 
     def note(self, message: str, at: Location) -> None:
-        """Remember something that is not wrong, but that a person should know."""
+        """Add a warning: not a problem, but something the user should know."""
         self._notes.setdefault(message, {})[at] = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was noted, each once; what was noted in many places comes with the first of them."""
+        """The warnings; one that occurs in many places is listed once, with its first location."""
         found: list[str] = []
         for message, noted in self._notes.items():
             first, *others = noted
@@ -121,7 +121,7 @@ class Problems:
         return len(self._found)
 
     def any_at(self, at: Location) -> bool:
-        """Whether something is wrong at this place already."""
+        """Whether there is a problem at this location."""
         return any(problem.at == at for problem in self._found)
 
     def raise_if_any(self) -> None:
@@ -133,7 +133,7 @@ class Problems:
             raise PlanError(self.listed())
 
     def listed(self) -> list[Problem]:
-        """What was added, in the order of the files, with the lines it is on."""
+        """The problems with their lines, in the order of the files."""
         return [self._with_line(problem) for problem in _in_order(self._found)]
 
     def _with_line(self, problem: Problem) -> Problem:
@@ -154,5 +154,5 @@ def _in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """The nearest known name, or all of them."""
-    return did_you_mean(name, known) or f"known here: {', '.join(sorted(known)) or 'none'}"
+    """The closest known name, or all of them."""
+    return did_you_mean(name, known) or f"available: {', '.join(sorted(known)) or 'none'}"

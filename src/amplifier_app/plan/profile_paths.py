@@ -1,4 +1,4 @@
-"""Where what goes by a name is found: profiles in the project, the user's own, those that ship."""
+"""Find profiles and agents by name: the project's, the user's own, the packaged ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _COLLECTION_LEVELS = 3
 
 
 class ProfileFile(NamedTuple):
-    """A profile that can be named.
+    """A profile file.
 
     Attributes:
-        name: The name it goes by.
+        name: The name of the profile.
         path: Its file.
         scope: `"project"`, `"user"` or `"packaged"`.
     """
@@ -30,7 +30,7 @@ class ProfileFile(NamedTuple):
 
 
 def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
-    """The scopes with their folders of profiles, the nearest first.
+    """The scopes with their profile folders, the nearest first.
 
     Args:
         project: The folder of a trusted project.
@@ -40,7 +40,7 @@ def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
 
 
 def profile_files(project: Path | None = None) -> Iterator[ProfileFile]:
-    """Every profile, the nearest scope first; a name may come twice, the first one wins."""
+    """Every profile, the nearest scope first; of several with one name, the first wins."""
     for scope, folder in profile_folders(project):
         if folder.is_dir():
             for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
@@ -59,10 +59,10 @@ def find_profile(
     """The file of a profile.
 
     Args:
-        name: The profile's name, without folder and ending.
+        name: The profile's name, without folder and suffix.
         project: The folder of a trusted project.
-        extended_by: The file that extends it. One of the same name means the profile that it
-            stands in front of: a user's `default` extends the packaged `default`.
+        extended_by: The file that extends it. If it has the same name, the profile that it shadows
+            is meant: a user's `default` extends the packaged `default`.
     """
     folders = [folder for _, folder in profile_folders(project)]
     if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:
@@ -81,13 +81,13 @@ def profile_names(project: Path | None = None) -> list[str]:
 
 
 def agent_folders(project: Path | None = None) -> list[Path]:
-    """The folders of agents that go by a name, the nearest first."""
+    """The folders in which agents are found by name, the nearest first."""
     folder = paths.config_dir() / "agents"
     return [folder] if project is None else [project / "agents", folder]
 
 
 def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
-    """Every agent of the folders by name; of one name the first folder's wins."""
+    """Every agent of the folders by name; the first folder wins."""
     found: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():
@@ -98,24 +98,24 @@ def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def profile_in_collection(document: Path, text: str) -> Path | None:
-    """The profile that `collection:name` or `collection:path` means; see `in_collection`."""
+    """Resolve `collection:name` or `collection:path` to a profile; see `in_collection`."""
     return in_collection(document, text, ("{}", "{}.md", "profiles/{}.md", "profiles/{}.yaml"))
 
 
 def in_collection(
     document: Path, text: str, forms: Sequence[str] = ("{}",), own: str | None = None
 ) -> Path | None:
-    """The file that `collection:path` means in a published document.
+    """Resolve `collection:path` in a published document.
 
     Args:
         document: The document, absolute.
-        text: What it says.
-        forms: How the path may be written short, the one that counts first in front.
-        own: The name of the collection that it is the root of, if it is one.
+        text: The reference.
+        forms: Patterns that expand a short path, in search order.
+        own: The name of the collection whose root the document is, if any.
 
     Returns:
-        The file below a folder of that name which the document lies in, or which lies beside
-        one of these; None if there is none.
+        The file in a folder of that name above the document, or next to a folder above it; None
+        if there is none.
     """
     name, colon, rest = text.partition(":")
     if not colon or not name or "/" in name:

@@ -1,8 +1,8 @@
-"""Documents as they are published: profiles, bundles and agents of other programs' making.
+"""The published form of profiles, bundles and agents, which other programs read as well.
 
-Their name and description may be in a table of their own (`bundle:`, `profile:`, `meta:`,
-`agent:`), and sections that only other programs know are reported, not refused. Bundles are
-written in YAML and in Markdown alike; what a file is follows from its tables, not from its ending.
+Name and description may be in a table (`bundle:`, `profile:`, `meta:`, `agent:`), and sections of
+other programs are warnings, not errors. Bundles may be YAML or Markdown; the kind of a document
+depends on its tables, not on its suffix.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _METADATA = ("version", "author", "license", "tags", "keywords", "homepage", "re
 
 
 class Listed(NamedTuple):
-    """One text of a list and where it is written."""
+    """One string of a list and its location."""
 
     text: str
     at: Location
 
 
 class Lists(NamedTuple):
-    """What a published document lists and no plan has.
+    """The lists that only published documents have.
 
     Attributes:
-        includes: The bundles that it includes.
-        context: The files that belong to its instruction.
-        namespace_root: The folder that its namespace starts from, if not its own.
+        includes: The included bundles.
+        context: The files to append to the instruction.
+        namespace_root: The folder of its namespace, if not its own.
     """
 
     includes: tuple[Listed, ...] = ()
@@ -42,7 +42,7 @@ class Lists(NamedTuple):
 
 
 def without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> MapNode:
-    """The document with what is in its tables at the top, and without what only describes it."""
+    """The document with the content of its tables moved to the top, and without metadata."""
     items: dict[str, Node] = {}
     keys = dict(root.keys)
     for key, node in root.items.items():
@@ -52,18 +52,18 @@ def without_tables(root: MapNode, tables: Sequence[str], problems: Problems) -> 
             for name, value in node.items.items():
                 _add(items, keys, name, value, node.key_at(name), problems)
         else:
-            hint = "it has to be a mapping with 'name' and 'description'"
+            hint = "expected a mapping with 'name' and 'description'"
             problems.add(f"{key!r} is not a mapping", root.key_at(key), hint)
     used = {key: node for key, node in items.items() if key not in _METADATA}
     return MapNode(used, root.at, keys)
 
 
 def lists_in(root: MapNode, problems: Problems, *, includes: bool) -> tuple[MapNode, Lists]:
-    """A document without `context.include` and `includes`, and what they hold.
+    """Split a document into the rest and its lists: `context.include` and `includes`.
 
     Args:
         root: The document.
-        problems: Gets what is wrong with the lists.
+        problems: Collects the problems of the lists.
         includes: Whether it may include bundles.
     """
     named: list[Listed] = []
@@ -80,9 +80,9 @@ def lists_in(root: MapNode, problems: Problems, *, includes: bool) -> tuple[MapN
 
 
 def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[Listed, ...]]:
-    """A document or an agent without `context.include`, and the files that it lists.
+    """A document or an agent without `context.include`, and the files listed there.
 
-    Everywhere else `context` is the context manager.
+    All other keys of `context` configure the context manager.
     """
     context = root.items.get("context")
     if not isinstance(context, MapNode) or "include" not in context.items:
@@ -92,7 +92,7 @@ def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[L
     items = {**root.items, "context": with_items(context, rest)}
     if not rest:
         del items["context"]
-    # The sign of a file in an instruction does no harm where only files can be listed.
+    # Accept the `@` of an include line here too, where only files can be listed.
     return with_items(root, items), tuple(f._replace(text=f.text.lstrip("@")) for f in files)
 
 
@@ -106,12 +106,12 @@ def _texts(node: Node, where: str, problems: Problems) -> list[Listed]:
             value = item.items[BUNDLE]
             for key in item.items:
                 if key != BUNDLE:
-                    problems.note(f"{key!r} of an include is not used here", item.key_at(key))
+                    problems.note(f"{key!r} of an include is ignored", item.key_at(key))
         if isinstance(value, Scalar) and isinstance(value.value, str) and value.value.strip():
             found.append(Listed(value.value.strip(), value.at))
         else:
             hint = "write '- bundle: ./FILE'" if where == "includes" else "write '- ./FILE'"
-            problems.add(f"{where!r} holds what is not the name of one", item.at, hint)
+            problems.add(f"invalid entry in {where!r}", item.at, hint)
     return found
 
 
@@ -124,7 +124,7 @@ def _add(
     problems: Problems,
 ) -> None:
     if key in items:
-        message = f"the key {key!r} stands twice: first on line {keys[key].line}"
+        message = f"duplicate key {key!r}: first on line {keys[key].line}"
         problems.add(message, at, "keep one of them")
         return
     items[key] = node

@@ -1,4 +1,4 @@
-"""One document as a checked tree: YAML or Markdown, with its agents and what instructions include."""
+"""Read one document into a checked tree: YAML or Markdown, with its agents and includes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads the documents that belong together, and collects what is wrong with all of them.
+    """Reads the documents of one plan, and collects their problems.
 
     Args:
-        problems: Gets everything that is wrong, and knows the texts.
-        project: The folder of a trusted project, whose agents can be named.
+        problems: Collects the problems and the texts.
+        project: The folder of a trusted project, whose agents can be used by name.
     """
 
     def __init__(self, problems: Problems, project: Path | None = None) -> None:
@@ -34,7 +34,7 @@ class Reader:
     @property
     def namespaces(self) -> Namespaces:
         """The namespaces of these documents."""
-        # Only published documents name anything by them.
+        # Imported on demand: only published documents use namespaces.
         from amplifier_app.plan.namespaces import Namespaces
 
         if self._namespaces is None:
@@ -49,27 +49,27 @@ class Reader:
     def read(self, file: str, path: Path, shape: Shape) -> Document:
         """
         Raises:
-            ConfigError: The file cannot be read; all else becomes a problem.
+            ConfigError: The file cannot be read; anything else becomes a problem.
         """
         return self.finish(self.open(file, path, shape))
 
     def open(self, file: str, path: Path, shape: Shape, data: bytes | None = None) -> Opened:
-        """A document by itself.
+        """Read a document, but nothing that it refers to.
 
         Args:
-            file: The file as problems call it.
+            file: The name of the file in problems.
             path: The file, absolute.
-            shape: What it may hold.
-            data: Its bytes, if they are known.
+            shape: The sections it may have.
+            data: Its bytes, if they were read before.
 
         Raises:
-            ConfigError: The file cannot be read; all else becomes a problem.
+            ConfigError: The file cannot be read; anything else becomes a problem.
         """
         if data is None:
             data = read_bytes(path, file, shape.what)
         root, form = read_form(file, data, shape, self.problems)
         if shape.bundle:
-            # What a bundle includes is one, whether or not it says so.
+            # Whatever a bundle includes is a bundle, even without a table.
             form = Form(True, True)
         if not form.published:
             return Opened(Origin(file, path), root, shape)
@@ -83,10 +83,10 @@ class Reader:
         return Opened(Origin(file, path, True, name, form.bundle), root, shape, lists)
 
     def finish(self, opened: Opened) -> Document:
-        """A document with its agents and what its instructions include.
+        """Complete a document with its agents and the includes of its instructions.
 
         Raises:
-            ConfigError: A file that it takes in cannot be read.
+            ConfigError: A file that it refers to cannot be read.
         """
         this, root, shape = opened.origin, opened.root, opened.shape
         others: dict[str, Path] = {}
@@ -96,7 +96,7 @@ class Reader:
                 root = self._with_agents(root, this, others)
             root, context = self._with_includes(root, this, opened.lists, others)
             if context and "agents" not in shape.keys:
-                # Of an agent they are part of its own instruction.
+                # For an agent they are part of its own instruction.
                 from amplifier_app.plan.includes import with_context
 
                 root, context = with_context(root, context), ()
@@ -114,7 +114,7 @@ class Reader:
     def _with_includes(
         self, root: MapNode, this: Origin, lists: Lists | None, others: dict[str, Path]
     ) -> tuple[MapNode, tuple[ContextFile, ...]]:
-        """The document with its own instruction and those of its inline agents filled in, and the
+        """The document with the includes of its instruction and its inline agents expanded, and the
         files that it lists for the instruction."""
         agents = root.items.get("agents")
         inline = agents.items if isinstance(agents, MapNode) else {}
@@ -141,14 +141,14 @@ class Reader:
 
 
 def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
-    """The files that a document takes in as text or as agents, however far down.
+    """The files that a document reads, directly or indirectly, as text or as agents.
 
-    What is wrong with it is no concern here.
+    Problems of the document are ignored.
 
     Args:
         path: The document, absolute.
-        data: What it holds.
-        project: The folder of a project, whose agents it can name.
+        data: Its content.
+        project: The folder of a project, whose agents it can use by name.
     """
     reader = Reader(Problems(), project)
     found: list[Path] = []
@@ -157,20 +157,20 @@ def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
         if opened.origin.bundle or (opened.lists and opened.lists.includes):
             from amplifier_app.plan.bundles import Bundles
 
-            # Only what is on this machine: nothing is fetched before it is trusted.
+            # Only local bundles: nothing is fetched before the project is trusted.
             included = Bundles(reader, {}, None).included(opened)
             found = [one.path for one in included]
             for one in included:
                 found += reader.finish(one).others.values()
         found += reader.finish(opened).others.values()
     except ConfigError:
-        # A file that cannot be read; whoever loads the document reports it.
+        # An unreadable file is reported when the document is loaded.
         return found
     return found
 
 
 def _instruction(node: Node, file: str) -> Scalar | None:
-    """The instruction of a document or an agent, if it stands in `file` and may include any."""
+    """The instruction of a document or an agent, if it is in `file` and may contain includes."""
     found = node.items.get("instruction") if isinstance(node, MapNode) else None
     if not isinstance(found, Scalar) or found.at.file != file:
         return None

@@ -19,8 +19,8 @@ class PlanRequirement(NamedTuple):
     """One entry of `requires`.
 
     Attributes:
-        text: The requirement, complete.
-        written: The same without passwords, as a lock has it.
+        text: The complete requirement.
+        written: The requirement without passwords, as written to locks.
         at: Where it is written.
     """
 
@@ -30,10 +30,10 @@ class PlanRequirement(NamedTuple):
 
 
 def check_requirement(text: str) -> GitSource | None:
-    """The repository that a requirement names; None if it names versions.
+    """The repository of a requirement; None if it has versions instead.
 
     Raises:
-        SourceSyntaxError: It is not valid or not allowed.
+        SourceSyntaxError: It is invalid or not allowed.
     """
     from pathlib import Path
 
@@ -42,8 +42,8 @@ def check_requirement(text: str) -> GitSource | None:
         return None
     if not parsed.url.startswith("git+"):
         raise SourceSyntaxError(
-            f"a requirement cannot come from {without_password(parsed.url)!r}",
-            f"write versions as in '{parsed.name}>=1.0', or '{parsed.name} @ git+https://…'",
+            f"unsupported source for a requirement: {without_password(parsed.url)!r}",
+            f"write '{parsed.name}>=1.0' or '{parsed.name} @ git+https://…'",
         )
     source = parse_source(parsed.url, Path("/"))
     assert isinstance(source, GitSource)
@@ -51,10 +51,10 @@ def check_requirement(text: str) -> GitSource | None:
 
 
 def parsed_requirement(text: str) -> Parsed:
-    """A requirement, taken apart.
+    """Parse a requirement.
 
     Raises:
-        SourceSyntaxError: It is not valid, or names what is always the running version.
+        SourceSyntaxError: It is invalid, or names a part of Amplifier itself.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -72,7 +72,7 @@ def parsed_requirement(text: str) -> Parsed:
         )
     if normalised(parsed.name) in OURS:
         raise SourceSyntaxError(
-            f"{parsed.name!r} is always the running version and cannot be required", "remove it"
+            f"{parsed.name!r} is part of Amplifier and cannot be required", "remove it"
         )
     return parsed
 
@@ -80,13 +80,13 @@ def parsed_requirement(text: str) -> Parsed:
 def requirements_of(
     entries: Iterable[MapNode], problems: Problems
 ) -> dict[str, tuple[PlanRequirement, ...]]:
-    """Module id → what its entries add to its requirements.
+    """Module id → requirements added by its entries.
 
-    A process loads a module once, so the entries of one module share theirs.
+    A process loads a module once, so all entries of a module share their requirements.
 
     Args:
-        entries: The entries, with variables filled in.
-        problems: Gets the requirements that are not valid or not allowed.
+        entries: The entries, with variables expanded.
+        problems: Collects invalid requirements.
     """
     found: dict[str, dict[str, PlanRequirement]] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A merged plan in an environment: overrides, conditions, variables, sources of modules."""
+"""Resolve a merged plan in an environment: overrides, conditions, variables, module sources."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Unset(NamedTuple):
-    """A variable that a plan names and that is not set.
+    """An unset variable of a plan.
 
     Attributes:
         name: Its name.
-        at: Where it is named.
+        at: Where it is used.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Unset(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What a plan comes to.
+    """A resolved plan.
 
     Attributes:
-        tree: The plan with everything filled in.
-        dropped: The providers that conditions left out.
-        sources: Where settings say that modules come from.
-        unset: Variables that are not set, if these are no problem.
-        notes: Sentences on what agents leave out, for a person.
-        warnings: Sentences on what could be misspelt in agents.
-        requires: Module id → what its entries add to its requirements.
+        tree: The plan with all variables expanded.
+        dropped: The providers whose conditions are not met.
+        sources: The sources that settings set for modules.
+        unset: Unset variables, if these are not problems.
+        notes: Sentences about skipped providers of agents, for the user.
+        warnings: Sentences about possible typos in agents.
+        requires: Module id → requirements added by its entries.
     """
 
     tree: MapNode
@@ -65,17 +65,17 @@ def resolve(
     keep_unset: bool = False,
     lenient: bool = False,
 ) -> Resolution:
-    """The plan with overrides, conditions and variables applied, and absolute sources.
+    """Apply overrides, conditions and variables to a plan, and make its sources absolute.
 
     Args:
-        merged: The plan as the files say it.
-        chosen: What the command line asks for.
+        merged: The plan as written.
+        chosen: The overrides of the command line.
         environ: The variables.
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
 
     Raises:
-        PlanError: Overrides that name what is not there, unset variables, bad sources.
+        PlanError: Overrides of missing entries, unset variables, invalid sources.
     """
     problems = Problems(merged.texts)
     tree = merged.document
@@ -87,7 +87,7 @@ def resolve(
         problems.raise_if_any()
     added: list[str] = []
     if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
-        # Only for plans that leave the provider to whoever runs them.
+        # Imported on demand: only for plans without a provider.
         from amplifier_app.plan.offered import with_provider
 
         if chosen.traffic.replay is None:
@@ -96,11 +96,11 @@ def resolve(
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
     tree, dropped = _with_providers(tree, chosen, environ)
     tree, notes = _with_agents(tree, environ)
-    warnings = [*added, *_excluded_in_vain(tree)]
+    warnings = [*added, *_unknown_exclusions(tree)]
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
-    # Every source is checked, and a path starts from the file that names it.
+    # Check every source; paths are relative to the file that contains them.
     resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
     requires = _requires(resolved, problems)
     written = interpolate(
@@ -128,7 +128,7 @@ def _with_providers(
 
 
 def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
-    """The plan with its fallbacks by the names that providers are mounted under."""
+    """The plan with the mount names of providers in `fallbacks`."""
     session = tree.items.get("session")
     named = session.items.get("fallbacks") if isinstance(session, MapNode) else None
     if not isinstance(named, ListNode):
@@ -158,7 +158,7 @@ def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
 
 
 def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, list[str]]:
-    """The plan with the conditions of its agents applied, and what they left out."""
+    """The plan with the conditions of its agents applied, and notes on skipped providers."""
     agents = tree.items.get("agents")
     if not isinstance(agents, MapNode):
         return tree, []
@@ -168,14 +168,14 @@ def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, li
         assert isinstance(agent, MapNode)
         kept, dropped = apply_conditions(entries_of(agent, "providers"), environ, None)
         changed[name] = _with_entries(agent, kept)
-        notes += [f"agent {name}: {one.key} is left out: {one.reason}" for one in dropped]
+        notes += [f"agent {name}: {one.note}" for one in dropped]
     return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
 
 
-def _excluded_in_vain(tree: MapNode) -> Iterator[str]:
-    """A sentence for each module that an agent excludes and the plan does not have.
+def _unknown_exclusions(tree: MapNode) -> Iterator[str]:
+    """Warnings about modules that an agent excludes and the plan does not have.
 
-    Agents meet plans of all kinds, so that is fine; but it could be misspelt.
+    Agents are used in many plans, so this is valid, but could be a typo.
     """
     agents = tree.items.get("agents")
     present = sorted({key for section in ENTRY_SECTIONS for key in entry_keys(tree, section)})
@@ -184,19 +184,19 @@ def _excluded_in_vain(tree: MapNode) -> Iterator[str]:
         for node in exclude.items if isinstance(exclude, ListNode) else ():
             text = text_of(node)
             if text is not None and text not in present:
-                what = f"agent {name} excludes {text!r}, which is not there"
+                what = f"agent {name} excludes {text!r}, which the plan does not have"
                 yield f"{node.at}: {what}; {suggest(text, present)}"
 
 
 def with_sources(
     tree: MapNode, source_of: Callable[[Scalar], str | None], problems: Problems
 ) -> MapNode:
-    """The tree with every source of a module replaced; wrong ones become problems.
+    """Replace the source of every module; invalid ones become problems.
 
     Args:
         tree: A plan.
-        source_of: The source to write for one; None leaves it as it is.
-        problems: Gets what is wrong.
+        source_of: Returns the replacement of a source; None keeps it.
+        problems: Collects the problems.
     """
     for path in _module_paths(tree):
         module = find(tree, path)
@@ -214,7 +214,7 @@ def with_sources(
 
 
 def _requires(tree: MapNode, problems: Problems) -> dict[str, tuple[PlanRequirement, ...]]:
-    """What entries add to the requirements of their modules, each one checked."""
+    """The checked requirements that entries add to their modules."""
     modules = [find(tree, path) for path in _module_paths(tree)]
     entries = [one for one in modules if isinstance(one, MapNode) and "requires" in one.items]
     if not entries:
@@ -240,10 +240,10 @@ def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> 
 
 
 def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | None:
-    """The source with its path starting from the file that names it; None if it is not known.
+    """Resolve a source relative to the file that contains it; None if it is unknown.
 
     Raises:
-        SourceSyntaxError: It is wrong.
+        SourceSyntaxError: It is invalid.
     """
     if source.unset or problems.any_at(source.at):
         return None
@@ -260,7 +260,7 @@ def _unset_in(node: Node) -> Iterator[Unset]:
 
 
 def _module_paths(tree: MapNode) -> Iterator[tuple[str, ...]]:
-    """The addresses of all modules, those of agents included."""
+    """The addresses of all modules, including those of agents."""
     agents = tree.items.get("agents")
     documents: dict[tuple[str, ...], MapNode] = {(): tree}
     for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():

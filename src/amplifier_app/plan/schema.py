@@ -1,7 +1,7 @@
 """One JSON Schema for plans, profiles, settings and agents, for editors and other programs.
 
-It says what `structure` checks, and for each bundled module what its config may hold. What
-depends on other files or on the environment only loading a plan can tell.
+It covers the checks of `structure` and the config of each bundled module. Checks that depend on other
+files or on the environment are made only when a plan is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 def plan_schema() -> Schema:
-    """The schema of plans and profiles; `#/$defs/settings` and `#/$defs/agent` are the others'.
+    """The schema of plans and profiles; see `#/$defs/settings` and `#/$defs/agent` for the others.
 
     Raises:
         ModuleError: A bundled module's schema cannot be read.
@@ -58,22 +58,22 @@ def plan_schema() -> Schema:
 def _plan() -> Schema:
     return {
         **_document(
-            "A mount plan or profile: what an agent is made of.",
+            "A plan or profile: the modules and settings of an agent.",
             {
-                "name": _text("What the plan goes by; by default the name of its file."),
-                "description": _text("What it is for, in a line."),
+                "name": _text("Name of the plan. Default: the name of its file."),
+                "description": _text("One line that describes it."),
                 "extends": _text(
-                    "A profile by its name, or './FILE': this document stands on that one.",
+                    "The profile, by name, or './FILE' that this document is based on.",
                     examples=["default"],
                 ),
                 "exclude": _texts(
-                    "Modules to leave out of what is extended, by module id or instance id."
+                    "Modules to remove from the extended document, by module id or instance id."
                 ),
                 **_contents(),
                 "agents": {"$ref": "#/$defs/agents"},
             },
         ),
-        # What extends nothing has to be whole.
+        # A document without `extends` must be complete.
         "if": {"not": {"required": ["extends"]}},
         "then": {"allOf": [_names(part) for part in PARTS]},
     }
@@ -81,25 +81,25 @@ def _plan() -> Schema:
 
 def _settings() -> Schema:
     return _document(
-        "Settings: a part of a plan that is laid over profiles.",
+        "Settings: a partial plan that is applied to profiles.",
         {
-            "profile": _text("The profile that runs when no other is named."),
+            "profile": _text("The default profile."),
             "sources": {
                 **_object(
-                    "Where modules come from, whatever the plan says: module id → source.",
+                    "Sources of modules, by module id; they override the plan's.",
                     {},
                     values={"$ref": "#/$defs/source"},
                 ),
                 "propertyNames": {"pattern": _ID},
             },
             "display": _object(
-                "What is shown, and how: `amplifier run --show` and `--screen`.",
+                "Defaults of `amplifier run --show` and `--screen`.",
                 {
-                    key: {"description": f"The default of `--{key}`.", "enum": list(values)}
+                    key: {"description": f"Default of `--{key}`.", "enum": list(values)}
                     for key, values in DISPLAY.items()
                 },
             ),
-            "exclude": _texts("Modules to leave out of the profile."),
+            "exclude": _texts("Modules to remove from the profile."),
             **_contents(),
             "agents": {"$ref": "#/$defs/agents"},
         },
@@ -108,10 +108,10 @@ def _settings() -> Schema:
 
 def _agent() -> Schema:
     return _document(
-        "An agent that work may be handed to: what differs from the plan it is in.",
+        "An agent that tasks can be delegated to; a set of changes to the plan it is in.",
         {
-            "description": _text("What it is for; the model chooses by this."),
-            "exclude": _texts("Modules of the plan that it does without."),
+            "description": _text("What it is for; the model selects agents by this."),
+            "exclude": _texts("Modules of the plan to remove for this agent."),
             **_contents(),
         },
     )
@@ -119,7 +119,7 @@ def _agent() -> Schema:
 
 def _agent_with_name() -> Schema:
     agent = _agent()
-    name = _text("What it goes by; by default the name of its file.")
+    name = _text("Name of the agent. Default: the name of its file.")
     return {**agent, "properties": {"name": name, **agent["properties"]}}
 
 
@@ -132,9 +132,9 @@ def _agents() -> Schema:
     }
     published: Schema = {
         "properties": {
-            "dirs": {"description": "Folders with files of agents.", **names},
-            "include": {"description": "Agents to take from them, by name.", **names},
-            "active": {"description": "The same as `include`.", **names},
+            "dirs": {"description": "Folders with agent files.", **names},
+            "include": {"description": "Agents to use from these folders, by name.", **names},
+            "active": {"description": "Same as `include`.", **names},
             "inline": {"description": "Agents by name.", "type": "object", **by_name},
         },
         "additionalProperties": False,
@@ -145,8 +145,8 @@ def _agents() -> Schema:
     ]
     return {
         "type": ["array", "object", "string", "null"],
-        "description": "Agents that work may be handed to: a list of names, files "
-        "('./agents/*.md') and agents, or agents by name; 'all' or 'none'.",
+        "description": "Agents that tasks can be delegated to: a list of names, files "
+        "('./agents/*.md') and agents, or a mapping of agents by name; 'all' or 'none'.",
         "pattern": "^(all|none)$",
         "items": {"$ref": "#/$defs/agent_in_list"},
         "if": {"anyOf": [*lists, {"required": ["inline"], "maxProperties": 1}]},
@@ -156,8 +156,8 @@ def _agents() -> Schema:
 
 
 def _document(description: str, properties: Schema) -> Schema:
-    # Keys that start with `x-` are the writer's own, for anchors and for other programs.
-    own = {"^x-": {"description": "Whatever you like; Amplifier does not look at it."}}
+    # Keys that start with `x-` are for the author's own use: anchors, other programs.
+    own = {"^x-": {"description": "For your own use; ignored by Amplifier."}}
     return {**_object(description, properties), "type": "object", "patternProperties": own}
 
 
@@ -173,7 +173,7 @@ def _contents() -> Schema:
 
 
 def _names(part: str) -> Schema:
-    """That a document names the module of a part, in one place or the other."""
+    """Requires the module of a part, in either of its two places."""
     inside = {"properties": {"session": {"required": [part]}}, "required": ["session"]}
     return {"anyOf": [inside, {"required": [part]}]}
 
@@ -185,7 +185,7 @@ def _session() -> Schema:
         "pattern": REFERENCE,
     }
     return _object(
-        "How a conversation is run and kept.",
+        "How a conversation runs, and its limits.",
         {
             "orchestrator": {"$ref": "#/$defs/orchestrator"},
             "context": {"$ref": "#/$defs/context"},
@@ -193,28 +193,27 @@ def _session() -> Schema:
             "context_source": {"$ref": "#/$defs/source"},
             "budget": _budget(),
             "fallbacks": _texts(
-                "Providers to ask, in this order, while the one that is asked first cannot be "
-                "reached or is overloaded."
+                "Providers to try, in this order, while the first one is unreachable or overloaded."
             ),
             "injection_budget_per_turn": {
                 **limit,
-                "description": "Tokens hooks may add to the conversation in a turn.",
+                "description": "Maximum number of tokens that hooks may add in a turn.",
             },
             "injection_size_limit": {
                 **limit,
-                "description": "Bytes one addition of a hook may have.",
+                "description": "Maximum size of one addition by a hook, in bytes.",
             },
             "mount_timeout": {
                 "type": ["number", "string", "null"],
                 "exclusiveMinimum": 0,
                 "pattern": REFERENCE,
                 "default": 120,
-                "description": "Seconds each module may take to be imported, and again to be "
-                "mounted; null for no limit.",
+                "description": "Time limit for importing, and again for mounting, each module, in "
+                "seconds; null for no limit.",
             },
-            "metadata": {"description": "Data for modules and programs; not looked at."},
-            "raw": {"description": "Whether events carry requests and answers unabridged."},
-            "debug": {"description": "Whether modules tell more than usual."},
+            "metadata": {"description": "Data for modules and other programs; not interpreted."},
+            "raw": {"description": "Whether events contain complete requests and responses."},
+            "debug": {"description": "Whether modules emit debug information."},
         },
     )
 
@@ -225,12 +224,12 @@ def _budget() -> Schema:
     limits = {
         "max_turns": (whole, "Model calls."),
         "max_tool_calls": (whole, "Tool calls."),
-        "max_tokens": (whole, "Tokens of all model calls, what goes in and what comes out."),
-        "max_cost": (fraction, "US dollars; a model whose price is not known ends the session."),
-        "max_seconds": (fraction, "Seconds that turns take."),
+        "max_tokens": (whole, "Input and output tokens of all model calls."),
+        "max_cost": (fraction, "US dollars; a model without a known price ends the session."),
+        "max_seconds": (fraction, "Running time of all turns, in seconds."),
     }
     return _object(
-        "What the session may use, sub-agents included, over all its turns; exit code 7 at a limit.",
+        "Limits of the session over all turns, including sub-agents; exit code 7 at a limit.",
         {
             name: {**rule, "pattern": REFERENCE, "description": text}
             for name, (rule, text) in limits.items()
@@ -243,17 +242,17 @@ def _budget() -> Schema:
 
 def _part(kind: str, modules: Sequence[ModuleSchema]) -> Schema:
     what = {
-        "orchestrator": "The loop that calls the model and its tools.",
-        "context": "What keeps the conversation and makes it fit the model.",
+        "orchestrator": "The loop that calls the model and the tools.",
+        "context": "Stores the conversation and fits it into the model's context window.",
     }[kind]
     return _module_or_id(what, kind, modules, required=False)
 
 
 def _section(section: str) -> Schema:
     what = {
-        "providers": "Services models are asked at; the one of lowest priority comes first.",
-        "tools": "What the model may do.",
-        "hooks": "What watches a session, and may step in.",
+        "providers": "Model services; the one with the lowest priority is used first.",
+        "tools": "Tools the model can call.",
+        "hooks": "Observe a session's events and can change, deny or add to them.",
     }[section]
     kind = KINDS[section]
     return {
@@ -268,7 +267,7 @@ def _entry(kind: str, modules: Sequence[ModuleSchema]) -> Schema:
         "instance_id": {
             "type": "string",
             "pattern": _ID,
-            "description": "Its name here, where one module is mounted more than once.",
+            "description": "A unique name, if the module is mounted more than once.",
         }
     }
     if kind == "provider":
@@ -284,17 +283,17 @@ def _module_or_id(
     *,
     required: bool,
 ) -> Schema:
-    """A module as a mapping or as its id alone, with the config of the bundled ones.
+    """A module as a mapping or as its id alone, with the config schemas of bundled modules.
 
-    One rule for both, since most keywords say something about one type only: an editor can then
-    say what is wrong, where of alternatives it only knows that none fits.
+    One rule for both, since most keywords apply to one type only: with alternatives, an editor could
+    report only that none of them matches.
     """
     own = [module for module in modules if module.kind == kind]
     module_id = {
         "type": "string",
         "pattern": _ID,
         "description": "Id of the module.",
-        # The last one fits every id; the others are what an editor offers.
+        # The last one matches every id; the others are for completion in editors.
         "anyOf": [*({"const": one.module_id, "description": one.summary} for one in own), {}],
     }
     fields: Schema = {
@@ -313,7 +312,7 @@ def _module_or_id(
 
 
 def _config_of(module: ModuleSchema) -> Schema:
-    # A module with a source of its own may be another one of the same name.
+    # A module with its own source may be a different one of the same name.
     named = {
         "properties": {"module": {"const": module.module_id}, "source": {"type": "null"}},
         "required": ["module"],
@@ -330,17 +329,17 @@ def _when() -> Schema:
     name = {"type": "string", "pattern": _VARIABLE_NAME}
     return {
         **_object(
-            "When the provider is used; without it, always.",
+            "Condition for using the provider. Default: always.",
             {
                 "env": {
-                    "description": "Environment variables of which one has to be set.",
+                    "description": "Environment variables, at least one of which must be set.",
                     **name,
                     "type": ["string", "array"],
                     "items": name,
                 },
                 "no_other": {
                     "type": "boolean",
-                    "description": "Only if no other provider of the plan is left.",
+                    "description": "Only if no other provider of the plan is available.",
                 },
             },
         ),
@@ -382,15 +381,15 @@ def _texts(description: str) -> Schema:
 
 
 _SOURCE: Schema = _text(
-    "Where the module is: './FOLDER', 'git+https://HOST/REPO@REF#subdirectory=FOLDER', or the "
-    "name of a package. Without it the module is a bundled or an installed one.",
+    "Source of the module: './FOLDER', 'git+https://HOST/REPO@REF#subdirectory=FOLDER', or a "
+    "package name. Default: the bundled or installed module.",
     examples=["./my-tool", "git+https://example.com/me/my-tool@v1.2.0"],
 )
 
 _REQUIRES: Schema = {
     **_texts(
-        "Requirements to add to those of the module: 'PACKAGE<2' bounds or adds a package, "
-        "'PACKAGE @ git+https://HOST/REPO@REF' takes one from a repository."
+        "Additional requirements of the module: 'PACKAGE<2' constrains or adds a package, "
+        "'PACKAGE @ git+https://HOST/REPO@REF' installs one from a repository."
     ),
     "examples": [["mcp<2"]],
 }

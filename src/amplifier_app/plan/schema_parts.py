@@ -1,4 +1,4 @@
-"""Schemas of modules' configs as parts of the schema of plans."""
+"""Embed the config schemas of modules in the schema of plans."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from amplifier_app.plan.module_schemas import Schema
 
 REFERENCE = r"\$\{"
-"""What a text holds that is filled in from a variable, as a pattern of JSON Schema."""
+"""Matches a string that contains a variable, as a pattern of JSON Schema."""
 
 
-_TOLD = ("description", "default", "deprecated")
+_ANNOTATIONS = ("description", "default", "deprecated")
 _NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _DATA = ("default", "const", "enum", "examples", "required")
 
 
 def embedded(schema: Any, place: str) -> Any:
-    """A schema with its references turned to where it is put."""
+    """A schema with its references adjusted to its place in the plan schema."""
     if isinstance(schema, list):
         return [embedded(item, place) for item in schema]
     if not isinstance(schema, dict):
@@ -36,14 +36,14 @@ def embedded(schema: Any, place: str) -> Any:
 
 
 def for_files(schema: Schema) -> Schema:
-    """A config's schema as it holds for what is written: nothing at all, or `${VARIABLES}`."""
+    """A config schema as it applies to files, which may leave values empty or use `${VARIABLES}`."""
     allowed = _with_references(schema)
     kind = schema.get("type")
     return {**allowed, "type": [*_types(kind), "null"]} if kind is not None else allowed
 
 
 def _with_references(schema: Any) -> Any:
-    """The schema with a text that names a variable allowed wherever a value may stand."""
+    """The schema with a string that contains a variable allowed for every value."""
     if not isinstance(schema, dict):
         return schema
     open_to: Schema = dict(schema)
@@ -69,13 +69,13 @@ def _or_reference(schema: Any) -> Any:
     limited = rule.keys() & {"pattern", "minLength", "maxLength", "enum", "const", "format"}
     if "string" in types and not limited:
         return rule
-    told = {key: rule.pop(key) for key in _TOLD if key in rule}
+    annotations = {key: rule.pop(key) for key in _ANNOTATIONS if key in rule}
     reference = {"type": "string", "pattern": REFERENCE}
     if types and "string" not in types and not limited:
-        # One rule where it can be one: editors word their messages after it.
-        return {**told, **rule, "type": [*types, "string"], "pattern": REFERENCE}
+        # One rule where possible: editors derive their messages from it.
+        return {**annotations, **rule, "type": [*types, "string"], "pattern": REFERENCE}
     choices = rule["anyOf"] if rule.keys() == {"anyOf"} else [rule]
-    return {**told, "anyOf": [*choices, reference]}
+    return {**annotations, "anyOf": [*choices, reference]}
 
 
 def _types(kind: Any) -> list[str]:

@@ -1,11 +1,11 @@
-"""Settings files: what a user and a project lay over every profile.
+"""Settings files: what a user and a project apply to every profile.
 
     config_dir()/settings.yaml        user
     <project>/settings.yaml           project
-    <project>/settings.local.yaml     local: this person in this project
+    <project>/settings.local.yaml     local: this user in this project
 
-Each is a part of a plan, with `profile:` for the profile that runs when none is named and
-`sources:` for where modules come from whatever a plan says. The nearer scope wins.
+Each is a partial plan, plus `profile:` for the default profile and `sources:` to override the sources
+of modules. The narrower scope wins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCOPES = (USER, PROJECT, LOCAL)
 
 
 class Override(NamedTuple):
-    """Where a module comes from, whatever the plan says.
+    """The source of a module that overrides the plan's.
 
     Attributes:
         source: The source; a folder is absolute.
@@ -40,12 +40,12 @@ class Override(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The settings files that count, the widest scope first.
+    """The settings files in effect, the widest scope first.
 
     Attributes:
         project: The folder of the trusted project whose settings they include.
-        files: The files that are there.
-        problems: Knows their texts, so that a problem found later can show its line.
+        files: The existing files.
+        problems: Has their texts, so that problems found later can show lines.
     """
 
     project: Path | None
@@ -54,7 +54,7 @@ class Settings(NamedTuple):
 
     @property
     def profile(self) -> Scalar | None:
-        """The name of the profile to run when none is named."""
+        """The name of the default profile."""
         for settings in reversed(self.files):
             node = settings.tree.items.get("profile")
             if isinstance(node, Scalar):
@@ -63,7 +63,7 @@ class Settings(NamedTuple):
 
     @property
     def sources(self) -> Mapping[str, Scalar]:
-        """What `sources` say, by module id; an empty one takes back that of a wider scope."""
+        """`sources` by module id; an empty one removes that of a wider scope."""
         found: dict[str, Node] = {}
         for settings in self.files:
             node = settings.tree.items.get("sources")
@@ -76,7 +76,7 @@ class Settings(NamedTuple):
 
     @property
     def display(self) -> Mapping[str, str]:
-        """What `display` says about what is shown, and how."""
+        """The keys of `display`."""
         found: dict[str, str] = {}
         for settings in self.files:
             node = settings.tree.items.get("display")
@@ -86,10 +86,10 @@ class Settings(NamedTuple):
 
 
 def settings_path(scope: str, project: Path | None = None) -> Path | None:
-    """The settings file of a scope, whether or not it is there.
+    """The settings file of a scope, whether or not it exists.
 
     Returns:
-        None for a scope of a project where there is none.
+        None for a project scope without a project.
     """
     if scope == USER:
         return paths.config_dir() / "settings.yaml"
@@ -99,14 +99,14 @@ def settings_path(scope: str, project: Path | None = None) -> Path | None:
 
 
 def read_settings(project: Path | None = None) -> Settings:
-    """The settings of the user and of a project.
+    """Read the settings of the user and of a project.
 
     Args:
         project: The folder of a trusted project.
 
     Raises:
         ConfigError: A file cannot be read.
-        PlanError: A file is wrong; all problems of all files at once.
+        PlanError: A file is invalid; with the problems of all files.
     """
     problems = Problems()
     reader = Reader(problems, project)

@@ -21,21 +21,21 @@ _MODULE_SECTIONS = (*_OVERLAY_SECTIONS, "agents")
 
 
 DISPLAY = {"show": ("user", "developer", "internal"), "screen": ("full", "plain", "answer")}
-"""The keys of `display` in settings, and what each can say."""
+"""The keys of `display` in settings, and the values of each."""
 
 
 class Shape(NamedTuple):
-    """What one kind of document may hold.
+    """The sections of one kind of document.
 
     Attributes:
-        what: What it is called in problems.
+        what: Its name in problems.
         keys: Its sections.
-        start: What an empty one could start with; None if it may be empty.
-        elsewhere: What to do about sections of other documents that have no place in it.
-        tables: Keys of the published form below which what else stands at the top may stand.
-        lenient: Whether it is of the published form, in which sections that are not known are
-            those of other programs, unless they look misspelt.
-        bundle: Whether it is a bundle: all that is not known is that of other programs.
+        start: The hint for an empty document; None if it may be empty.
+        elsewhere: The hints for sections that belong in other documents.
+        tables: Keys of the published form that may contain top-level sections.
+        lenient: Whether it has the published form, in which unknown sections belong to other
+            programs, unless they look misspelt.
+        bundle: Whether it is a bundle, in which all unknown keys belong to other programs.
     """
 
     what: str
@@ -53,11 +53,10 @@ PLAN = Shape(
     "start with 'session:' or 'extends: default'",
     MappingProxyType(
         {
-            "profile": "that belongs into settings; a plan says 'extends: NAME'",
-            "sources": "that belongs into settings; in a plan a module has its own 'source:'",
-            "bundle": "a bundle says 'bundle: {name: NAME}'",
-            "includes": "bundles include others: add 'bundle: {name: NAME}'; a plan says "
-            "'extends: NAME'",
+            "profile": "set it in settings; a plan uses 'extends: NAME'",
+            "sources": "set it in settings; in a plan, set 'source:' of the module",
+            "bundle": "a bundle is declared with 'bundle: {name: NAME}'",
+            "includes": "only bundles have it: add 'bundle: {name: NAME}', or use 'extends: NAME'",
         }
     ),
     tables=("profile", "bundle"),
@@ -65,7 +64,7 @@ PLAN = Shape(
 AGENT = Shape(
     "the agent",
     ("description", *_OVERLAY_SECTIONS),
-    elsewhere=MappingProxyType({"agents": "an agent has no agents of its own"}),
+    elsewhere=MappingProxyType({"agents": "agents cannot have agents of their own"}),
 )
 AGENT_FILE = AGENT._replace(
     keys=("name", *AGENT.keys), start="start with 'description:'", tables=("meta", "agent")
@@ -75,7 +74,7 @@ SETTINGS = Shape(
     ("profile", "sources", "display", *_MODULE_SECTIONS),
     elsewhere=MappingProxyType(
         {
-            "extends": "settings lie on top of every profile; 'profile: NAME' chooses one",
+            "extends": "settings apply to every profile; choose one with 'profile: NAME'",
             "name": "only plans and profiles have a name",
             "description": "only plans and profiles have a description",
         }

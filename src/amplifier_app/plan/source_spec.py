@@ -1,13 +1,13 @@
-"""Source texts of a plan, and what they mean.
+"""The forms of module sources.
 
     ./folder   ../folder   /folder   ~/folder   file:///folder   ./file.py
     git+https://…   git+ssh://…   git+file:///…      @ref   #subdirectory=…
     ./x.whl   /x.tar.gz   file:///x.zip   https://…/x.whl      #sha256=…   #subdirectory=…
     package   package[extra]>=1.2,<2
 
-Reading one touches neither disk nor network. What could be taken for an option by git or
-ssh, leave a folder, or use a transport that runs commands is refused here, before
-anything else sees it.
+Parsing a source uses neither disk nor network. Anything that git or ssh could take for an option,
+that leaves a folder, or that uses a transport which runs commands is refused here, before other code
+sees it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 
 
 class SourceSyntaxError(ValueError):
-    """A source text that is not understood or not allowed."""
+    """A source that is invalid or not allowed."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -50,7 +50,7 @@ class GitSource(NamedTuple):
 
     Attributes:
         text: The source as it was written.
-        url: What git is given, without `git+`.
+        url: The URL for git, without `git+`.
         ref: Branch, tag or full commit; None is the repository's own default branch.
         subdirectory: The folder inside it, relative, without `..`; empty is its root.
     """
@@ -62,12 +62,12 @@ class GitSource(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Whether `ref` is a full commit, which never means anything else later."""
+        """Whether `ref` is a full commit, which never changes."""
         return self.ref is not None and re.fullmatch(_COMMIT, self.ref) is not None
 
     @property
     def is_local(self) -> bool:
-        """Whether it can be reached without a network."""
+        """Whether it is available without a network."""
         return self.url.startswith("file:")
 
     @property
@@ -89,7 +89,7 @@ class ArchiveSource(NamedTuple):
         text: The source as it was written; a path is absolute.
         location: A path on this machine or a URL.
         file_name: The last part of it, as a plain name.
-        sha256: What the hash of the archive has to be, in lower case; empty if any will do.
+        sha256: The expected hash of the archive, in lower case; empty for any.
         subdirectory: The folder inside it, relative, without `..`; empty is its root.
     """
 
@@ -101,7 +101,7 @@ class ArchiveSource(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it can be reached without a network."""
+        """Whether it is available without a network."""
         return "://" not in self.location
 
     @property
@@ -115,12 +115,12 @@ class ArchiveSource(NamedTuple):
 
 
 class PackageSource(NamedTuple):
-    """A distribution that is installed, or can be from the package index.
+    """A distribution that is installed, or available from the package index.
 
     Attributes:
         name: Its name as it was written.
         extras: Its extras, sorted.
-        versions: Which versions will do, such as `">=1.2,<2"`; empty is the installed one.
+        versions: The accepted versions, such as `">=1.2,<2"`; empty is the installed one.
     """
 
     name: str
@@ -137,8 +137,7 @@ Source: TypeAlias = FolderSource | GitSource | ArchiveSource | PackageSource
 
 
 def without_password(url: str) -> str:
-    """The URL with `user:password@`, a token in place of a user and the values of its query
-    masked."""
+    """The URL with passwords, tokens in place of a user name, and query values masked."""
     url = re.sub(r"(?<=https://)[^/@\s:]+(?=@)", "***", url)
     url = re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]*(?=@)", r"\1:***", url)
     address, query, rest = url.partition("?")

@@ -1,4 +1,4 @@
-"""Source texts of a plan, and what they mean; see `amplifier_app.plan.source_spec` for their forms."""
+"""Parse module sources; see `amplifier_app.plan.source_spec` for their forms."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _DRIVE = r"[A-Za-z]:[\\/]"
 
 
 def parse_source(text: str, folder: Path) -> Source:
-    """What a source text means.
+    """Parse a source.
 
     Args:
-        text: The text as the plan has it.
-        folder: The folder of the plan, from which relative paths start.
+        text: The source as written.
+        folder: The folder of the plan, which relative paths start from.
 
     Raises:
-        SourceSyntaxError: It is not understood or not allowed.
+        SourceSyntaxError: It is invalid or not allowed.
     """
     if text != text.strip() or any((c.isspace() and c != " ") or not c.isprintable() for c in text):
-        raise SourceSyntaxError("the source holds white space or control characters")
+        raise SourceSyntaxError("the source contains white space or control characters")
     if re.fullmatch(_PACKAGE, text) and not text.lower().endswith(ARCHIVE_SUFFIXES):
         return PackageSource(text)
     if not is_path(text):
@@ -56,7 +56,7 @@ def parse_source(text: str, folder: Path) -> Source:
 
 
 def is_path(text: str) -> bool:
-    """Whether a source text is a path on this machine."""
+    """Whether a source is a local path."""
     return (
         text in (".", "..", "~")
         or text.startswith(("./", "../", "/", "~/"))
@@ -69,10 +69,10 @@ def _absolute(folder: Path, text: str) -> Path:
 
 
 def parse(text: str) -> Source:
-    """What such a text means.
+    """Parse a source that is neither a path nor a package name alone.
 
     Raises:
-        SourceSyntaxError: It is not understood or not allowed.
+        SourceSyntaxError: It is invalid or not allowed.
     """
     if text.startswith("git+"):
         return _parse_git(text)
@@ -82,7 +82,7 @@ def parse(text: str) -> Source:
         return _parse_archive_url(text)
     if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]* *[\[<>=!~(;]", text) and "://" not in text:
         return _parse_package(text)
-    raise SourceSyntaxError(f"the source {without_password(text)!r} is not understood", _hint(text))
+    raise SourceSyntaxError(f"invalid source {without_password(text)!r}", _hint(text))
 
 
 def _hint(text: str) -> str:
@@ -90,18 +90,17 @@ def _hint(text: str) -> str:
         user_host, _, path = text.partition(":")
         return f"write 'git+ssh://{user_host}/{path}'"
     if text.startswith("ssh://"):
-        return f"for a git repository write 'git+{without_password(text)}'"
+        return f"for a git repository, write 'git+{without_password(text)}'"
     if " @ " in text:
-        return "write what stands after the '@' alone"
+        return "write only the part after the '@'"
     if "://" in text:
-        return "allowed are file://, https:// and git+https://, git+ssh://, git+file://"
+        return "use file://, https://, git+https://, git+ssh:// or git+file://"
     if "/" in text or "\\" in text:
-        return f"for a folder beside the plan write './{text}'"
+        return f"for a folder next to the plan, write './{text}'"
     if text.lower().endswith(ARCHIVE_SUFFIXES):
-        return f"for an archive beside the plan write './{text}'"
+        return f"for an archive next to the plan, write './{text}'"
     return (
-        "write './FOLDER', '/FOLDER', 'git+https://…@REF', 'https://…/ARCHIVE', "
-        "or the name of a package"
+        "write './FOLDER', '/FOLDER', 'git+https://…@REF', 'https://…/ARCHIVE', or a package name"
     )
 
 
@@ -116,14 +115,14 @@ def _parse_package(text: str) -> PackageSource:
     except InvalidRequirement as error:
         reason = str(error).partition("\n")[0]
         raise SourceSyntaxError(
-            f"{text!r} is not a package with versions: {reason}", "write 'package>=1.2,<2'"
+            f"{text!r} is not a valid requirement: {reason}", "write 'package>=1.2,<2'"
         ) from None
     if wanted.url or wanted.marker:
         raise SourceSyntaxError(
             f"{text!r} has more than a name, extras and versions",
-            "write what stands after the '@' alone"
+            "write only the part after the '@'"
             if wanted.url
-            else "remove the part from ';' on",
+            else "remove the ';' and what follows",
         )
     return PackageSource(wanted.name, tuple(sorted(wanted.extras)), str(wanted.specifier))
 
@@ -132,14 +131,14 @@ def _parse_package(text: str) -> PackageSource:
 
 
 def parse_archive_path(path: Path, fragment: str) -> ArchiveSource:
-    """An archive on this machine.
+    """Parse the source of a local archive.
 
     Args:
         path: The archive, absolute.
-        fragment: What stands after `#`.
+        fragment: The part after `#`.
 
     Raises:
-        SourceSyntaxError: The fragment is not understood or not allowed.
+        SourceSyntaxError: The fragment is invalid or not allowed.
     """
     sha256, subdirectory = _archive_fragment(fragment)
     text = f"{path}#{fragment}" if fragment else str(path)
@@ -151,7 +150,7 @@ def _parse_file_url(url: str) -> FolderSource | ArchiveSource:
     path = unquote(parts.path)
     _check_path(path)
     if parts.netloc not in ("", "localhost") or not path.startswith("/"):
-        raise SourceSyntaxError(f"{url!r} names no path on this machine", "write 'file:///PATH'")
+        raise SourceSyntaxError(f"{url!r} is not a local path", "write 'file:///PATH'")
     archive = path.lower().endswith(ARCHIVE_SUFFIXES)
     if parts.query or (parts.fragment and not archive):
         raise SourceSyntaxError(f"{url!r} has a query or a fragment", "write 'file:///PATH'")
@@ -164,11 +163,11 @@ def _parse_archive_url(text: str) -> ArchiveSource:
     path = unquote(parts.path)
     _check_path(path)
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise SourceSyntaxError("what comes over http:// can be changed on the way", "use https://")
+        raise SourceSyntaxError("http:// is not secure", "use https://")
     if not path.lower().endswith(ARCHIVE_SUFFIXES):
         raise SourceSyntaxError(
-            f"{without_password(text)!r} is no archive; known are {', '.join(ARCHIVE_SUFFIXES)}",
-            f"for a git repository write 'git+{without_password(text)}'",
+            f"{without_password(text)!r} is not an archive ({', '.join(ARCHIVE_SUFFIXES)})",
+            f"for a git repository, write 'git+{without_password(text)}'",
         )
     sha256, subdirectory = _archive_fragment(unquote(parts.fragment))
     location = text.partition("#")[0]
@@ -179,13 +178,15 @@ def _archive_fragment(fragment: str) -> tuple[str, str]:
     values = _fragment(fragment, ("sha256", "subdirectory", "egg"))
     sha256 = values.get("sha256", "")
     if "sha256" in values and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise SourceSyntaxError(f"{sha256!r} is not a SHA-256 hash", "it has 64 hexadecimal digits")
+        raise SourceSyntaxError(
+            f"{sha256!r} is not a SHA-256 hash", "expected 64 hexadecimal digits"
+        )
     return sha256.lower(), _subdirectory(values.get("subdirectory", ""))
 
 
 def _check_path(path: str) -> None:
     if not path.isprintable():
-        raise SourceSyntaxError("the source holds white space or control characters")
+        raise SourceSyntaxError("the source contains white space or control characters")
 
 
 # -- git ---------------------------------------------------------------------------------
@@ -193,7 +194,9 @@ def _check_path(path: str) -> None:
 
 def _parse_git(text: str) -> GitSource:
     if "\\" in text or " " in text:
-        raise SourceSyntaxError("a git URL has no spaces and no backslashes", "encode them as %20")
+        raise SourceSyntaxError(
+            "a git URL cannot contain spaces or backslashes", "encode a space as %20"
+        )
     address, _, fragment = text.removeprefix("git+").partition("#")
     parts = _split(address)
     if parts.scheme not in GIT_SCHEMES:
@@ -203,7 +206,7 @@ def _parse_git(text: str) -> GitSource:
             "use git+https://, git+ssh:// or git+file://",
         )
     if parts.query:
-        raise SourceSyntaxError("a git URL has no query", "remove the part from '?' on")
+        raise SourceSyntaxError("a git URL cannot have a query", "remove the '?' and what follows")
     _check_authority(parts.scheme, unquote(parts.netloc))
     path, ref = parts.path, None
     if "@" in path:
@@ -212,7 +215,7 @@ def _parse_git(text: str) -> GitSource:
         ref = unquote(ref)
     decoded = unquote(path)
     if not decoded.strip("/") or decoded.startswith(("/-", "//")) or not decoded.isprintable():
-        raise SourceSyntaxError("the git URL names no repository", "write 'git+https://HOST/REPO'")
+        raise SourceSyntaxError("the git URL has no repository", "write 'git+https://HOST/REPO'")
     url = f"{parts.scheme}://{parts.netloc}{path}"
     values = _fragment(unquote(fragment), ("subdirectory", "egg"))
     return GitSource(text, url, ref, _subdirectory(values.get("subdirectory", "")))
@@ -230,10 +233,12 @@ def _split(address: str) -> SplitResult:
 def _check_authority(scheme: str, authority: str) -> None:
     if scheme == "file":
         if authority not in ("", "localhost"):
-            raise SourceSyntaxError("git+file:// names a host", "write 'git+file:///PATH'")
+            raise SourceSyntaxError(
+                "a git+file:// URL cannot have a host", "write 'git+file:///PATH'"
+            )
         return
     user, _, host = authority.rpartition("@")
-    # A leading dash would be an option of ssh; anything unusual is not worth the risk.
+    # A leading dash would be an ssh option; anything unusual is refused.
     if not re.fullmatch(_HOST, host) or (user and not re.fullmatch(_USER, user)):
         raise SourceSyntaxError(f"{without_password('//' + authority)[2:]!r} is not a host")
 
@@ -256,7 +261,7 @@ def _fragment(fragment: str, known: tuple[str, ...]) -> dict[str, str]:
     for part in fragment.split("&") if fragment else ():
         name, _, value = part.partition("=")
         if name not in known:
-            raise SourceSyntaxError(f"{name!r} is not known after '#'", f"write '#{known[0]}=…'")
+            raise SourceSyntaxError(f"unknown key {name!r} after '#'", f"write '#{known[0]}=…'")
         values[name] = value
     return values
 
@@ -264,7 +269,7 @@ def _fragment(fragment: str, known: tuple[str, ...]) -> dict[str, str]:
 def _subdirectory(found: str) -> str:
     pure = PurePosixPath(found)
     if pure.is_absolute() or ".." in pure.parts or "\\" in found or not found.isprintable():
-        raise SourceSyntaxError(f"the subdirectory {found!r} leaves its source")
+        raise SourceSyntaxError(f"the subdirectory {found!r} is outside the source")
     if any(part.startswith("-") or part == ".git" for part in pure.parts):
-        raise SourceSyntaxError(f"{found!r} is not a subdirectory of a module")
+        raise SourceSyntaxError(f"{found!r} is not allowed as a subdirectory")
     return "" if str(pure) == "." else str(pure)

@@ -1,7 +1,7 @@
-"""Every module that a plan can come to use, with its source as it is written.
+"""Every module that a plan may use, with its source as written.
 
-That is more than what is mounted here and now: agents bring modules of their own, and a provider
-that a condition leaves out on this machine is mounted on another.
+These are more than the modules mounted on this machine: agents have modules of their own, and a
+provider that is skipped here may be mounted on another machine.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class SourcedModule(NamedTuple):
 
     Attributes:
         module: Its id.
-        source: Its source with paths absolute; None if the plan names none.
-        written: The source as it is written, without passwords: a path as the file names it.
-        at: Where the source stands, else the module.
-        left_out: Whether a condition leaves it out on this machine.
+        source: Its source with absolute paths; None if the plan sets none.
+        written: The source as written, without passwords; paths stay relative.
+        at: Where the source is set, else the module.
+        left_out: Whether a condition skips it on this machine.
     """
 
     module: str
@@ -48,34 +48,34 @@ class SourcedModule(NamedTuple):
 
 
 def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
-    """The modules of a plan, those of its agents, and those that conditions leave out.
+    """The modules of a plan and its agents, including those whose conditions are not met.
 
     Raises:
-        PlanError: The source of a module that is left out is wrong; or a source names a variable
-            that is not set.
+        PlanError: The source of a skipped module is invalid, or a source contains an unset
+            variable.
     """
     tree = plan.tree
     problems = Problems()
     agents = tree.items.get("agents")
     nodes = [(node, False) for node in (*_modules(tree), *_inside(agents, _modules))]
-    there = {node.at for node, _ in nodes}
-    nodes += [(node, True) for node in _left_out(plan, there, problems)]
+    mounted = {node.at for node, _ in nodes}
+    nodes += [(node, True) for node in _left_out(plan, mounted, problems)]
     for node, _ in nodes:
         source = node.items.get("source")
         if isinstance(source, Scalar):
             for name in source.unset:
-                hint = "set it, or give a default"
-                problems.add(f"the variable {name} is not set", source.at, hint)
+                hint = f"export {name}, or give a default: ${{{name}:-value}}"
+                problems.add(f"{name} is not set", source.at, hint)
     problems.raise_if_any()
     texts = _texts(plan)
     return list(dict.fromkeys(_sourced(node, texts, left_out=out) for node, out in nodes))
 
 
 def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
-    """What entries add to the requirements of their modules, those left out included.
+    """The requirements that entries add to their modules, skipped entries included.
 
     Raises:
-        PlanError: What an entry that is left out requires is wrong.
+        PlanError: A requirement of a skipped entry is invalid.
     """
     from amplifier_app.plan.requirements import requirements_of
 
@@ -92,7 +92,7 @@ def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
 
 
 def written_override(plan: ResolvedPlan, module: str) -> str | None:
-    """The source that settings name for a module, as `SourcedModule.written`."""
+    """The source that settings set for a module, in the form of `SourcedModule.written`."""
     override = plan.sources.get(module)
     raw = plan.merged.sources.get(module)
     if override is None:
@@ -101,7 +101,7 @@ def written_override(plan: ResolvedPlan, module: str) -> str | None:
 
 
 def written_value(source: str) -> str:
-    """A source text that stands in no file, as `SourcedModule.written`."""
+    """A source that is not from a file, in the form of `SourcedModule.written`."""
     return _portable(source, source, secret=False)
 
 
@@ -133,13 +133,13 @@ def _inside(agents: Node | None, of: Callable[[MapNode], Iterator[MapNode]]) -> 
             yield from of(agent)
 
 
-def _left_out(plan: ResolvedPlan, there: set[Location], problems: Problems) -> Iterator[MapNode]:
-    """The providers that conditions leave out, with their sources resolved like those of others."""
+def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) -> Iterator[MapNode]:
+    """The providers whose conditions are not met, with their sources resolved."""
     environ = keys.environment() if plan.environ is None else plan.environ
     document = plan.merged.document
     agents = document.items.get("agents")
     for entry in (*_providers(document), *_inside(agents, _providers)):
-        if entry.at in there:
+        if entry.at in mounted:
             continue
         source = entry.items.get("source")
         items = {"module": entry.items["module"]}
@@ -166,7 +166,7 @@ def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> So
 
 
 def _texts(plan: ResolvedPlan) -> dict[Location, str]:
-    """Place → text of every source as it stands in the files and in `--set`."""
+    """Location → text of every string as written in the files and in `--set`."""
     found: dict[Location, str] = {}
 
     def collect(node: Node) -> None:
@@ -186,8 +186,8 @@ def _texts(plan: ResolvedPlan) -> dict[Location, str]:
 
 
 def _portable(source: str, raw: str | None, secret: bool) -> str:
-    """What may stand in a file that others read: no password, and no folder of this machine
-    that the plan does not name itself."""
+    """The form of a source for shared files: no password, and no absolute path that the plan does not
+    contain itself."""
     if raw is None:
         return without_password(source)
     parsed = parse_source(source, Path("/"))

@@ -1,4 +1,4 @@
-"""Where each value of a YAML text begins and ends, so that one can be changed and no other."""
+"""Where each value of a YAML text begins and ends, for editing one of them in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Span:
         at: Line and column of its beginning.
         flow: Whether it is a collection in brackets.
         value: The text of a scalar.
-        quoted: Whether a scalar is in quotes or a block of text.
+        quoted: Whether a scalar is quoted or a block scalar.
         in_list: Whether it is an entry of a list.
         after: Index after the `:` or `-` that it belongs to.
         entries: The keys of a mapping, with where they begin, and their values.
@@ -47,7 +47,7 @@ class Span:
 
 
 def read_spans(text: str, file: str) -> Span | None:
-    """The values of a text that is known to be a good YAML document; None if it holds none."""
+    """The values of a text that is a valid YAML document; None if it is empty."""
     import yaml
 
     # Without libyaml: its marks count bytes or characters, depending on how it was built.
@@ -95,7 +95,7 @@ class _Builder:
             value = self.node(next(events), events)
             value.after = self._after_colon(key.end)
             if value.kind == "scalar" and value.start == value.end:
-                # Nothing is written there; it begins where something could be.
+                # An empty value begins where a value could be inserted.
                 value.start = value.end = value.after
             span.entries[key.value] = (key.start, value)
         return self._ended(span, event)
@@ -114,7 +114,7 @@ class _Builder:
         if span.flow:
             span.end = event.end_mark.index
         else:
-            # A block has no end of its own: the end event stands where the next thing begins.
+            # A block has no end mark: its end event is at the beginning of the next token.
             span.end = max((value.end for _, value in span.values()), default=span.end)
         return span
 

@@ -1,9 +1,9 @@
-"""The shape of a plan: which keys there are, what they hold, and one form for both spellings.
+"""The structure of a plan: its keys, their values, and one normalised form.
 
-`normalise` looks at everything before it complains, so that all mistakes of a file are
-told at once, and returns the document in the one form the rest of the package knows:
-`session.orchestrator` and `session.context` are mappings `{module, source, config}`, and
-every entry of `providers`, `tools` and `hooks` is a mapping with `module`.
+`normalise` checks everything, so that all problems of a file are reported at once, and returns the
+form that the rest of the package uses: `session.orchestrator` and `session.context` are mappings
+`{module, source, config}`, and every entry of `providers`, `tools` and `hooks` is a mapping with
+`module`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape
 from amplifier_support.did_you_mean import did_you_mean
 
@@ -43,37 +43,36 @@ _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def entry_key(entry: Node) -> str | None:
-    """What an entry of a list is merged and found by: its instance id, else its module id."""
+    """The key of a list entry: its instance id, else its module id."""
     if not isinstance(entry, MapNode):
         return None
     return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
 
 
 def normalise(root: Node | None, file: str, problems: Problems, shape: Shape = PLAN) -> MapNode:
-    """Check one document and bring it into the one form.
+    """Check and normalise one document.
 
     Args:
         root: The document, or None for an empty file.
-        file: The file, for a problem that has no place in it.
-        problems: Gets everything that is wrong.
-        shape: What it may hold.
+        file: The file, for a problem without a location.
+        problems: Collects the problems.
+        shape: The sections it may have.
 
     Returns:
-        The document without `x-…` keys; only good for use if nothing was added to
-        `problems`.
+        The document without `x-…` keys; only valid if nothing was added to `problems`.
     """
     if not isinstance(root, MapNode):
-        _tell_no_mapping(root, file, problems, shape)
+        _report_no_mapping(root, file, problems, shape)
         return MapNode({}, Location(file, 1, 1))
     return _Normaliser(problems, shape).document(root)
 
 
-def _tell_no_mapping(root: Node | None, file: str, problems: Problems, shape: Shape) -> None:
+def _report_no_mapping(root: Node | None, file: str, problems: Problems, shape: Shape) -> None:
     empty = root is None or _is_null(root)
     if empty and shape.start is None:
         return
     if root is None and problems:
-        # It could not be read at all, which has been told.
+        # It could not be parsed, which has been reported.
         return
     found = "is empty" if root is None or empty else f"is {_kind(root)}, not a mapping"
     at = root.at if root is not None else Location(file, 1, 1)
@@ -86,9 +85,9 @@ def _kind(node: Node) -> str:
     if isinstance(node, ListNode):
         return "a list"
     if isinstance(node.value, bool):
-        return "a truth value"
+        return "a boolean"
     if isinstance(node.value, str):
-        return "text"
+        return "a string"
     return "empty" if node.value is None else "a number"
 
 
@@ -122,14 +121,14 @@ class _Normaliser:
                 if not _is_null(value):
                     items[key] = self._checks[key](value, key)
             elif key in self._shape.elsewhere and (key != "agents" or not self._shape.lenient):
-                message = f"{key!r} has no place in {self._shape.what}"
+                message = f"{key!r} is not allowed in {self._shape.what}"
                 self._problems.add(message, root.key_at(key), self._shape.elsewhere[key])
             elif not key.startswith("x-"):
                 self._foreign(key, root, self._shape.keys, self._shape.what)
         return with_items(root, self._join_parts(items))
 
     def _join_parts(self, items: dict[str, Node]) -> dict[str, Node]:
-        """Take the top-level `orchestrator:`, `context:` and `fallbacks:` into the session."""
+        """Move the top-level `orchestrator:`, `context:` and `fallbacks:` into the session."""
         fallbacks = items.pop("fallbacks", None)
         if fallbacks is not None:
             session = items.get("session")
@@ -137,7 +136,7 @@ class _Normaliser:
                 session = MapNode({}, fallbacks.at)
             if "fallbacks" in session.items:
                 at = session.key_at("fallbacks")
-                message = "'fallbacks' is also given under 'session'"
+                message = "'fallbacks' is also set under 'session'"
                 self._problems.add(
                     message, fallbacks.at, f"keep one: the other is on line {at.line}"
                 )
@@ -163,7 +162,7 @@ class _Normaliser:
     def _no_conflict(self, part: str, inner: MapNode, outer: MapNode) -> None:
         for key in sorted(inner.items.keys() & outer.items.keys()):
             self._problems.add(
-                f"{key!r} of the {part} is also given under 'session'",
+                f"{key!r} of the {part} is also set under 'session'",
                 outer.key_at(key),
                 f"keep one: the other is on line {inner.key_at(key).line}",
             )
@@ -217,7 +216,7 @@ class _Normaliser:
 
     def _budget(self, node: Node) -> Node:
         if _is_null(node):
-            # Takes an inherited budget away.
+            # Removes an inherited budget.
             return node
         if not isinstance(node, MapNode):
             return self._wrong(node, "session.budget", "a mapping such as '{max_cost: 5}'")
@@ -234,7 +233,7 @@ class _Normaliser:
             return
         kinds = int if whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
-            self._wrong(node, where, f"a {'whole ' if whole else ''}number above 0")
+            self._wrong(node, where, f"a {'whole ' if whole else ''}number greater than 0")
 
     def _limit(self, node: Node, where: str) -> Node:
         if isinstance(node, Scalar):
@@ -243,7 +242,7 @@ class _Normaliser:
                 return node
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 return node
-        return self._wrong(node, where, "a whole number from 0 on")
+        return self._wrong(node, where, "a whole number, 0 or greater")
 
     # -- lists of modules ------------------------------------------------------------
 
@@ -257,7 +256,7 @@ class _Normaliser:
             key = entry_key(entry)
             if key is not None and key in seen:
                 self._problems.add(
-                    f"{key!r} stands twice in {section}: first on line {seen[key].line}",
+                    f"duplicate entry {key!r} in {section}: first on line {seen[key].line}",
                     entry.at,
                     "merge the two, or give one of them an 'instance_id'",
                 )
@@ -275,14 +274,14 @@ class _Normaliser:
         allowed = _PROVIDER_KEYS if section == "providers" else _ENTRY_KEYS
         entry = self._module(node, where, allowed)
         if "module" not in node.items and not _has_near(node.items, "module"):
-            self._problems.add(f"{where} names no module", node.at, "add 'module: ID'")
+            self._problems.add(f"{where} has no 'module'", node.at, "add 'module: ID'")
         return entry
 
     def _module(self, node: MapNode, where: str, allowed: tuple[str, ...]) -> MapNode:
         items: dict[str, Node] = {}
         for key, value in node.items.items():
             if key == "id" and self._shape.bundle and "instance_id" not in node.items:
-                # As bundles call it.
+                # The name of the key in bundles.
                 key = "instance_id"
             if key not in allowed:
                 self._foreign(key, node, allowed, where, strict=not self._shape.bundle)
@@ -290,7 +289,7 @@ class _Normaliser:
                 self._id(value, f"{where}.{key}")
                 items[key] = value
             elif key == "when" and _is_null(value):
-                # Takes an inherited condition away.
+                # Removes an inherited condition.
                 items[key] = value
             elif _is_null(value):
                 continue
@@ -316,7 +315,7 @@ class _Normaliser:
                     text = text_of(name)
                     if text is not None and not re.fullmatch(_VARIABLE, text):
                         self._problems.add(
-                            f"{text!r} is not the name of a variable", name.at, "write it bare"
+                            f"{text!r} is not a variable name", name.at, "write the name alone"
                         )
             elif not isinstance(value, Scalar) or not isinstance(value.value, bool):
                 self._wrong(value, f"{where}.no_other", "true or false")
@@ -349,7 +348,7 @@ class _Normaliser:
         items: dict[str, Node] = {}
         for name, agent in node.items.items():
             if not re.fullmatch(_AGENT, name):
-                message = f"{name!r} is not a name for an agent (letters, digits, '-', '_', '.')"
+                message = f"{name!r} is not an agent name (letters, digits, '-', '_', '.')"
                 self._problems.add(message, node.key_at(name))
             elif isinstance(agent, MapNode):
                 shape = AGENT._replace(what=f"agent {name!r}", lenient=self._shape.lenient)
@@ -367,7 +366,7 @@ class _Normaliser:
         if text is None:
             self._wrong(node, where, "a module id")
         elif not re.fullmatch(_ID, text):
-            hint = "to name a place, use 'source:'" if "/" in text or ":" in text else None
+            hint = "for a path or URL, use 'source:'" if "/" in text or ":" in text else None
             self._problems.add(
                 f"{text!r} is not a module id (letters, digits, '-', '_', '.')", node.at, hint
             )
@@ -377,43 +376,42 @@ class _Normaliser:
         if text is not None and text.strip():
             return node
         if text is not None:
-            self._problems.add(f"{where!r} is empty", node.at, "give it a text or remove it")
+            self._problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
             return node
-        hint = "a text (in quotes)" if isinstance(node, Scalar) else "a text"
+        hint = "a string (in quotes)" if isinstance(node, Scalar) else "a string"
         return self._wrong(node, where, hint)
 
     def _texts(self, node: Node, where: str) -> ListNode:
         items = list(node.items) if isinstance(node, ListNode) else [node]
         for item in items:
             if text_of(item) is None:
-                self._wrong(item, where, "a text or a list of texts")
+                self._wrong(item, where, "a string or a list of strings")
         return ListNode(items, node.at)
 
     def _mapping(self, node: Node, where: str) -> Node:
         return node if isinstance(node, MapNode) else self._wrong(node, where, "a mapping")
 
     def _wrong(self, node: Node, where: str, expected: str) -> Node:
-        self._problems.add(f"{where!r} is {_kind(node)}", node.at, f"it has to be {expected}")
+        self._problems.add(f"{where!r} is {_kind(node)}", node.at, f"expected {expected}")
         return node
 
     def _foreign(
         self, key: str, node: MapNode, known: tuple[str, ...], where: str, *, strict: bool = False
     ) -> None:
-        """A key that is misspelt, or one of another program."""
+        """Report a key that is misspelt, or belongs to another program."""
         near = did_you_mean(key, known)
         if strict:
             self._unknown(key, node, known, where)
         elif self._shape.lenient and (key in _PUBLISHED or not near):
-            self._problems.note(f"{key!r} in {where} is not used here", node.key_at(key))
+            self._problems.note(f"{key!r} in {where} is ignored", node.key_at(key))
         elif self._shape.bundle:
-            self._problems.note(f"{key!r} in {where} is not used here; {near}", node.key_at(key))
+            self._problems.note(f"{key!r} in {where} is ignored; {near}", node.key_at(key))
         else:
             self._unknown(key, node, known, where)
 
     def _unknown(self, key: str, node: MapNode, known: Iterable[str], where: str) -> None:
         names = list(known)
-        hint = did_you_mean(key, names) or f"known here: {', '.join(sorted(names))}"
-        self._problems.add(f"unknown key {key!r} in {where}", node.key_at(key), hint)
+        self._problems.add(f"unknown key {key!r} in {where}", node.key_at(key), suggest(key, names))
 
 
 def _is_null(node: Node) -> bool:
@@ -425,12 +423,12 @@ def _has_near(keys: Iterable[str], name: str) -> bool:
 
 
 def check_complete(document: MapNode, problems: Problems, *, bundle: bool = False) -> None:
-    """Check what only the merged plan must have: an orchestrator and a context.
+    """Check that a merged plan has an orchestrator and a context.
 
     Args:
         document: The merged plan.
-        problems: Gets what is missing.
-        bundle: Whether it is a bundle, which may be a part for other bundles only.
+        problems: Collects the problems.
+        bundle: Whether it is a bundle, which may be meant for inclusion only.
     """
     session = document.items.get("session")
     nodes = session.items if isinstance(session, MapNode) else {}
@@ -440,16 +438,13 @@ def check_complete(document: MapNode, problems: Problems, *, bundle: bool = Fals
         if not isinstance(node := nodes.get(part), MapNode) or "module" not in node.items
     ]
     if bundle and missing:
-        hint = (
-            "neither do the bundles that it includes; add a 'session', or list it under 'includes' "
-            "of a bundle that has one"
-        )
-        problems.add(f"the bundle names no {' and no '.join(missing)}", document.at, hint)
+        hint = "nor do the bundles it includes; add a 'session', or include it in a bundle that has one"
+        problems.add(f"the bundle has no {' and no '.join(missing)}", document.at, hint)
         return
     for part in missing:
         node = nodes.get(part)
         problems.add(
-            f"the plan names no {part}",
+            f"the plan has no {part}",
             node.at if node is not None else document.at,
             f"add 'session: {{{part}: MODULE}}', or 'extends: default'",
         )

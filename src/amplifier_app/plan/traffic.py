@@ -1,9 +1,8 @@
-"""What `--record` and `--replay` make of a plan's providers; the work is provider-replay's.
+"""Apply `--record` and `--replay` to a plan's providers; `provider-replay` does the work.
 
-A recorder is mounted behind the providers and is no part of the plan that is saved. A recording
-stands in for the providers one by one, under the names they are mounted under, so that whatever else
-the plan says of them (fallbacks, priorities, agents) counts as it did. Nothing else of their entries
-is read: neither conditions nor keys matter to a recording.
+A recorder is mounted after the providers and is not part of the saved plan. A recording replaces each
+provider under its mount name, so that fallbacks, priorities and agents work as before. Conditions and
+keys of the replaced providers are not read.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, w
 
 MODULE = "provider-replay"
 _KEPT = ("model", "default_model", "priority")
-"""Settings of a provider that count for what stands in for it."""
+"""Settings of a provider that its replacement keeps."""
 
 
 class Traffic(NamedTuple):
-    """The file, absolute, that traffic with the model goes to or comes from; not both."""
+    """The file, absolute, to record model traffic to or to replay it from; not both."""
 
     record: str | None = None
     replay: str | None = None
 
     def entries(self) -> list[dict[str, Any]]:
-        """What is mounted after the plan's providers."""
+        """The entries to mount after the plan's providers."""
         return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
 
     def stand_ins(self, tree: MapNode, mount_name: Callable[[MapNode], str]) -> MapNode:
-        """The plan with what was recorded in the place of its providers and its agents' own.
+        """The plan with recordings in place of its providers and those of its agents.
 
         Args:
             tree: The plan.
-            mount_name: What the provider of an entry is mounted under.
+            mount_name: Returns the mount name of an entry's provider.
         """
         if self.replay is None:
             return tree
@@ -46,7 +45,7 @@ class Traffic(NamedTuple):
         kept = [self._stand_in(e, mount_name(e)) for e in entries if mount_name(e) in recorded]
         named = {mount_name(entry) for entry in entries}
         kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
-        if not recorded:  # the module says what is wrong with the file
+        if not recorded:  # the module reports the problem with the file
             kept = [_entry(at, config={"replay": self.replay})]
         items: dict[str, Node] = {**tree.items, "providers": ListNode(kept, at)}
         agents = items.get("agents")
@@ -64,7 +63,7 @@ class Traffic(NamedTuple):
         if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
             return agent
         entries = [e for e in _entries(agent) if mount_name(e) in recorded]
-        if not entries:  # nobody gave it a task; it has what the plan has
+        if not entries:  # it was not used in the recording; it gets the plan's providers
             return with_items(agent, {k: v for k, v in agent.items.items() if k != "providers"})
         stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
         return with_items(agent, {**agent.items, "providers": stand_ins})
@@ -110,9 +109,9 @@ def _recorded_providers(file: str) -> list[str]:
         if '"provider"' not in line[:40]:
             continue
         try:
-            said: Any = json.loads(line)
+            record: Any = json.loads(line)
         except ValueError:
             continue
-        if isinstance(said, dict) and said.get("type") == "provider" and said.get("name"):
-            names[str(said["name"])] = None
+        if isinstance(record, dict) and record.get("type") == "provider" and record.get("name"):
+            names[str(record["name"])] = None
     return list(names)

@@ -1,4 +1,4 @@
-"""A plan as YAML for a person: long texts as blocks, and beside each value where it was written."""
+"""Write a plan as readable YAML: long strings as blocks, optionally the origin of each value."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
     """The tree as YAML.
 
     Args:
-        tree: What to write; secrets have to be masked already.
-        origins: Whether each value has the file and line it was written on as a comment.
+        tree: The tree to write, with secrets masked.
+        origins: Whether to add the file and line of each value as a comment.
     """
     import yaml
 
     representer = yaml.representer.SafeRepresenter(default_flow_style=False, sort_keys=False)
     written = representer.represent_data(plain_data(tree))
     _use_blocks(written)
-    # Wide enough that no text is folded: each value begins on the line it is told on.
+    # Wide enough that nothing is folded: each comment is on the line where its value begins.
     text: str = yaml.serialize(
         written, Dumper=yaml.SafeDumper, allow_unicode=True, width=float("inf")
     )
@@ -46,7 +46,7 @@ def place_of(node: Node) -> str:
 
 
 def _use_blocks(written: Any) -> None:
-    """Have texts of several lines written as they are, instead of quoted with blank lines."""
+    """Write strings of several lines as block scalars instead of quoted."""
     import yaml
 
     if isinstance(written, yaml.ScalarNode):
@@ -66,6 +66,6 @@ def _annotate(written: Any, tree: Node, lines: list[str]) -> None:
         for below, value in zip(written.value, tree.items, strict=True):
             _annotate(below, value, lines)
     else:
-        # Of a block this is the line with its '|', where a comment may stand.
+        # For a block scalar this is the line with its '|', where a comment is allowed.
         place = re.sub(r"[^ -~\w]", "?", place_of(tree))
         lines[written.start_mark.line] += f"  # {place}"

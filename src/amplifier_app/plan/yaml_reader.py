@@ -1,10 +1,9 @@
 """YAML text → a tree of nodes, by the rules of PyYAML's safe loader and a few stricter ones.
 
-The document is built from libyaml's *events*, not by its recursive composer, so deep
-nesting is an error and not a crash, and what aliases expand to is counted before
-anything is expanded. Stricter: a key may stand only once in a mapping, no tags but
-YAML's own scalars, keys are always text (`on:` is the key "on"), and a date stays the
-text it was written as, because a plan holds what JSON can hold.
+The document is built from libyaml's *events*, not by its recursive composer, so deep nesting is an
+error instead of a crash, and the size of expanded aliases is known before they are expanded.
+Stricter: keys are unique, only YAML's own scalar tags are allowed, keys are always strings (`on:` is
+the key "on"), and dates stay strings, because a plan contains only JSON types.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NO_KEY = "\0"
 
 
 class _Open:
-    """A container that is still being read; `weight` counts it and all it holds."""
+    """A container being read; `weight` counts it and everything in it."""
 
     def __init__(self, at: Location, is_map: bool, anchor: str | None) -> None:
         self.at = at
@@ -44,16 +43,16 @@ class _Open:
 
 
 class _Stop(Exception):
-    """Reading cannot go on; the reason has been added to the problems."""
+    """Stops reading; the reason has been added to the problems."""
 
 
 def read_bytes(path: Path, file: str, what: str) -> bytes:
-    """What a file holds, no more of it than is needed to see that it is too large.
+    """The content of a file, at most one byte more than the size limit.
 
     Args:
         path: The file.
-        file: How it is called in problems and origins.
-        what: What it is for, for the message.
+        file: Its name in problems and origins.
+        what: What it is, for the message.
 
     Raises:
         ConfigError: It cannot be read.
@@ -70,13 +69,13 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
     """The document in `data`.
 
     Args:
-        data: The bytes of the file, UTF-8 with or without a mark, at most 1 MiB.
-        file: How the file is called in problems and origins.
-        problems: Gets everything that is wrong.
+        data: The bytes of the file, UTF-8 with or without a byte order mark, at most 1 MiB.
+        file: The name of the file in problems and origins.
+        problems: Collects the problems.
 
     Returns:
-        The tree, or None if the text is empty or cannot be read at all. A tree may come
-        with problems: then it is only good for finding more of them.
+        The tree, or None if the text is empty or cannot be parsed. If problems were added, the
+        tree is only good for finding more of them.
     """
     text = decode(data, file, problems)
     if text is None:
@@ -89,7 +88,7 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
 
 
 def decode(data: bytes, file: str, problems: Problems) -> str | None:
-    """The text of a file, without the mark UTF-8 may begin with; None if it is none."""
+    """The text of a file, without a byte order mark; None if it is not valid."""
     if len(data) > MAX_BYTES:
         problems.add(f"larger than {MAX_BYTES // 1024} KiB", Location(file))
         return None
@@ -106,7 +105,7 @@ def decode(data: bytes, file: str, problems: Problems) -> str | None:
 
 
 def plain_scalar(text: str) -> ScalarValue:
-    """What YAML makes of `text` written without quotes, as one scalar."""
+    """Parse `text` as one unquoted YAML scalar."""
     import yaml
 
     loader = yaml.SafeLoader("")
@@ -170,7 +169,7 @@ class _Reader:
         if event.tag not in (None, "!", expected):
             self._bad_tag(event)
         parent = self._open[-1] if self._open else None
-        # A block that belongs to a key is told by its key, which a person looks for.
+        # The location of a block is that of its key.
         at = parent.key_at if parent and parent.key is not None and parent.key_at else None
         self._open.append(_Open(at or self._at(event), is_map, event.anchor))
 
@@ -221,10 +220,10 @@ class _Reader:
     def _take_key(self, parent: _Open, node: Node, event: Any) -> None:
         if isinstance(node, Scalar):
             parent.key_at = self._at(event)
-            # The text as written: YAML 1.1 would make a bool of an unquoted `on`.
+            # The text as written: YAML 1.1 would parse an unquoted `on` as a boolean.
             parent.key = event.value if hasattr(event, "value") else str(node.value)
             return
-        self._problems.add("a key must be text", node.at)
+        self._problems.add("a key must be a string", node.at)
         parent.key_at, parent.key = node.at, _NO_KEY
 
     def _take_value(self, parent: _Open, node: Node, event: Any) -> None:
@@ -238,7 +237,7 @@ class _Reader:
         elif key in parent.entries:
             first = parent.keys[key].line
             self._problems.add(
-                f"the key {key!r} stands twice: first on line {first}", at, "keep one of them"
+                f"duplicate key {key!r}: first on line {first}", at, "keep one of them"
             )
         else:
             parent.entries[key] = node
@@ -250,7 +249,7 @@ class _Reader:
             if isinstance(source, MapNode):
                 parent.merged.append(source)
             else:
-                self._problems.add("'<<' takes in mappings only", at, "give it an *alias of one")
+                self._problems.add("'<<' merges mappings only", at, "use an *alias of a mapping")
 
     def _scalar(self, event: Any, loader: Any) -> Scalar:
         yaml = self._yaml
@@ -305,11 +304,11 @@ class _Reader:
         lines = self._text.splitlines()
         line = lines[at.line - 1] if at.line and at.line <= len(lines) else ""
         if re.match(r"\s*\t", line):
-            return "indent with spaces, YAML allows no tabs there"
+            return "indent with spaces, not tabs"
         if re.match(r"\s*(- )?[\w.-]+:\S", line):
             return "a ':' needs a space after it"
         if re.match(r"[^'\"#]*:\s+[^'\"#\[{]*:\s", line):
-            return "put quotes around a value that holds ': '"
+            return "put quotes around a value that contains ': '"
         if re.match(r".*:\s+[@`%]", line):
             return "put quotes around a value that starts with @, ` or %"
         return None

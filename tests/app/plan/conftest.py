@@ -12,7 +12,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home nobody else uses; the current folder is the test's own."""
+    """A separate home and current folder for each test."""
     folder = tmp_path / "home"
     monkeypatch.setenv("AMPLIFIER_HOME", str(folder))
     monkeypatch.chdir(tmp_path)
@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a file below the test's folder, `plan.yaml` unless told otherwise."""
+    """Writes a file in the folder of the test, by default `plan.yaml`."""
 
     def write_file(text: str, name: str = "plan.yaml") -> Path:
         path = tmp_path / name

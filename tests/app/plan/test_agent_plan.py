@@ -40,7 +40,7 @@ def entry(plan: ResolvedPlan, section: str, index: int = 0) -> dict[str, Any]:
     return plan.mount_plan()[section][index]
 
 
-def test_an_agent_that_says_little_has_what_the_plan_has(write: Write) -> None:
+def test_an_agent_inherits_the_plan(write: Write) -> None:
     plan = planned("  it: {description: d}\n", write)
     assert plan.instruction == "You lead."
     assert modules(plan, "tools") == ["tool-bash", "tool-filesystem", "tool-task"]
@@ -48,7 +48,7 @@ def test_an_agent_that_says_little_has_what_the_plan_has(write: Write) -> None:
     assert "it" in plan.mount_plan()["agents"]
 
 
-def test_tools_that_are_named_are_all_there_are_configured_as_in_the_plan(write: Write) -> None:
+def test_listed_tools_replace_the_plans_and_keep_its_configuration(write: Write) -> None:
     write("", "files/x.py")
     plan = planned(
         "  it:\n"
@@ -67,7 +67,7 @@ def test_an_empty_list_of_tools_means_none(write: Write) -> None:
     assert modules(planned("  it: {tools: []}\n", write), "tools") == []
 
 
-def test_providers_that_are_named_are_all_there_are(write: Write) -> None:
+def test_listed_providers_replace_the_plans(write: Write) -> None:
     plan = planned(
         "  it: {providers: [{module: provider-b, config: {model: small}}]}\n",
         write,
@@ -76,7 +76,7 @@ def test_providers_that_are_named_are_all_there_are(write: Write) -> None:
     assert entry(plan, "providers")["config"] == {"model": "small"}
 
 
-def test_a_default_provider_the_agent_does_not_have_does_not_count(write: Write) -> None:
+def test_a_default_provider_that_the_agent_lacks_is_ignored(write: Write) -> None:
     agents = "  it: {providers: [provider-b]}\n  same: {providers: [provider-a]}\n"
     path = write(PLAN + agents)
     plan = load(plan=path, environ={}, sets=["orchestrator.config.default_provider=a"])
@@ -86,7 +86,7 @@ def test_a_default_provider_the_agent_does_not_have_does_not_count(write: Write)
     assert config["default_provider"] == "a"
 
 
-def test_hooks_session_and_exclusions_lie_on_top(write: Write) -> None:
+def test_hooks_session_and_exclusions_merge_over_the_plan(write: Write) -> None:
     plan = planned(
         "  it:\n"
         "    session: {orchestrator: {config: {max_iterations: 2}}}\n"
@@ -112,13 +112,13 @@ def test_an_agent_is_found_with_and_without_its_namespace(write: Write) -> None:
     assert planned(agents, write, "kit:one").instruction == "Kit one."
     assert planned(agents, write, "kit:two").instruction == "Two."
     assert planned(agents, write, "self").instruction == "You lead."
-    with pytest.raises(ConfigError, match="there is no agent 'three'"):
+    with pytest.raises(ConfigError, match="unknown agent 'three'"):
         planned(agents, write, "three")
 
 
-def test_who_gives_the_task_may_take_modules_away_but_add_none(write: Write) -> None:
+def test_a_caller_may_remove_modules_but_not_add_any(write: Write) -> None:
     tools = Narrowing.of({"exclude_tools": ["tool-task"]}, "tools")
-    hooks = Narrowing.of({"inherit_hooks": ["hooks-approval", "hooks-of-nobody"]}, "hooks")
+    hooks = Narrowing.of({"inherit_hooks": ["hooks-approval", "hooks-unknown"]}, "hooks")
     plan = planned("  it: {}\n", write, tools=tools, hooks=hooks)
     assert modules(plan, "tools") == ["tool-bash", "tool-filesystem"]
     assert modules(plan, "hooks") == ["hooks-approval"]
@@ -126,7 +126,7 @@ def test_who_gives_the_task_may_take_modules_away_but_add_none(write: Write) -> 
     assert modules(planned("  it: {}\n", write, tools=nonsense), "tools") == []
 
 
-def test_self_is_the_plan_unless_an_agent_is_called_so(write: Write) -> None:
+def test_self_is_the_plan_unless_an_agent_has_this_name(write: Write) -> None:
     assert modules(planned("  it: {}\n", write, "self"), "tools")[0] == "tool-bash"
     assert modules(planned("  self: {tools: [tool-grep]}\n", write, "self"), "tools") == [
         "tool-grep"
@@ -134,20 +134,20 @@ def test_self_is_the_plan_unless_an_agent_is_called_so(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agents", "told"),
+    ("agents", "expected"),
     [
         ("  writer: {}\n  reader: {}\n", "the plan has: reader, writer"),
         ("  it2: {}\n", "did you mean 'it2'?"),
         ("  {}\n", "the plan has no agents"),
     ],
 )
-def test_an_unknown_agent_is_told_with_those_there_are(
-    agents: str, told: str, write: Write
+def test_an_unknown_agent_is_reported_with_the_known_ones(
+    agents: str, expected: str, write: Write
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         planned(agents, write)
-    assert "there is no agent 'it'" in str(raised.value)
-    assert told in str(raised.value)
+    assert "unknown agent 'it'" in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_the_plan_of_an_agent_can_be_saved_and_read_again(write: Write) -> None:

@@ -123,7 +123,7 @@ def test_published_agents_have_their_name_in_a_table(write: Write) -> None:
     )
     plan = loaded("agents: [./x.md]\n", write)
     assert agents(plan) == {"bug-hunter": {"description": "Finds bugs", "instruction": "Find."}}
-    assert plan.notes == [f"{Path.cwd()}/x.md:5:1: 'model_role' in the agent is not used here"]
+    assert plan.notes == [f"{Path.cwd()}/x.md:5:1: 'model_role' in the agent is ignored"]
 
 
 def test_an_agent_of_the_project_comes_before_the_users(write: Write, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_agents_merge_by_name_over_extends_and_settings(write: Write, tmp_path: 
     assert plan.origin("agents.reviewer.tools.tool-grep.config.a").line == 5
 
 
-def test_exclude_takes_an_inherited_agent_away(write: Write) -> None:
+def test_exclude_removes_an_inherited_agent(write: Write) -> None:
     write(PLAN + "agents: {one: {description: 1st}, two: {description: 2nd}}\n", "base.yaml")
     write("extends: ./base.yaml\nexclude: [one, tool-bash]\n")
     assert list(agents(load_plan("plan.yaml"))) == ["two"]
@@ -188,7 +188,7 @@ def test_exclude_takes_an_inherited_agent_away(write: Write) -> None:
 # -- resolution --------------------------------------------------------------------------
 
 
-def test_variables_and_conditions_hold_in_agents_too(write: Write) -> None:
+def test_variables_and_conditions_apply_to_agents(write: Write) -> None:
     text = (
         "agents:\n"
         "  one:\n"
@@ -202,14 +202,14 @@ def test_variables_and_conditions_hold_in_agents_too(write: Write) -> None:
         "description": "Uses a model",
         "providers": [{"module": "provider-b"}],
     }
-    assert plan.notes == ["agent one: provider-a is left out: A_KEY is not set"]
+    assert plan.notes == ["agent one: provider-a skipped: set A_KEY"]
     assert plan.dropped == []
 
 
-def test_an_agent_that_excludes_what_is_not_there_is_noted(write: Write) -> None:
+def test_an_exclude_without_effect_in_an_agent_is_a_warning(write: Write) -> None:
     plan = loaded("agents: {one: {exclude: [tool-bahs]}}\n", write)
     assert plan.notes == [
-        f"{Path.cwd()}/plan.yaml:4:26: agent one excludes 'tool-bahs', which is not there; "
+        f"{Path.cwd()}/plan.yaml:4:26: agent one excludes 'tool-bahs', which the plan does not have; "
         "did you mean 'tool-bash'?"
     ]
 

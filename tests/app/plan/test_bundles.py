@@ -25,7 +25,7 @@ def problems(file: str = "bundle.md") -> list[str]:
     return [f"{one.at}: {one.message}" for one in caught.value.problems]
 
 
-def test_markdown_and_yaml_of_a_bundle_say_the_same(write: Write) -> None:
+def test_a_bundle_is_the_same_in_markdown_and_yaml(write: Write) -> None:
     text = f"bundle: {{name: same, version: 1.0.0}}\n{SESSION}tools: [tool-bash]\n"
     write(f"{text}instruction: Be brief.\n", "same.yaml")
     write(f"---\n{text}---\nBe brief.\n", "same.md")
@@ -79,7 +79,7 @@ def test_later_bundles_override_earlier_ones_and_the_bundle_itself_comes_last(
     assert plan.merged.chain == ("bundle.md", "second.yaml", "first.yaml")
 
 
-def test_a_bundle_of_nothing_but_includes_is_a_plan(write: Write) -> None:
+def test_a_bundle_with_includes_only_is_a_plan(write: Write) -> None:
     write(f"bundle: {{name: base}}\n{SESSION}instruction: Of the base.\n", "base.yaml")
     write("bundle: {name: thin}\nincludes: [./base.yaml]\n", "thin.yaml")
     plan = load(plan="thin.yaml", environ={})
@@ -160,8 +160,7 @@ def test_a_folder_that_is_mentioned_is_reported(write: Write) -> None:
     plan = load(plan="bundle.md", environ={})
     assert plan.instruction == "@mine:docs/"
     assert plan.warnings == [
-        "bundle.md:7:1: '@mine:docs/' is a folder, of which no file is included; the line stays as "
-        "it is"
+        "bundle.md:7:1: '@mine:docs/' is a folder, not a file; the line is kept as is"
     ]
 
 
@@ -183,7 +182,7 @@ def test_context_files_of_all_bundles_accumulate_and_come_once(write: Write) -> 
     assert plan.instruction == ("# Context: ../context/a.md\n\nA.\n\n# Context: b\n\nB.")
 
 
-def test_what_a_bundle_says_and_nothing_uses_is_a_warning_with_its_place(write: Write) -> None:
+def test_ignored_keys_of_a_bundle_are_warnings_with_a_location(write: Write) -> None:
     write(
         f"bundle: {{name: odd}}\n{SESSION}"
         "spawn: {exclude_tools: [tool-task]}\n"
@@ -195,15 +194,15 @@ def test_what_a_bundle_says_and_nothing_uses_is_a_warning_with_its_place(write: 
     )
     plan = load(plan="odd.yaml", environ={})
     assert [warning for warning in plan.warnings if "agent" not in warning] == [
-        "odd.yaml:9:19: '@other:page.md' names a file of a bundle or collection that is not known "
-        "here; the line stays as it is",
-        "odd.yaml:3:1: 'spawn' in the plan is not used here",
-        "odd.yaml:4:1: 'tool' in the plan is not used here; did you mean 'tools'?",
-        "odd.yaml:7:5: 'enabled' in tools[0] is not used here",
+        "odd.yaml:9:19: '@other:page.md' names a file in an unknown bundle or collection; "
+        "the line is kept as is",
+        "odd.yaml:3:1: 'spawn' in the plan is ignored",
+        "odd.yaml:4:1: 'tool' in the plan is ignored; did you mean 'tools'?",
+        "odd.yaml:7:5: 'enabled' in tools[0] is ignored",
     ]
-    missing = [warning for warning in plan.warnings if "there is no agent" in warning]
-    assert missing[0].startswith("odd.yaml:8:20: there is no agent 'gone'; looked for agents/gone")
-    assert "there is no agent 'other:gone'" in missing[1]
+    missing = [warning for warning in plan.warnings if "unknown agent" in warning]
+    assert missing[0].startswith("odd.yaml:8:20: unknown agent 'gone'; searched agents/gone")
+    assert "unknown agent 'other:gone'" in missing[1]
     assert plan.instruction == "Read @other:page.md now."
 
 
@@ -219,10 +218,10 @@ def test_an_agent_may_list_what_it_delegates_to(write: Write) -> None:
     assert plan.mount_plan()["agents"]["mine:lead"]["instruction"] == (
         "Lead.\n\n# Context: rules.md\n\nRules."
     )
-    assert plan.warnings == ["agents/lead.md:3:1: 'agents' in the agent is not used here"]
+    assert plan.warnings == ["agents/lead.md:3:1: 'agents' in the agent is ignored"]
 
 
-def test_instances_of_one_provider_are_told_apart_by_their_id(write: Write) -> None:
+def test_instances_of_one_provider_are_distinguished_by_id(write: Write) -> None:
     write(
         f"bundle: {{name: two}}\n{SESSION}providers:\n"
         "  - {module: provider-mock, id: a}\n  - {module: provider-mock, id: b}\n",
@@ -235,22 +234,22 @@ def test_instances_of_one_provider_are_told_apart_by_their_id(write: Write) -> N
 # -- what is wrong ---------------------------------------------------------------------------
 
 
-def test_bundles_that_include_each_other_are_reported_with_the_chain(write: Write) -> None:
+def test_circular_bundles_are_reported_with_the_chain(write: Write) -> None:
     write("bundle: {name: b}\nincludes: [./c.md]\n", "b.yaml")
     write(bundle("c", "includes: [./b.yaml]\n"), "c.md")
     write(bundle("a", f"includes: [./b.yaml]\n{SESSION}"), "bundle.md")
-    assert problems() == ["c.md:5:12: 'includes' goes in a circle: b.yaml → c.md → b.yaml"]
+    assert problems() == ["c.md:5:12: circular 'includes': b.yaml → c.md → b.yaml"]
 
 
-def test_bundles_are_included_to_a_bounded_depth(write: Write) -> None:
+def test_the_depth_of_bundles_is_limited(write: Write) -> None:
     for number in range(MAX_DEPTH + 2):
         write(f"bundle: {{name: n}}\nincludes: [./{number + 1}.yaml]\n", f"{number}.yaml")
     write("bundle: {name: n}\n", f"{MAX_DEPTH + 2}.yaml")
     [problem] = problems("0.yaml")
-    assert problem.endswith(f"bundles include each other more than {MAX_DEPTH} deep")
+    assert problem.endswith(f"bundles are nested more than {MAX_DEPTH} levels deep")
 
 
-def test_bundles_that_multiply_are_bounded(write: Write) -> None:
+def test_the_number_of_bundles_is_limited(write: Write) -> None:
     for number in range(15):
         one = f"./{number + 1}.yaml"
         write(f"bundle: {{name: n}}\nincludes: [{one}, {one}]\n", f"{number}.yaml")
@@ -261,17 +260,17 @@ def test_bundles_that_multiply_are_bounded(write: Write) -> None:
 @pytest.mark.parametrize(
     ("named", "message", "hint"),
     [
-        ("./gone.md", "the bundle './gone.md' does not exist", "looked for gone.md"),
-        ("mine:gone", "the bundle 'mine:gone' does not exist", "looked for gone, gone.md"),
-        ("other:x", "the bundle 'other:x' does not exist", "bundles known here: mine"),
+        ("./gone.md", "the bundle './gone.md' does not exist", "searched gone.md"),
+        ("mine:gone", "the bundle 'mine:gone' does not exist", "searched gone, gone.md"),
+        ("other:x", "the bundle 'other:x' does not exist", "known bundles: mine"),
         ("other", "the bundle 'other' does not exist", "sources: {other: git+https://…}"),
-        ("./empty", "the bundle './empty' does not exist", "looked for"),
-        ("git+ext::sh -c x", "a git URL has no spaces", "%20"),
+        ("./empty", "the bundle './empty' does not exist", "searched"),
+        ("git+ext::sh -c x", "a git URL cannot contain spaces", "%20"),
         ("git+ext::sh", "git sources over 'ext' are not allowed", "git+https"),
         ("git+https://-x/y", "is not a host", ""),
-        ("http://example.com/x.zip", "can be changed on the way", "https"),
-        ("${WHERE}", "variables are not filled in here", "source itself"),
-        ("[1]", "'includes' holds what is not the name of one", "- bundle:"),
+        ("http://example.com/x.zip", "http:// is not secure", "https"),
+        ("${WHERE}", "variables are not supported here", "source itself"),
+        ("[1]", "invalid entry in 'includes'", "- bundle:"),
     ],
 )
 def test_a_bundle_that_cannot_be_included_says_why(
@@ -288,7 +287,7 @@ def test_a_bundle_that_cannot_be_included_says_why(
     assert (problem.at.file, problem.at.line) == ("bundle.md", 7)
 
 
-def test_a_context_file_that_is_missing_is_an_error_with_where_it_was_looked_for(
+def test_a_missing_context_file_is_an_error_with_the_searched_paths(
     write: Write,
 ) -> None:
     write(bundle("mine", f"{SESSION}context: {{include: [mine:a.md, b.md]}}\n"), "bundle.md")
@@ -296,23 +295,23 @@ def test_a_context_file_that_is_missing_is_an_error_with_where_it_was_looked_for
         load(plan="bundle.md", environ={})
     first, second = caught.value.problems
     assert first.message == "the context file 'mine:a.md' does not exist"
-    assert str(first.hint).startswith("looked for a.md, ")
-    assert str(second.hint).startswith("looked for b.md, ")
+    assert str(first.hint).startswith("searched a.md, ")
+    assert str(second.hint).startswith("searched b.md, ")
 
 
-def test_a_document_that_is_included_cannot_extend_another(write: Write) -> None:
+def test_an_included_document_cannot_extend_another(write: Write) -> None:
     write("bundle: {name: part}\nextends: default\n", "part.yaml")
     write(bundle("mine", f"{SESSION}includes: [./part.yaml]\n"), "bundle.md")
-    assert problems() == ["part.yaml:2:1: a document that is included cannot extend another"]
+    assert problems() == ["part.yaml:2:1: an included document cannot use 'extends'"]
 
 
-def test_a_part_of_a_bundle_says_that_it_is_one(write: Write) -> None:
+def test_a_partial_bundle_is_reported_as_incomplete(write: Write) -> None:
     write("bundle: {name: part}\ntools: [tool-bash]\n", "part.yaml")
     with pytest.raises(PlanError) as caught:
         load(plan="part.yaml", environ={})
     [problem] = caught.value.problems
-    assert problem.message == "the bundle names no orchestrator and no context"
-    assert "under 'includes' of a bundle that has one" in str(problem.hint)
+    assert problem.message == "the bundle has no orchestrator and no context"
+    assert "include it in a bundle that has one" in str(problem.hint)
 
 
 def test_what_a_bundle_includes_needs_no_table(write: Write) -> None:
@@ -348,7 +347,7 @@ def test_agents_may_be_written_next_to_those_that_are_listed(write: Write) -> No
     assert set(plan.mount_plan()["agents"]) == {"mine:one", "other"}
 
 
-def test_a_plan_that_is_no_bundle_stays_strict(write: Write) -> None:
+def test_a_plan_that_is_not_a_bundle_stays_strict(write: Write) -> None:
     write(f"{SESSION}includes: [./other.yaml]\nmodes: []\n")
     with pytest.raises(PlanError) as caught:
         load(plan="plan.yaml", environ={})
@@ -364,14 +363,12 @@ def test_a_provider_option_adds_a_provider_to_a_plan_without_one(write: Write) -
     write(SESSION)
     plan = load(plan="plan.yaml", provider="mock", model="m", environ={})
     assert plan.mount_plan()["providers"] == [{"module": "provider-mock", "config": {"model": "m"}}]
-    assert plan.warnings == [
-        "provider-mock is added, as the plan names no provider: --provider mock"
-    ]
-    with pytest.raises(PlanError, match="there is no provider 'mok'; did you mean 'mock'"):
+    assert plan.warnings == ["added provider-mock, as the plan has no provider: --provider mock"]
+    with pytest.raises(PlanError, match="'mok' is unknown; did you mean 'mock'"):
         load(plan="plan.yaml", provider="mok", environ={})
 
 
-def test_the_provider_option_prefers_what_the_settings_say(write: Write) -> None:
+def test_the_provider_option_prefers_the_settings(write: Write) -> None:
     write(
         "providers:\n  - {module: provider-mock, config: {replies: [a]}}\n"
         "  - {module: provider-mock, instance_id: other, source: ./there}\n",
@@ -381,8 +378,8 @@ def test_the_provider_option_prefers_what_the_settings_say(write: Write) -> None
     plan = load(plan="plan.yaml", provider="other", environ={})
     [provider] = plan.mount_plan()["providers"]
     assert (provider["instance_id"], Path(provider["source"]).name) == ("other", "there")
-    assert "as it is configured in" in plan.warnings[0]
-    # Without the option a plan stands alone.
+    assert "as configured in" in plan.warnings[0]
+    # Without the option, settings do not apply to a plan.
     assert load(plan="plan.yaml", environ={}).mount_plan()["providers"] == []
 
 
@@ -392,17 +389,17 @@ def test_a_plan_with_a_provider_gets_no_other(write: Write) -> None:
         load(plan="plan.yaml", provider="openai", environ={})
 
 
-def test_a_bundle_without_a_provider_gets_what_is_set_up(write: Write) -> None:
+def test_a_bundle_without_a_provider_gets_the_configured_ones(write: Write) -> None:
     write(f"bundle: {{name: b}}\n{SESSION}", "b.yaml")
     assert load(plan="b.yaml", environ={}).mount_plan()["providers"] == []
     plan = load(plan="b.yaml", environ={"ANTHROPIC_API_KEY": "k"})
     assert [one["module"] for one in plan.mount_plan()["providers"]] == ["provider-anthropic"]
     assert plan.warnings == [
-        "provider-anthropic is added, as the plan names no provider: ANTHROPIC_API_KEY is set"
+        "added provider-anthropic, as the plan has no provider: ANTHROPIC_API_KEY is set"
     ]
     write("providers: [{module: provider-mock, config: {replies: [a]}}]\n", "home/settings.yaml")
     plan = load(plan="b.yaml", environ={"ANTHROPIC_API_KEY": "k"})
     assert plan.mount_plan()["providers"] == [
         {"module": "provider-mock", "config": {"replies": ["a"]}}
     ]
-    assert "it is set up in" in plan.warnings[0]
+    assert "configured in" in plan.warnings[0]

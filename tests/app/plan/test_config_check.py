@@ -33,27 +33,27 @@ WRONG = [
         "timeot: 3",
         "f:2:3: unknown key 'timeot' in the config of tool-bash; did you mean 'timeout'?",
     ),
-    ("tool-bash", "timeout: soon", "f:2:3: 'timeout' of tool-bash has to be a number"),
-    ("tool-bash", "timeout: 0", "f:2:3: 'timeout' of tool-bash has to be more than 0"),
+    ("tool-bash", "timeout: soon", "f:2:3: 'timeout' of tool-bash must be a number"),
+    ("tool-bash", "timeout: 0", "f:2:3: 'timeout' of tool-bash must be more than 0"),
     (
         "tool-bash",
         "env_passthrough:\n  - A\n  - 1",
-        "f:4:7: 'env_passthrough[1]' of tool-bash has to be a text",
+        "f:4:7: 'env_passthrough[1]' of tool-bash must be a string",
     ),
     (
         "tool-bash",
         "allowed_paths: src",
-        "f:2:3: 'allowed_paths' of tool-bash has to be a list",
+        "f:2:3: 'allowed_paths' of tool-bash must be a list",
     ),
     (
         "provider-anthropic",
         "max_tokens: 0",
-        "f:2:3: 'max_tokens' of provider-anthropic has to be more than 0",
+        "f:2:3: 'max_tokens' of provider-anthropic must be more than 0",
     ),
     (
         "provider-anthropic",
         "thinking: much",
-        "f:2:3: 'thinking' of provider-anthropic has to be a mapping, true or false, "
+        "f:2:3: 'thinking' of provider-anthropic must be a mapping, true or false, "
         '"adaptive", "enabled" or "disabled"',
     ),
     (
@@ -65,31 +65,31 @@ WRONG = [
     (
         "provider-mock",
         "replies:\n  - tool_calls: [{input: {}}]",
-        "f:3:20: 'replies[0].tool_calls[0]' of provider-mock lacks 'name'; add 'name: …'",
+        "f:3:20: 'replies[0].tool_calls[0]' of provider-mock is missing 'name'; add 'name: …'",
     ),
     (
         "hooks-logging",
         "events: {include: '*'}",
-        "f:2:12: 'events.include' of hooks-logging has to be a list",
+        "f:2:12: 'events.include' of hooks-logging must be a list",
     ),
     (
         "context-simple",
         "strategy: other",
-        "f:2:3: 'strategy' of context-simple has to be \"truncate\"",
+        "f:2:3: 'strategy' of context-simple must be \"truncate\"",
     ),
-    ("loop-basic", "max_iterations: 1.5", "f:2:3: 'max_iterations' of loop-basic has to be a"),
-    ("tool-bash", "timeout: ${SOON:-never}", "f:2:3: 'timeout' of tool-bash has to be a number"),
+    ("loop-basic", "max_iterations: 1.5", "f:2:3: 'max_iterations' of loop-basic must be a"),
+    ("tool-bash", "timeout: ${SOON:-never}", "f:2:3: 'timeout' of tool-bash must be a number"),
 ]
 
 
 @pytest.mark.parametrize(("module_id", "text", "said"), WRONG)
-def test_each_mistake_is_told_at_its_key(module_id: str, text: str, said: str) -> None:
+def test_each_mistake_is_reported_at_its_key(module_id: str, text: str, said: str) -> None:
     found = check(module_id, text)
     assert len(found) == 1
     assert found[0].startswith(said)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     found = check("tool-bash", "timeot: 1\nmax_output: 5\nmax_spill: -1\nenvs: []")
     assert sorted(one.split(":")[1] for one in found) == ["2", "3", "4", "5"]
 
@@ -106,11 +106,13 @@ def test_all_mistakes_are_told_at_once() -> None:
         "{}",
     ],
 )
-def test_texts_that_read_as_what_is_wanted_and_unset_variables_are_fine(text: str) -> None:
+def test_strings_that_parse_as_the_expected_type_and_unset_variables_are_accepted(
+    text: str,
+) -> None:
     assert check("tool-bash", text) == []
 
 
-def test_nothing_that_is_said_repeats_a_value() -> None:
+def test_messages_never_contain_a_value() -> None:
     for text in (
         "api_key: [sk-123]",
         "base_url: {sk-123: 1}",
@@ -122,7 +124,7 @@ def test_nothing_that_is_said_repeats_a_value() -> None:
         assert "sk-123" not in "".join(found).replace("unknown key 'sk-123'", "")
 
 
-def test_any_schema_of_another_module_is_worded() -> None:
+def test_errors_of_any_module_schema_have_a_message() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "array", "maxItems": 1}, "b": {"not": {"const": 5}}},
@@ -131,15 +133,15 @@ def test_any_schema_of_another_module_is_worded() -> None:
         "additionalProperties": False,
     }
     assert check("mine", "b: 5\na: [1, 2]", schema) == [
-        "f:3:3: 'a' of mine has to be a list of at most 1",
-        "f:2:3: 'b' of mine does not fit: not {\"const\": 5}",
+        "f:3:3: 'a' of mine must be a list of at most 1",
+        "f:2:3: 'b' of mine is invalid: not {\"const\": 5}",
     ]
     assert check("mine", "a: []\nx-y: 1\nc: 1", schema) == [
-        "f:4:3: unknown key 'c' in the config of mine; known here: a, b"
+        "f:4:3: unknown key 'c' in the config of mine; available: a, b"
     ]
 
 
-def test_rules_are_found_through_references_also_circular_ones() -> None:
+def test_rules_are_found_through_references_even_circular_ones() -> None:
     schema = {
         "$ref": "#/$defs/node",
         "$defs": {

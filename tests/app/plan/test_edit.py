@@ -170,7 +170,7 @@ def test_a_block_is_replaced_by_a_value(settings: Path) -> None:
         ("text", ["-text: |", "-  # not a comment", "-", "-  indented"]),
     ],
 )
-def test_a_value_is_taken_away_with_what_it_leaves_empty(
+def test_a_value_is_removed_with_collections_it_leaves_empty(
     settings: Path, keys: str, changed: list[str]
 ) -> None:
     assert remove_value(settings, keys.split("."))
@@ -178,7 +178,7 @@ def test_a_value_is_taken_away_with_what_it_leaves_empty(
 
 
 @pytest.mark.parametrize("keys", ["gone", "tools.gone", "profile.x", "empty.x", "tools.7"])
-def test_nothing_to_take_away_changes_nothing(settings: Path, keys: str) -> None:
+def test_removing_a_missing_value_changes_nothing(settings: Path, keys: str) -> None:
     before = settings.stat()
     assert not remove_value(settings, keys.split("."))
     assert settings.stat() == before
@@ -224,7 +224,7 @@ def test_an_entry_is_added_at_the_end(settings: Path, keys: str, changed: list[s
 
 
 def test_an_entry_is_added_to_lists_only(settings: Path) -> None:
-    with pytest.raises(ConfigError, match=r":2:10: cannot change 'profile': there is no list"):
+    with pytest.raises(ConfigError, match=r":2:10: cannot change 'profile': it is not a list"):
         append_value(settings, ("profile",), "x")
     assert changes(settings) == []
 
@@ -235,7 +235,7 @@ def test_a_block_is_replaced_by_another(settings: Path) -> None:
     assert yaml.safe_load(settings.read_text())["tools"] == [{"module": "one"}, "two"]
 
 
-def test_an_explicit_key_is_not_taken_away(tmp_path: Path) -> None:
+def test_an_explicit_key_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text("? a\n: b\nc: d\n")
     with pytest.raises(ConfigError, match="cannot change 'a'"):
         remove_value(tmp_path / "f.yaml", ("a",))
@@ -271,9 +271,17 @@ def test_forms_of_files(tmp_path: Path, before: str, after: str) -> None:
 @pytest.mark.parametrize(
     ("text", "keys", "said"),
     [
-        ("x: &x {b: 2}\na: *x\n", "a.b", "f.yaml:2:4: cannot change 'a.b': it is the same as"),
+        (
+            "x: &x {b: 2}\na: *x\n",
+            "a.b",
+            "f.yaml:2:4: cannot change 'a.b': it is a YAML alias of another value",
+        ),
         ("x: &x 2\na: *x\n", "x", "cannot change 'x' without changing something else"),
-        ("a: text\n", "a.b", "f.yaml:1:4: cannot change 'a.b': there is a value where"),
+        (
+            "a: text\n",
+            "a.b",
+            "f.yaml:1:4: cannot change 'a.b': it is inside a value that is not a mapping",
+        ),
         ("a: [b]\n", "a.c.d", "f.yaml:1:4: cannot change 'a.c.d': the list has no 'c'"),
         ("a: {b, c: 1}\n", "a.b", "cannot change 'a.b' without changing something else"),
     ],
@@ -314,7 +322,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_file_of_the_user_is_the_users_alone(home: Path, tmp_path: Path) -> None:
+def test_a_new_file_of_the_user_is_private(home: Path, tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
         set_value(home / "settings.yaml", ("profile",), "local")
@@ -343,7 +351,7 @@ def test_a_link_stays_a_link(settings: Path, tmp_path: Path) -> None:
     assert os.listdir(kept.parent) == ["amplifier.yaml"]
 
 
-def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"settings\.yaml: cannot write: "):
         set_value(tmp_path / "file" / "settings.yaml", ("a",), 1)
@@ -384,7 +392,7 @@ def test_any_change_is_made_or_refused(
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     before = yaml.safe_dump(data, default_flow_style=flow, indent=indent, allow_unicode=True)
     path.write_bytes(before.encode())
-    # Only what stands in the way and is no mapping is not ours to replace.
+    # A value that is not a mapping must not be replaced.
     with contextlib.suppress(_InTheWay):
         _set_or_refuse(path, keys, value)
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -403,6 +411,6 @@ def _set_or_refuse(path: Path, keys: list[str], value: Any) -> None:
     try:
         set_value(path, keys, value)
     except ConfigError as error:
-        if re.search(": there is a value where|: the list has no", str(error)):
+        if re.search(": it is inside a value that is not a mapping|: the list has no", str(error)):
             raise _InTheWay from None
         raise

@@ -32,7 +32,7 @@ def loaded(text: str, write: Write, name: str = "plan.yaml") -> ResolvedPlan:
     return load(plan=name, environ={"WHO": "you"})
 
 
-def test_a_line_with_a_file_is_that_file(write: Write, tmp_path: Path) -> None:
+def test_an_include_line_is_replaced_by_the_file(write: Write, tmp_path: Path) -> None:
     write("Be brief.\n\nBe kind.\n\n", "plans/rules/tone.md")
     write("More.", "more.txt")
     plan = loaded(
@@ -49,13 +49,13 @@ def test_a_line_with_a_file_is_that_file(write: Write, tmp_path: Path) -> None:
     assert str(plan.origin("instruction")) == "plans/plan.yaml:2:14"
 
 
-def test_what_is_included_is_text_as_it_is(write: Write) -> None:
+def test_included_text_is_literal(write: Write) -> None:
     write("${NOT_SET} $$ ${ \\x {a} $", "x.md")
     plan = loaded(block("@x.md", "${WHO}"), write)
     assert plan.instruction == "${NOT_SET} $$ ${ \\x {a} $\nyou\n"
 
 
-def test_an_included_file_includes_from_where_it_lies(write: Write) -> None:
+def test_includes_are_relative_to_the_including_file(write: Write) -> None:
     write("a\n@sub/b.md\n", "a.md")
     write("b\n@../c.md\n", "sub/b.md")
     write("c\n", "c.md")
@@ -89,7 +89,7 @@ def test_lines_that_include_nothing(line: str, meant: str, write: Write) -> None
     assert loaded(block("x", line), write).instruction == f"x\n{meant}\n"
 
 
-def test_code_between_fences_is_left_alone(write: Write) -> None:
+def test_code_fences_are_not_changed(write: Write) -> None:
     write("in", "x.md")
     lines = ["```python", "@property", "@@x.md", "```", "@x.md", "~~~~", "@y", "~~~", "@z", "~~~~"]
     plan = loaded(block(*lines, "@x.md"), write)
@@ -97,7 +97,7 @@ def test_code_between_fences_is_left_alone(write: Write) -> None:
     assert plan.instruction == "\n".join(expected) + "\n"
 
 
-def test_markdown_profiles_and_agents_include_from_where_they_lie(write: Write) -> None:
+def test_includes_of_markdown_profiles_and_agents_are_relative_to_them(write: Write) -> None:
     write("shared", "shared.md")
     write("---\ndescription: x\n---\nI am\n@../shared.md\n", "agents/one.md")
     write(f"---\n{PLAN}agents: [agents/*.md]\n---\nWe are ${{NOT_SET}}\n@shared.md\n", "plan.md")
@@ -106,7 +106,7 @@ def test_markdown_profiles_and_agents_include_from_where_they_lie(write: Write) 
     assert plan.mount_plan()["agents"]["one"]["instruction"] == "I am\nshared"
 
 
-def test_inline_agents_include_from_where_the_plan_lies(write: Write, tmp_path: Path) -> None:
+def test_includes_of_inline_agents_are_relative_to_the_plan(write: Write, tmp_path: Path) -> None:
     write("shared", "shared.md")
     plan = loaded(PLAN + 'agents: {one: {instruction: "@shared.md"}}\n', write)
     assert plan.mount_plan()["agents"]["one"]["instruction"] == "shared"
@@ -130,14 +130,14 @@ def problems_of(text: str, write: Write) -> list[str]:
     return [str(p).partition("\n")[0] for p in raised.value.problems]
 
 
-def test_missing_files_are_told_with_their_lines(write: Write) -> None:
+def test_missing_files_are_reported_with_their_lines(write: Write) -> None:
     write("x\n\n   @gone/too.md\n", "a.md")
     assert problems_of(block("one", "@gone.md", "@a.md", "@."), write) == [
         "plan.yaml:4:3: the included file 'gone.md' does not exist; "
-        "for the text itself write '@@gone.md'",
-        "plan.yaml:6:3: the included file '.' is not a file; for the text itself write '@@.'",
+        "to keep the text as is, write '@@gone.md'",
+        "plan.yaml:6:3: the included file '.' is not a file; to keep the text as is, write '@@.'",
         "a.md:3:4: the included file 'gone/too.md' does not exist; "
-        "for the text itself write '@@gone/too.md'",
+        "to keep the text as is, write '@@gone/too.md'",
     ]
 
 
@@ -147,31 +147,31 @@ def test_the_line_of_a_missing_file_is_shown(write: Write) -> None:
     assert str(raised.value).endswith("\n  4 |   @gone.md\n    |   ^")
 
 
-def test_a_circle_is_named(write: Write) -> None:
+def test_a_circular_include_is_reported_with_its_files(write: Write) -> None:
     write("@b.md", "a.md")
     write("x\n@./a.md", "b.md")
     assert problems_of(block("@a.md"), write) == [
-        "b.md:2:1: the include goes in a circle: a.md → b.md → a.md; remove one of them"
+        "b.md:2:1: circular include: a.md → b.md → a.md; remove one of them"
     ]
-    assert "circle: plan.yaml → plan.yaml" in problems_of(block("@plan.yaml"), write)[0]
+    assert "circular include: plan.yaml → plan.yaml" in problems_of(block("@plan.yaml"), write)[0]
 
 
-def test_links_in_a_circle_end(write: Write, tmp_path: Path) -> None:
+def test_circular_links_end(write: Write, tmp_path: Path) -> None:
     (tmp_path / "self").symlink_to(".")
     write("@self/a.md", "a.md")
-    assert "nested more than 10 deep" in problems_of(block("@a.md"), write)[0]
+    assert "nested more than 10 levels deep" in problems_of(block("@a.md"), write)[0]
 
 
-def test_what_cannot_be_text_is_told(write: Write, tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_reported(write: Write, tmp_path: Path) -> None:
     (tmp_path / "b.bin").write_bytes(b"ok\n\xff\n")
     (tmp_path / "big").write_bytes(b"x" * (1024 * 1024 + 1))
     os.mkfifo(tmp_path / "pipe")
     assert problems_of(block("@b.bin", "@big", "@pipe", "@/dev/zero"), write) == [
         "b.bin:2: byte 0xff is not UTF-8 text; save the file as UTF-8",
         "big: larger than 1024 KiB",
-        "plan.yaml:5:3: the included file 'pipe' is not a file; for the text itself write '@@pipe'",
+        "plan.yaml:5:3: the included file 'pipe' is not a file; to keep the text as is, write '@@pipe'",
         "plan.yaml:6:3: the included file '/dev/zero' is not a file; "
-        "for the text itself write '@@/dev/zero'",
+        "to keep the text as is, write '@@/dev/zero'",
     ]
 
 
@@ -182,17 +182,17 @@ def test_a_bomb_of_includes_ends(write: Write) -> None:
     assert problems_of(block("@0.md"), write) == ["7.md: larger than 1024 KiB with its includes"]
 
 
-def test_a_collection_is_not_known_here(write: Write) -> None:
+def test_an_unknown_collection_is_reported(write: Write) -> None:
     assert problems_of(block("@foundation:context/a.md"), write) == [
-        "plan.yaml:3:3: '@foundation:context/a.md' names a file of a bundle or collection that is not "
-        "known here; for the text itself write '@@foundation:context/a.md'"
+        "plan.yaml:3:3: '@foundation:context/a.md' names a file in an unknown "
+        "bundle or collection; to keep the text as is, write '@@foundation:context/a.md'"
     ]
     write(f"---\n{PLAN}---\nHi\n@foundation:context/a.md\n", "plan.md")
     plan = load(plan="plan.md", environ={})
     assert plan.instruction == "Hi\n@foundation:context/a.md"
     assert plan.notes == [
-        "plan.md:5:1: '@foundation:context/a.md' names a file of a bundle or collection that is not "
-        "known here; the line stays as it is"
+        "plan.md:5:1: '@foundation:context/a.md' names a file in an unknown "
+        "bundle or collection; the line is kept as is"
     ]
     again = load(plan=write(plan.to_yaml(), "again.yaml"), environ={})
     assert again.instruction == plan.instruction
@@ -208,7 +208,7 @@ _LINES = st.lists(
 
 @settings(deadline=None)
 @given(_LINES)
-def test_any_text_escaped_means_itself(lines: list[str]) -> None:
+def test_any_escaped_text_is_literal(lines: list[str]) -> None:
     text = "\n".join(lines)
     problems = Problems()
     includer = Includer(Origin("f", Path("/nowhere/f")), Reader(problems))

@@ -60,7 +60,7 @@ def test_forms(text: str, value: str) -> None:
     assert fill(text, {"A": "1", "EMPTY": ""}) == value
 
 
-def test_what_a_variable_holds_is_not_read_again() -> None:
+def test_values_of_variables_are_not_expanded_again() -> None:
     assert fill("${A}", {"A": "${B} $$"}) == "${B} $$"
 
 
@@ -88,16 +88,16 @@ def test_an_unquoted_value_has_the_type_of_its_default(
     assert type(filled) is type(value)
 
 
-def test_a_quoted_value_stays_text() -> None:
+def test_a_quoted_value_stays_a_string() -> None:
     assert fill("${N:-5}", plain=False) == "5"
 
 
 def test_only_defaults_that_are_used_need_their_variables() -> None:
-    with pytest.raises(PlanError, match="the variable NO is not set"):
+    with pytest.raises(PlanError, match="NO is not set"):
         fill("${EMPTY:-${NO}}", {"EMPTY": ""})
 
 
-def test_every_unset_variable_of_a_plan_is_told_with_its_line(write: Write) -> None:
+def test_every_unset_variable_is_reported_with_its_line(write: Write) -> None:
     write(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
         "tools:\n"
@@ -108,9 +108,9 @@ def test_every_unset_variable_of_a_plan_is_told_with_its_line(write: Write) -> N
     with pytest.raises(PlanError) as raised:
         plan.resolve()
     assert [(p.at.line, p.message) for p in raised.value.problems] == [
-        (4, "the variable ONE is not set"),
-        (4, "the variable TWO is not set"),
-        (4, "the variable THREE is not set"),
+        (4, "ONE is not set"),
+        (4, "TWO is not set"),
+        (4, "THREE is not set"),
     ]
 
 
@@ -123,7 +123,7 @@ def test_the_line_of_an_unset_variable_is_shown(write: Write) -> None:
     assert str(raised.value).endswith("\n  2 | description: ${NOT_THERE}\n    |              ^")
 
 
-def test_an_entry_left_out_needs_no_variables(write: Write) -> None:
+def test_a_skipped_entry_needs_no_variables(write: Write) -> None:
     write(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
         "providers:\n"
@@ -170,7 +170,7 @@ def test_names_of_secrets(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret
 
 
-def test_texts_with_unset_variables_can_be_kept_as_they_are_written(write: Write) -> None:
+def test_strings_with_unset_variables_can_be_kept_as_written(write: Write) -> None:
     text = (
         "session: {orchestrator: loop-basic, context: context-simple}\n"
         "instruction: Ask ${WHO} about ${WHAT:-it} for $$5\n"

@@ -62,24 +62,24 @@ CORPUS = [
     # -- settings
     settings("a list", "- a\n", (1, 1, "the settings file is a list, not a mapping")),
     settings("not YAML", "profile: [a\n", (2, 1, "not valid YAML")),
-    settings("a key twice", "profile: a\nprofile: b\n", (2, 1, "stands twice: first on line 1")),
+    settings("a key twice", "profile: a\nprofile: b\n", (2, 1, "duplicate key 'profile': first on line 1")),
     settings("misspelt section", "tolls: []\n", (1, 1, "did you mean 'tools'?")),
     settings("misspelt profile", "profle: x\n", (1, 1, "did you mean 'profile'?")),
     settings("misspelt sources", "source: {}\n", (1, 1, "did you mean 'sources'?")),
-    settings("extends", "extends: default\n", (1, 1, "'profile: NAME' chooses one")),
-    settings("name", "name: mine\n", (1, 1, "'name' has no place in the settings file")),
+    settings("extends", "extends: default\n", (1, 1, "choose one with 'profile: NAME'")),
+    settings("name", "name: mine\n", (1, 1, "'name' is not allowed in the settings file")),
     settings("profile a table", "profile: {name: x}\n", (1, 1, "'profile' is a mapping")),
     settings("profile a number", "profile: 7\n", (1, 10, "'profile' is a number")),
     settings("profile empty", "profile: ''\n", (1, 10, "'profile' is empty")),
     settings("no such profile", "profile: moc\n", (1, 10, "did you mean 'mock'?")),
-    settings("profile a path", "profile: ./x.yaml\n", (1, 10, "there is no profile './x.yaml'")),
+    settings("profile a path", "profile: ./x.yaml\n", (1, 10, "unknown profile './x.yaml'")),
     settings("sources a list", "sources: [a]\n", (1, 1, "a mapping 'MODULE: SOURCE'")),
     settings("source a table", "sources: {a: {b: c}}\n", (1, 11, "'sources.a' is a mapping")),
     settings("source of no id", "sources: {./a: ./b}\n", (1, 11, "'./a' is not a module id")),
     settings("bad source", "sources: {a: 'http://x/y'}\n", (1, 14, "'http://x/y'")),
-    settings("unset in source", "sources: {a: '${NO}'}\n", (1, 14, "the variable NO is not set")),
+    settings("unset in source", "sources: {a: '${NO}'}\n", (1, 14, "NO is not set")),
     settings("tools a mapping", "tools: {a: 1}\n", (1, 1, "'tools' is a mapping")),
-    settings("no module", "tools: [{config: {}}]\n", (1, 9, "names no module")),
+    settings("no module", "tools: [{config: {}}]\n", (1, 9, "tools[0] has no 'module'")),
     settings("in the project", "hoks: []\n", (1, 1, "did you mean 'hooks'?"), file=PROJECT),
     settings("local", "session: 3\n", (1, 10, "'session' is a number"), file=LOCAL),
     settings("not UTF-8", "profile: \udcff\n", (1, None, "is not UTF-8 text")),  # type: ignore[arg-type]
@@ -89,28 +89,28 @@ CORPUS = [
         [(USER, 1, 1, "'a'"), (PROJECT, 1, 1, "'b'"), (LOCAL, 1, 1, "'c'")],
     ),
     Case("plan: settings' keys", {PLAN: GOOD + "profile: x\nsources: {}\n"}, [
-        (PLAN, 2, 1, "that belongs into settings"), (PLAN, 3, 1, "that belongs into settings"),
+        (PLAN, 2, 1, "set it in settings"), (PLAN, 3, 1, "set it in settings"),
     ]),
     # -- agents in a plan
-    agents("a text", "agents: mine\n", (2, 9, "'agents' is text")),
+    agents("a text", "agents: mine\n", (2, 9, "'agents' is a string")),
     agents("a number", "agents: 5\n", (2, 9, "'agents' is a number")),
-    agents("a number in the list", "agents: [5]\n", (2, 10, "this is no agent")),
+    agents("a number in the list", "agents: [5]\n", (2, 10, "not an agent")),
     agents("no such file", "agents: [./gone.md]\n", (2, 10, "'./gone.md' does not exist")),
     agents("no match", "agents: [agents/*.yaml]\n", (2, 10, "matches 'agents/*.yaml'")),
-    agents("a pattern of folders", "agents: [./*/x.md]\n", (2, 10, "only the last part of a path")),
+    agents("a pattern of folders", "agents: [./*/x.md]\n", (2, 10, "only the last part of the path")),
     agents("no agent's file", "agents: [agents/y.txt]\n", (2, 10, "is not a .md or .yaml file")),
     agents("a folder", "agents: [./agents]\n", (2, 10, "is not a .md or .yaml file")),
-    agents("no such name", "agents: [x]\n", (2, 10, "there is no agent 'x'")),
-    agents("twice", "agents: [agents/x.md, agents/*.md]\n", (2, 23, "there are two agents 'x'")),
+    agents("no such name", "agents: [x]\n", (2, 10, "unknown agent 'x'")),
+    agents("twice", "agents: [agents/x.md, agents/*.md]\n", (2, 23, "duplicate agent 'x'")),
     agents("no name", "agents: [{description: d}]\n", (2, 10, "the agent has no name")),
-    agents("bad name", "agents: {'a b': {}}\n", (2, 10, "'a b' is not a name for an agent")),
+    agents("bad name", "agents: {'a b': {}}\n", (2, 10, "'a b' is not an agent name")),
     agents("misspelt key", "agents: {a: {descripton: d}}\n", (2, 14, "did you mean 'description'")),
     agents("misspelt entry", "agents: {a: {tools: [{modul: t}]}}\n", (2, 23, "'module'")),
-    agents("agents inside", "agents: {a: {agents: []}}\n", (2, 14, "no agents of its own")),
+    agents("agents inside", "agents: {a: {agents: []}}\n", (2, 14, "agents cannot have agents of their own")),
     agents("extends inside", "agents: {a: {extends: b}}\n", (2, 14, "unknown key 'extends'")),
     agents("an agent a list", "agents: {a: []}\n", (2, 10, "'agents.a' is a list")),
-    agents("include a number", "agents: {include: [5]}\n", (2, 20, "has to be a text")),
-    agents("no such folder", "agents: {dirs: [./no]}\n", (2, 17, "there is no folder './no'")),
+    agents("include a number", "agents: {include: [5]}\n", (2, 20, "expected a string")),
+    agents("no such folder", "agents: {dirs: [./no]}\n", (2, 17, "the folder './no' does not exist")),
     agents("misspelt form", "agents: {dirs: ./agents, inclde: [a]}\n", (2, 26, "'include'")),
     agents("inline a list", "agents: {dirs: ./agents, inline: [a]}\n", (2, 26, "not a mapping")),
     agents("exclude", "agents: {a: {exclude: [5]}}\n", (2, 24, "'exclude' is a number")),
@@ -123,8 +123,8 @@ CORPUS = [
     agent("a list", "---\n- a\n---\n", (2, 1, "the front matter is not a mapping")),
     agent("not YAML", "---\nname: [a\n---\n", (3, 1, "not valid YAML")),
     agent("misspelt", "---\nname: a\ntolls: []\n---\n", (3, 1, "did you mean 'tools'?")),
-    agent("tools a text", "---\ntools: Read, Grep\n---\n", (2, 8, "'tools' is text")),
-    agent("instruction twice", "---\ninstruction: a\n---\nb\n", (2, 1, "is given twice")),
+    agent("tools a text", "---\ntools: Read, Grep\n---\n", (2, 8, "'tools' is a string")),
+    agent("instruction twice", "---\ninstruction: a\n---\nb\n", (2, 1, "is set twice")),
     agent("name twice", "---\nname: a\nmeta: {name: b}\n---\n", (3, 8, "first on line 2")),
     agent("table a text", "---\nmeta: a\n---\n", (2, 1, "'meta' is not a mapping")),
     agent("not text", "---\n---\n\udcff", (3, None, "byte 0xff is not UTF-8 text")),
@@ -134,13 +134,13 @@ CORPUS = [
         [("a.yaml", 1, 1, "the agent is empty")],
     ),
     # -- Markdown
-    markdown("no front matter", "# Profile\n", (1, 1, "begin the file with a line '---'")),
+    markdown("no front matter", "# Profile\n", (1, 1, "begin the file with '---'")),
     markdown("not closed", f"---\n{GOOD}# Profile\n", (1, 1, "end it with a line '---'")),
     markdown("empty front matter", "---\n---\nHi\n", (1, 1, "no orchestrator"), (1, 1, "no context")),
     markdown("misspelt", f"---\n{GOOD}tolls: []\n---\n", (3, 1, "did you mean 'tools'?")),
     markdown("inside", f"---\n{GOOD}tools: [{{modul: a}}]\n---\n", (3, 10, "'module'")),
     markdown("profile a text", f"---\nprofile: x\n{GOOD}---\n", (2, 1, "'profile' is not a mapping")),
-    markdown("a key twice", f"---\n{GOOD}{GOOD}---\n", (3, 1, "stands twice")),
+    markdown("a key twice", f"---\n{GOOD}{GOOD}---\n", (3, 1, "duplicate key")),
     markdown(
         "extends of a collection",
         "---\nprofile: {name: x, extends: foundation:profiles/base.md}\n---\n",
@@ -171,7 +171,7 @@ CORPUS = [
     Case(
         "include: circle",
         {PLAN: GOOD + "instruction: '@a.md'\n", "a.md": "@b.md", "b.md": "@a.md"},
-        [("b.md", 1, 1, "circle: a.md → b.md → a.md")],
+        [("b.md", 1, 1, "circular include: a.md → b.md → a.md")],
     ),
     Case(
         "many at once",
@@ -203,7 +203,7 @@ def written(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
-def test_a_malformed_document_is_told_at_its_line(case: Case, tmp_path: Path) -> None:
+def test_a_malformed_document_is_reported_at_its_line(case: Case, tmp_path: Path) -> None:
     written(case, tmp_path)
     project = tmp_path / "repo" / ".amplifier"
     with pytest.raises(PlanError) as raised:
@@ -249,7 +249,7 @@ def test_the_program_ends_with_78_and_no_traceback(case: Case, tmp_path: Path) -
             assert part in done.stderr
 
 
-def test_a_file_that_may_not_be_read_is_told(write: Write, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(write: Write, tmp_path: Path) -> None:
     (tmp_path / "home" / "settings.yaml").mkdir(parents=True)
     with pytest.raises(
         ConfigError, match=r"settings\.yaml: cannot read the settings file: is a dir"

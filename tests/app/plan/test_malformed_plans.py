@@ -29,9 +29,11 @@ CORPUS = [
     Case("empty file", "", [(1, 1, "the plan is empty")]),
     Case("comments only", "# nothing\n", [(1, 1, "the plan is empty")]),
     Case("a list", "- a\n- b\n", [(1, 1, "the plan is a list, not a mapping")]),
-    Case("a text", "hello\n", [(1, 1, "the plan is text, not a mapping")]),
+    Case("a text", "hello\n", [(1, 1, "the plan is a string, not a mapping")]),
     Case("no session", "tools: []\n", [(1, 1, "no orchestrator"), (1, 1, "no context")]),
-    Case("no context", "session:\n  orchestrator: loop-basic\n", [(1, 1, "names no context")]),
+    Case(
+        "no context", "session:\n  orchestrator: loop-basic\n", [(1, 1, "the plan has no context")]
+    ),
     Case("tab", "session:\n\torchestrator: x\n", [(2, 1, "indent with spaces")]),
     Case("two values on a line", GOOD + "name: a: b\n", [(2, 8, "quotes around")]),
     Case("open bracket", GOOD + "tools: [a\nhooks: []\n", [(3, 6, "starts on line 2")]),
@@ -41,16 +43,16 @@ CORPUS = [
     Case(
         "duplicate key inside",
         GOOD + "tools:\n  - module: a\n    config: {b: 1, c: 2, b: 3}\n",
-        [(4, 26, "'b' stands twice: first on line 4")],
+        [(4, 26, "duplicate key 'b': first on line 4")],
     ),
     Case("python tag", GOOD + "name: !!python/object/apply:os.system x\n", [(2, 7, "tag")]),
     Case("own tag", GOOD + "name: !env HOME\n", [(2, 7, "the tag !env is not allowed")]),
     Case("alias nowhere", GOOD + "name: *there\n", [(2, 7, "*there is not defined")]),
     Case("alias of itself", "x-a: &a [*a]\n" + GOOD, [(1, 10, "*a contains itself")]),
-    Case("a list as key", "? [a]\n: b\n" + GOOD, [(1, 3, "a key must be text")]),
+    Case("a list as key", "? [a]\n: b\n" + GOOD, [(1, 3, "a key must be a string")]),
     Case("control character", GOOD + "name: a\x01b\n", [(2, 8, "U+0001")]),
     Case("misspelt section", GOOD + "tolls: []\n", [(2, 1, "did you mean 'tools'?")]),
-    Case("unknown section", GOOD + "zzz: 1\n", [(2, 1, "known here: agents, context")]),
+    Case("unknown section", GOOD + "zzz: 1\n", [(2, 1, "available: agents, context")]),
     Case(
         "misspelt session key",
         "session:\n  orchestrater: loop-basic\n  context: context-simple\n",
@@ -63,23 +65,27 @@ CORPUS = [
         GOOD + "tools:\n  - modul: tool-bash\n",
         [(3, 5, "unknown key 'modul' in tools[0]; did you mean 'module'?")],
     ),
-    Case("entry without module", GOOD + "tools:\n  - config: {}\n", [(3, 5, "no module")]),
+    Case(
+        "entry without module",
+        GOOD + "tools:\n  - config: {}\n",
+        [(3, 5, "tools[0] has no 'module'")],
+    ),
     Case("entry a number", GOOD + "tools: [7]\n", [(2, 9, "'tools[0]' is a number")]),
     Case("module a number", GOOD + "tools: [{module: 7}]\n", [(2, 18, "'tools[0].module'")]),
     Case(
         "source for module",
         GOOD + "tools: [{module: ./my-tool}]\n",
-        [(2, 18, "to name a place, use 'source:'")],
+        [(2, 18, "for a path or URL, use 'source:'")],
     ),
     Case(
         "config a list",
         GOOD + "tools:\n  - module: a\n    config:\n      - x\n",
-        [(4, 5, "'tools[0].config' is a list; it has to be a mapping")],
+        [(4, 5, "'tools[0].config' is a list; expected a mapping")],
     ),
     Case(
         "the same tool twice",
         GOOD + "tools:\n  - module: a\n  - module: a\n",
-        [(4, 5, "'a' stands twice in tools: first on line 3")],
+        [(4, 5, "duplicate entry 'a' in tools: first on line 3")],
     ),
     Case("when on a tool", GOOD + "tools: [{module: a, when: {env: X}}]\n", [(2, 21, "'when'")]),
     Case(
@@ -90,12 +96,12 @@ CORPUS = [
     Case(
         "when with a dollar",
         GOOD + "providers: [{module: p, when: {env: $KEY}}]\n",
-        [(2, 37, "not the name of a variable")],
+        [(2, 37, "not a variable name")],
     ),
     Case("empty when", GOOD + "providers: [{module: p, when: {}}]\n", [(2, 25, "no_other: true")]),
     Case("extends nothing", "extends: defualt\n", [(1, 10, "did you mean 'default'?")]),
     Case("extends no file", "extends: ./gone.yaml\n", [(1, 10, "does not exist")]),
-    Case("extends itself", "extends: ./plan.yaml\n", [(1, 10, "goes in a circle: plan.yaml → ")]),
+    Case("extends itself", "extends: ./plan.yaml\n", [(1, 10, "circular 'extends': plan.yaml → ")]),
     Case(
         "exclude nothing",
         "extends: default\nexclude: [tool-bahs]\n",
@@ -104,7 +110,7 @@ CORPUS = [
     Case(
         "orchestrator twice",
         GOOD + "orchestrator: {module: loop-streaming}\n",
-        [(2, 16, "also given under 'session'")],
+        [(2, 16, "also set under 'session'")],
     ),
     Case(
         "negative limit",
@@ -114,32 +120,32 @@ CORPUS = [
     Case(
         "budgets",
         GOOD + "agents: {a: {session: {budget: {max_cost: free, max_turn: 1}}}}\n",
-        [(2, 43, "a number above 0"), (2, 49, "did you mean 'max_turns'?")],
+        [(2, 43, "a number greater than 0"), (2, 49, "did you mean 'max_turns'?")],
     ),
     Case(
-        "fallback on nobody",
+        "fallback on an unknown provider",
         GOOD + "providers: [provider-mock]\nfallbacks: [mock, mokc]\n",
         [(3, 19, "did you mean 'mock'?")],
     ),
     Case(
         "fallbacks twice",
         "session: {orchestrator: a, context: b, fallbacks: []}\nfallbacks: []\n",
-        [(2, 1, "also given under 'session'")],
+        [(2, 1, "also set under 'session'")],
     ),
     Case(
         "unset variables",
         GOOD + "name: ${ONE}\ninstruction: a ${TWO} b ${THREE:-x} $${FOUR}\n",
-        [(2, 7, "the variable ONE is not set"), (3, 14, "the variable TWO is not set")],
+        [(2, 7, "ONE is not set"), (3, 14, "TWO is not set")],
     ),
     Case("open variable", GOOD + "name: ${ONE\n", [(2, 7, "'${' is not closed")]),
-    Case("bad variable", GOOD + "name: ${1}\n", [(2, 7, "does not start with the name")]),
+    Case("bad variable", GOOD + "name: ${1}\n", [(2, 7, "does not start with a variable name")]),
     Case("shell form", GOOD + "name: ${A:?no}\n", [(2, 7, "write '${A}' or")]),
     Case("http", GOOD + "tools: [{module: a, source: git+http://h/r}]\n", [(2, 29, "'http'")]),
     Case("bare folder", GOOD + "tools: [{module: a, source: my/tool}]\n", [(2, 29, "'./my/tool'")]),
-    Case("merge of a text", GOOD + "x-a: {<<: text}\n", [(2, 7, "'<<' takes in mappings only")]),
+    Case("merge of a text", GOOD + "x-a: {<<: text}\n", [(2, 7, "'<<' merges mappings only")]),
     Case("not a number", GOOD + "x-a: !!int many\n", [(2, 6, "'many' is not a YAML int")]),
     Case("too deep", GOOD + "x-a: " + "[" * 70 + "]" * 70 + "\n", [(2, 69, "nested more than")]),
-    Case("agents a text", GOOD + "agents: mine\n", [(2, 9, "'agents' is text")]),
+    Case("agents a text", GOOD + "agents: mine\n", [(2, 9, "'agents' is a string")]),
     Case("exclude a number", GOOD + "exclude: [5]\n", [(2, 11, "'exclude' is a number")]),
     Case("empty name", GOOD + "name: ''\n", [(2, 7, "'name' is empty")]),
     Case("instruction a list", GOOD + "instruction: [a]\n", [(2, 1, "'instruction' is a list")]),
@@ -155,7 +161,7 @@ CORPUS = [
     Case(
         "source without module",
         "session: {orchestrator_source: ./b, context: c}\n",
-        [(1, 32, "the plan names no orchestrator")],
+        [(1, 32, "the plan has no orchestrator")],
     ),
     Case(
         "no_other a text",
@@ -163,7 +169,9 @@ CORPUS = [
         [(2, 42, "true or false")],
     ),
     Case("empty source", GOOD + "tools: [{module: a, source: ''}]\n", [(2, 29, "is empty")]),
-    Case("mixed key", GOOD + "tools: [{module: a, {b: 1}: 2}]\n", [(2, 21, "a key must be text")]),
+    Case(
+        "mixed key", GOOD + "tools: [{module: a, {b: 1}: 2}]\n", [(2, 21, "a key must be a string")]
+    ),
     Case(
         "variable as a source",
         GOOD + "tools: [{module: a, source: '${S}'}]\n",
@@ -179,7 +187,7 @@ CORPUS = [
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
-def test_a_malformed_plan_is_told_at_its_line(case: Case, tmp_path: Path) -> None:
+def test_a_malformed_plan_is_reported_at_its_line(case: Case, tmp_path: Path) -> None:
     Path("plan.yaml").write_text(textwrap.dedent(case.plan), encoding="utf-8")
     with pytest.raises(PlanError) as raised:
         load(plan="plan.yaml", environ=case.environ)
@@ -193,7 +201,7 @@ def test_a_malformed_plan_is_told_at_its_line(case: Case, tmp_path: Path) -> Non
     assert outcome.exit_code == 78
 
 
-def test_the_line_is_shown_with_a_mark_under_the_place() -> None:
+def test_the_line_is_shown_with_a_caret() -> None:
     Path("plan.yaml").write_text(GOOD + "tools:\n  - modul: tool-bash\n", encoding="utf-8")
     with pytest.raises(PlanError) as raised:
         load(plan="plan.yaml")
@@ -204,7 +212,7 @@ def test_the_line_is_shown_with_a_mark_under_the_place() -> None:
     )
 
 
-def test_a_shown_line_tells_no_secret_and_no_control_character() -> None:
+def test_a_shown_line_contains_no_secret_and_no_control_character() -> None:
     Path("plan.yaml").write_text(
         GOOD + 'tolls: [{api_key: sk-123}]\nname: "\\e[2J\x7f"\nhoks: 1\n', encoding="utf-8"
     )
@@ -238,7 +246,7 @@ def test_a_bomb_fails_fast(bomb: str) -> None:
     assert time.process_time() - before < 1.0
 
 
-def test_bytes_that_are_not_text_are_told_with_their_line() -> None:
+def test_invalid_utf8_is_reported_with_its_line() -> None:
     Path("plan.yaml").write_bytes(b"name: a\ninstruction: \xff\n")
     with pytest.raises(PlanError, match=r"plan\.yaml:2: byte 0xff is not UTF-8 text"):
         load(plan="plan.yaml")

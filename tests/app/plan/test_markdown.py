@@ -83,12 +83,12 @@ def test_a_published_profile_is_a_profile(write: Write, home: Path) -> None:
     assert str(plan.origin("description")) == f"{path}:5:16"
     assert str(plan.origin("tools.tool-filesystem")) == f"{path}:29:5"
     assert plan.notes == [
-        f"{path}:33:7: there is no folder './agents' of agents",
-        f"{path}:40:1: '@collection:context/shared/base.md' names a file of a bundle or "
-        "collection that is not known here; the line stays as it is",
-        f"{path}:14:3: 'max_tokens' in 'session' is not used here",
-        f"{path}:22:1: 'task' in the plan is not used here",
-        f"{path}:25:1: 'ui' in the plan is not used here",
+        f"{path}:33:7: the agents folder './agents' does not exist",
+        f"{path}:40:1: '@collection:context/shared/base.md' names a file in an unknown bundle "
+        "or collection; the line is kept as is",
+        f"{path}:14:3: 'max_tokens' in 'session' is ignored",
+        f"{path}:22:1: 'task' in the plan is ignored",
+        f"{path}:25:1: 'ui' in the plan is ignored",
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_published_bundle_is_a_plan(write: Write) -> None:
     assert plan.notes == []
 
 
-def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path: Path) -> None:
+def test_neighbouring_collections_are_found(write: Write, tmp_path: Path) -> None:
     write(f"---\n{SESSION}---\nBase.\n@foundation:context/deep/a.md\n", "all/foundation/base.md")
     write("Deep.\n@foundation:context/b.md", "all/foundation/context/deep/a.md")
     write("Deeper.", "all/foundation/context/b.md")
@@ -131,7 +131,7 @@ def test_collections_that_lie_beside_each_other_are_known(write: Write, tmp_path
     assert base.instruction == "Base.\nDeep.\nDeeper."
 
 
-def test_inline_agents_as_they_are_published(write: Write) -> None:
+def test_inline_agents_in_the_published_form(write: Write) -> None:
     write(
         f"---\n{SESSION}agents:\n  inline:\n    helper:\n      name: helper\n"
         "      description: Helps\n      system: {instruction: You help.}\n"
@@ -142,10 +142,10 @@ def test_inline_agents_as_they_are_published(write: Write) -> None:
     assert plan.mount_plan()["agents"] == {
         "helper": {"description": "Helps", "instruction": "You help."}
     }
-    assert plan.notes == ["x.md:9:7: 'model_role' in agent 'helper' is not used here"]
+    assert plan.notes == ["x.md:9:7: 'model_role' in agent 'helper' is ignored"]
 
 
-def test_a_bundle_is_a_collection_of_its_own_name(write: Write) -> None:
+def test_a_bundle_is_a_collection_named_after_itself(write: Write) -> None:
     write(f"---\nbundle: {{name: mine}}\n{SESSION}---\n@mine:rules.md\n", "checkout/bundle.md")
     write("Rules.", "checkout/rules.md")
     assert load(plan="checkout/bundle.md").instruction == "Rules."
@@ -184,7 +184,7 @@ def test_a_body_keeps_its_lines(ends: str, write: Write, tmp_path: Path) -> None
     assert str(plan.origin("instruction")) == "x.md:6:1"
 
 
-def test_what_looks_misspelt_is_an_error_in_markdown_too(write: Write) -> None:
+def test_likely_typos_are_errors_in_markdown_too(write: Write) -> None:
     write(f"---\n{SESSION}tolls: []\nui: {{}}\n---\n", "x.md")
     with pytest.raises(PlanError) as raised:
         load_plan("x.md")

@@ -1,4 +1,4 @@
-"""How a plan stands on the plan it extends."""
+"""Merging a plan over the plan it extends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_naming_the_same_orchestrator_keeps_its_config(merged: Any) -> None:
     assert data["session"]["orchestrator"]["config"]["max_iterations"] == 5
 
 
-def test_another_orchestrator_takes_no_config_over(merged: Any) -> None:
+def test_another_orchestrator_inherits_no_config(merged: Any) -> None:
     data = merged("session: {orchestrator: loop-streaming}\n")
     assert data["session"]["orchestrator"] == {"module": "loop-streaming"}
 
@@ -82,14 +82,14 @@ def test_entries_merge_by_module_and_keep_their_order(merged: Any, tmp_path: Pat
     ]
 
 
-def test_entries_of_one_module_are_told_apart_by_instance_id(merged: Any) -> None:
+def test_entries_of_one_module_are_distinguished_by_instance_id(merged: Any) -> None:
     data = merged(
         "providers: [{module: provider-anthropic, instance_id: fast, config: {model: c}}]\n"
     )
     assert [entry["config"]["model"] for entry in data["providers"]] == ["a", "c"]
 
 
-def test_an_instance_of_another_module_takes_nothing_over(merged: Any) -> None:
+def test_an_instance_of_another_module_inherits_nothing(merged: Any) -> None:
     data = merged("providers: [{module: provider-openai, instance_id: fast}]\n")
     assert data["providers"][1] == {"module": "provider-openai", "instance_id": "fast"}
 
@@ -100,10 +100,10 @@ def test_a_condition_is_replaced_as_a_whole(write: Write) -> None:
         "extends: ./base.yaml\nproviders: [{module: provider-anthropic, when: {no_other: true}}]\n"
     )
     plan = load_plan("plan.yaml", environ={})
-    assert [entry.reason for entry in plan.dropped] == ["fast is there"]
+    assert [entry.reason for entry in plan.dropped] == ["fast is available"]
 
 
-def test_exclude_takes_inherited_entries_away(merged: Any) -> None:
+def test_exclude_removes_inherited_entries(merged: Any) -> None:
     data = merged("exclude: [tool-bash, fast, hooks-logging]\ntools: [tool-web]\n")
     assert [entry["module"] for entry in data["tools"]] == ["tool-filesystem", "tool-web"]
     assert [entry["module"] for entry in data["providers"]] == ["provider-anthropic"]
@@ -142,7 +142,7 @@ def test_an_anchor_used_twice_is_merged_in_one_place_only(write: Write) -> None:
     assert "x-common" not in data
 
 
-def test_problems_of_exclude_are_told_with_suggestions(merged: Any) -> None:
+def test_problems_of_exclude_are_reported_with_suggestions(merged: Any) -> None:
     with pytest.raises(PlanError, match="did you mean 'tool-bash'"):
         merged("exclude: [tool-bas]\n")
 

@@ -49,7 +49,7 @@ def mounted(plan: ResolvedPlan) -> list[str]:
     ],
     ids=["mapping", "seed", "half", "top"],
 )
-def test_every_spelling_mounts_the_same(text: str, write: Write, tmp_path: Path) -> None:
+def test_every_form_mounts_the_same_modules(text: str, write: Write, tmp_path: Path) -> None:
     write(text)
     assert load_plan("plan.yaml").mount_plan()["session"] == {
         "orchestrator": {"module": "my-loop", "source": str(tmp_path / "l"), "config": {"n": 1}},
@@ -70,7 +70,7 @@ def test_the_mount_plan_is_valid_for_the_kernel() -> None:
     assert not result.warnings
 
 
-def test_a_mount_plan_is_the_callers_own(write: Write) -> None:
+def test_a_mount_plan_is_a_fresh_copy(write: Write) -> None:
     write(SESSION + "tools: [{module: a, config: {b: {c: 1}}}]\n")
     plan = load_plan("plan.yaml")
     plan.mount_plan()["tools"][0]["config"]["b"]["c"] = 2
@@ -78,7 +78,7 @@ def test_a_mount_plan_is_the_callers_own(write: Write) -> None:
     assert plan.mount_plan()["tools"][0]["config"] == {"b": {"c": 1}}
 
 
-def test_sources_start_from_the_file_that_names_them(write: Write, tmp_path: Path) -> None:
+def test_sources_are_relative_to_their_file(write: Write, tmp_path: Path) -> None:
     write(SESSION + "tools: [{module: a, source: ./mods/a}]\n", "base/base.yaml")
     write("extends: ./base/base.yaml\ntools: [{module: b, source: ../b}]\n", "top/../plan.yaml")
     tools = load_plan("plan.yaml").mount_plan()["tools"]
@@ -102,7 +102,7 @@ def test_values_keep_the_types_of_the_safe_loader(write: Write) -> None:
 # -- origins -----------------------------------------------------------------------------
 
 
-def test_every_value_knows_its_line(write: Write) -> None:
+def test_every_value_has_its_location(write: Write) -> None:
     write(
         SESSION
         + "tools:\n"
@@ -122,7 +122,7 @@ def test_every_value_knows_its_line(write: Write) -> None:
     assert str(plan.origin(["tools", 0, "config", "allowed", 0])) == "plan.yaml:6:11"
 
 
-def test_an_origin_that_is_not_there_suggests_one_that_is(write: Write) -> None:
+def test_an_unknown_origin_suggests_a_known_one(write: Write) -> None:
     write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1}}]\n")
     plan = load_plan("plan.yaml")
     with pytest.raises(ConfigError, match="no 'tool-bahs' in tools") as raised:
@@ -150,7 +150,7 @@ def test_an_origin_that_is_not_there_suggests_one_that_is(write: Write) -> None:
         ),
     ],
 )
-def test_providers_stay_by_their_conditions(
+def test_conditions_select_providers(
     environ: dict[str, str], names: list[str], write: Write
 ) -> None:
     write(SESSION + PROVIDERS)
@@ -160,18 +160,18 @@ def test_providers_stay_by_their_conditions(
     assert all("when" not in entry for entry in plan.mount_plan()["providers"])
 
 
-def test_what_is_left_out_is_told_with_its_reason(write: Write) -> None:
+def test_skipped_providers_are_reported_with_a_reason(write: Write) -> None:
     write(SESSION + PROVIDERS)
     plan = load_plan("plan.yaml", environ={"ANTHROPIC_API_KEY": "k"})
     assert plan.notes == [
-        "provider-openai is left out: none of OPENAI_API_KEY, OPENAI_BASE_URL is set",
-        "provider-local is left out: provider-anthropic is there",
+        "provider-openai skipped: set OPENAI_API_KEY or OPENAI_BASE_URL",
+        "provider-local skipped: provider-anthropic is available",
     ]
     assert plan.dropped[0].variables == ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     assert str(plan.dropped[0].at) == "plan.yaml:6:5"
 
 
-def test_the_environment_is_the_processes_own_by_default(
+def test_the_environment_defaults_to_that_of_the_process(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(SESSION + PROVIDERS)
@@ -185,7 +185,7 @@ def test_the_environment_is_the_processes_own_by_default(
 
 
 @pytest.mark.parametrize("name", ["local", "provider-local"])
-def test_a_provider_named_stays_whatever_its_condition(name: str, write: Write) -> None:
+def test_the_provider_option_overrides_the_condition(name: str, write: Write) -> None:
     write(SESSION + PROVIDERS)
     plan = load_plan("plan.yaml", environ={"ANTHROPIC_API_KEY": "k"})
     chosen = apply_overrides(plan, provider=name)
@@ -195,7 +195,7 @@ def test_a_provider_named_stays_whatever_its_condition(name: str, write: Write) 
     assert mounted(plan) == ["provider-anthropic"]
 
 
-def test_a_provider_that_is_alone_keeps_its_config(write: Write) -> None:
+def test_a_single_provider_keeps_its_config(write: Write) -> None:
     write(SESSION + PROVIDERS)
     plan = apply_overrides(load_plan("plan.yaml", environ={}), provider="anthropic")
     assert plan.mount_plan()["providers"] == [{"module": "provider-anthropic", "config": {}}]
@@ -230,7 +230,7 @@ def test_a_provider_named_comes_before_the_orchestrators_default(write: Write) -
     assert mount_plan["providers"][0]["config"] == {"priority": 0, "model": "m"}
 
 
-def test_an_unknown_provider_is_told_with_the_known_ones(write: Write) -> None:
+def test_an_unknown_provider_is_reported_with_the_known_ones(write: Write) -> None:
     write(SESSION + PROVIDERS)
     with pytest.raises(PlanError, match="no provider 'antropic'") as raised:
         load(plan="plan.yaml", provider="antropic")
@@ -267,7 +267,7 @@ def test_a_model_goes_to_the_lowest_priority_number(write: Write) -> None:
 
 def test_a_model_without_a_provider_is_an_error(write: Write) -> None:
     write(SESSION)
-    with pytest.raises(PlanError, match="no provider to give the model to"):
+    with pytest.raises(PlanError, match="no provider to set the model of"):
         load(plan="plan.yaml", model="m")
 
 
@@ -302,7 +302,7 @@ def test_later_sets_win_and_the_short_form_reaches_the_session(write: Write) -> 
     assert plan.mount_plan()["session"]["orchestrator"]["config"] == {"n": 2}
 
 
-def test_set_mends_an_unset_variable(write: Write) -> None:
+def test_set_replaces_an_unset_variable(write: Write) -> None:
     write(SESSION + "tools: [{module: a, config: {key: '${NOT_SET}'}}]\n")
     plan = apply_overrides(load_plan("plan.yaml", environ={}), sets=["tools.a.config.key=x"])
     assert plan.mount_plan()["tools"][0]["config"] == {"key": "x"}
@@ -322,7 +322,7 @@ def test_set_mends_an_unset_variable(write: Write) -> None:
         ("session.orchestrator.module=", "is not a module id"),
     ],
 )
-def test_a_set_that_cannot_be_is_told(text: str, message: str, write: Write) -> None:
+def test_an_invalid_set_is_reported(text: str, message: str, write: Write) -> None:
     write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1}}]\n")
     with pytest.raises(PlanError) as raised:
         load(plan="plan.yaml", sets=[text])
@@ -385,7 +385,7 @@ def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
     assert "literal" in open_text
 
 
-def test_yaml_written_can_be_loaded_again(write: Write) -> None:
+def test_written_yaml_can_be_loaded_again(write: Write) -> None:
     plan = load(environ={"OPENAI_API_KEY": "x"}, sets=["tools.tool-bash.config.prompt=$5 ${x}"])
     path = write(plan.to_yaml(), "again.yaml")
     again = load(plan=path, environ={})
@@ -393,7 +393,9 @@ def test_yaml_written_can_be_loaded_again(write: Write) -> None:
     assert again.instruction == plan.instruction
 
 
-def test_yaml_written_means_the_same_folders_from_anywhere(write: Write, tmp_path: Path) -> None:
+def test_written_yaml_refers_to_the_same_folders_from_anywhere(
+    write: Write, tmp_path: Path
+) -> None:
     write(SESSION + "tools: [{module: a, source: ./a}, {module: b, source: '${B:-../b}'}]\n")
     text = load(plan="plan.yaml", environ={}).to_yaml()
     again = load(plan=write(text, "elsewhere/again.yaml"), environ={})
@@ -429,7 +431,7 @@ def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> Non
     assert done.stdout.strip() == "['yaml']"
 
 
-def test_what_a_plan_does_not_use_is_not_imported() -> None:
+def test_unused_features_are_not_imported() -> None:
     code = (
         "import sys; from amplifier_app.sources.loading import load; load(environ={}).to_yaml(); "
         "print(sorted(m.rpartition('.')[2] for m in sys.modules if '.plan.' in m))"

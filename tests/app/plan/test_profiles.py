@@ -14,14 +14,14 @@ def names(environ: dict[str, str], profile: str | None = None) -> list[str]:
     return [entry["module"] for entry in plan.mount_plan()["providers"]]
 
 
-def test_the_default_takes_the_first_provider_with_credentials_else_the_embedded_model() -> None:
+def test_default_uses_the_first_provider_with_credentials_or_the_embedded_model() -> None:
     assert names({}) == ["provider-local"]
     assert names({"OPENAI_BASE_URL": "http://127.0.0.1:1"}) == ["provider-openai"]
     both = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     assert names(both)[0] == "provider-anthropic"
 
 
-def test_the_default_has_files_a_shell_search_copies_and_a_log() -> None:
+def test_default_has_file_shell_and_search_tools_and_backup_and_logging_hooks() -> None:
     plan = load(environ={}).mount_plan()
     assert plan["session"]["orchestrator"]["module"] == "loop-streaming"
     assert plan["session"]["context"]["module"] == "context-simple"

@@ -33,7 +33,7 @@ NOT_STRUCTURAL = {
     "settings: a key twice",
     # Between two places of a plan.
     "the same tool twice",
-    "fallback on nobody",
+    "fallback on an unknown provider",
     "fallbacks twice",
     "orchestrator twice",
     "two sources",
@@ -101,7 +101,7 @@ def test_the_command_prints_a_valid_schema_without_an_id() -> None:
     assert not [path for path, part in walk(schema) if isinstance(part.get("$id"), str)]
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     for path, part in walk(SCHEMA):
         target = part.get("$ref")
         if not isinstance(target, str):
@@ -112,7 +112,7 @@ def test_every_reference_leads_somewhere() -> None:
             found = found[step]
 
 
-def test_every_key_says_what_it_means() -> None:
+def test_every_key_has_a_description() -> None:
     for path, part in walk(SCHEMA):
         inside_condition = path.endswith(("/if", "/then")) or "/anyOf/" in path
         if path.endswith("/properties") or inside_condition:
@@ -187,7 +187,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_loading_takes_is_valid(text: str, tmp_path: Path) -> None:
+def test_plans_that_load_are_valid(text: str, tmp_path: Path) -> None:
     Path("plan.yaml").write_text(text, encoding="utf-8")
     load_plan("plan.yaml")
     assert errors(yaml.safe_load(text)) == []
@@ -235,20 +235,20 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_loading_and_the_schema_know_the_same_keys(place: str, home: Path) -> None:
+def test_loading_and_the_schema_have_the_same_keys(place: str, home: Path) -> None:
     Path("plan.yaml").write_text("extends: default\n" + PLACES[place], encoding="utf-8")
     Path("agent.yaml").write_text("zzz: 1\n", encoding="utf-8")
     home.mkdir()
     (home / "settings.yaml").write_text("zzz: 1\n" if place == "settings" else "", encoding="utf-8")
-    with pytest.raises(PlanError, match=r"known here: ([\w, -]+)") as raised:
+    with pytest.raises(PlanError, match=r"available: ([\w, -]+)") as raised:
         load_plan("plan.yaml")
     hint = raised.value.problems[0].hint
     assert hint is not None
-    known = set(hint.removeprefix("known here: ").split(", "))
+    known = set(hint.removeprefix("available: ").split(", "))
     assert set(SCHEMA["$defs"][place]["properties"]) == known
 
 
-def test_references_of_a_modules_schema_are_turned_to_where_it_is_put() -> None:
+def test_references_of_a_module_schema_are_adjusted_to_its_place() -> None:
     schema = {
         "$id": "urn:x",
         "$ref": "#/$defs/a",

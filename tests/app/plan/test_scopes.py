@@ -47,7 +47,7 @@ def bash_config(plan: ResolvedPlan) -> dict[str, Any]:
     return next(tool["config"] for tool in tools if tool["module"] == "tool-bash")
 
 
-def test_each_scope_lies_on_the_wider_ones(write: Write, base: Path, project: Path) -> None:
+def test_narrower_scopes_override_wider_ones(write: Write, base: Path, project: Path) -> None:
     user = write(bash("timeout: 2, user: 1"), USER)
     shared = write(bash("timeout: 3, user: 2, project: 1"), PROJECT)
     local = write(bash("timeout: 4, project: 2, local: 1"), LOCAL)
@@ -75,7 +75,7 @@ def test_settings_keep_the_profiles_name_and_description(write: Write, base: Pat
     ]  # fmt: skip
 
 
-def test_without_a_project_nothing_of_any_project_counts(
+def test_without_a_project_no_project_settings_apply(
     write: Write, base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (PROJECT, LOCAL, "repo/.amplifier/profiles/base.yaml"):
@@ -85,7 +85,7 @@ def test_without_a_project_nothing_of_any_project_counts(
     assert (plan.project, plan.merged.overlays) == (None, ())
 
 
-def test_a_plan_file_stands_alone_but_for_sources_and_set(
+def test_only_sources_and_set_apply_to_a_plan_file(
     write: Write, project: Path, tmp_path: Path
 ) -> None:
     write(bash("timeout: 2") + "profile: gone\nsources: {tool-bash: ./fork}\n", USER)
@@ -100,7 +100,7 @@ def test_a_plan_file_stands_alone_but_for_sources_and_set(
 # -- which profile -----------------------------------------------------------------------
 
 
-def test_the_nearest_scope_names_the_profile(write: Write, project: Path) -> None:
+def test_the_narrowest_scope_selects_the_profile(write: Write, project: Path) -> None:
     for name in ("one", "two", "three"):
         write(BASE.replace("base", name), f"home/profiles/{name}.yaml")
     assert load(environ={}, project=project).name == "default"
@@ -114,12 +114,12 @@ def test_the_nearest_scope_names_the_profile(write: Write, project: Path) -> Non
     assert load(profile="two", project=project).name == "two"
 
 
-def test_a_profile_that_settings_name_in_vain_is_told_with_their_line(write: Write) -> None:
+def test_an_unknown_profile_in_settings_is_reported_with_its_line(write: Write) -> None:
     path = write("# mine\nprofile: defualt\n", USER)
     with pytest.raises(PlanError) as raised:
         load()
     assert str(raised.value) == (
-        f"{path}:2:10: there is no profile 'defualt'; did you mean 'default'?\n"
+        f"{path}:2:10: unknown profile 'defualt'; did you mean 'default'?\n"
         "  2 | profile: defualt\n"
         "    |          ^"
     )
@@ -132,7 +132,7 @@ def test_a_profile_of_the_project_comes_before_the_users(write: Write, project: 
     assert load(profile="base").data["description"] == "the user's"
 
 
-def test_a_profile_extends_the_one_of_its_name_behind_it(write: Write, project: Path) -> None:
+def test_a_profile_can_extend_the_profile_it_shadows(write: Write, project: Path) -> None:
     write("extends: default\n" + bash("a: 1"), "home/profiles/default.yaml")
     write("extends: default\n" + bash("b: 1"), "repo/.amplifier/profiles/default.yaml")
     plan = load(environ={}, project=project)
@@ -151,7 +151,7 @@ def test_a_plan_file_can_extend_a_profile_of_the_project(write: Write, project: 
 # -- exclude -----------------------------------------------------------------------------
 
 
-def test_settings_take_entries_away(write: Write, base: Path, project: Path) -> None:
+def test_settings_can_exclude_entries(write: Write, base: Path, project: Path) -> None:
     write("exclude: tool-bash\n", USER)
     write("tools: [{module: tool-bash, config: {fresh: 1}}]\n", PROJECT)
     plan = load(profile="base", project=project)
@@ -159,18 +159,18 @@ def test_settings_take_entries_away(write: Write, base: Path, project: Path) -> 
     assert plan.notes == []
 
 
-def test_settings_that_exclude_what_is_not_there_are_noted(write: Write, base: Path) -> None:
+def test_an_exclude_without_effect_in_settings_is_a_warning(write: Write, base: Path) -> None:
     path = write("exclude: [tool-bahs]\n", USER)
     plan = load(profile="base")
     assert plan.notes == [
-        f"{path}:1:11 excludes 'tool-bahs', which is not there; did you mean 'tool-bash'?"
+        f"{path}:1:11 excludes 'tool-bahs', which the plan does not have; did you mean 'tool-bash'?"
     ]
 
 
 # -- sources -----------------------------------------------------------------------------
 
 
-def test_sources_are_absolute_and_know_their_line(
+def test_sources_are_absolute_and_have_a_location(
     write: Write, base: Path, project: Path, tmp_path: Path
 ) -> None:
     user = write("sources:\n  a: ./mine\n  b: git+https://h/r@v1\n  c: ${C:-../c}\n", USER)
@@ -191,7 +191,7 @@ def test_sources_are_absolute_and_know_their_line(
         plan.origin("sources.d")
 
 
-def test_a_source_that_cannot_be_is_told_with_its_line(write: Write, base: Path) -> None:
+def test_an_invalid_source_is_reported_with_its_line(write: Write, base: Path) -> None:
     path = write("sources: {a: 'git+ext::sh', b: '${NOT_SET}'}\n", USER)
     with pytest.raises(PlanError) as raised:
         load(profile="base", environ={})
@@ -203,7 +203,7 @@ def test_a_source_that_cannot_be_is_told_with_its_line(write: Write, base: Path)
 # -- files that are wrong ----------------------------------------------------------------
 
 
-def test_problems_of_all_settings_are_told_at_once(write: Write, project: Path) -> None:
+def test_problems_of_all_settings_are_reported_at_once(write: Write, project: Path) -> None:
     user = write("profil: x\nextends: default\n", USER)
     shared = write("sources: [a]\n", PROJECT)
     local = write("tools: 3\n", LOCAL)
@@ -213,11 +213,11 @@ def test_problems_of_all_settings_are_told_at_once(write: Write, project: Path) 
         (f"{user}:1:1", "unknown key 'profil' in the settings file", "did you mean 'profile'?"),
         (
             f"{user}:2:1",
-            "'extends' has no place in the settings file",
-            "settings lie on top of every profile; 'profile: NAME' chooses one",
+            "'extends' is not allowed in the settings file",
+            "settings apply to every profile; choose one with 'profile: NAME'",
         ),
-        (f"{shared}:1:1", "'sources' is a list", "it has to be a mapping 'MODULE: SOURCE'"),
-        (f"{local}:1:8", "'tools' is a number", "it has to be a list of modules, each starting"
+        (f"{shared}:1:1", "'sources' is a list", "expected a mapping 'MODULE: SOURCE'"),
+        (f"{local}:1:8", "'tools' is a number", "expected a list of modules, each starting"
          " with '- module:'"),
     ]  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_settings_may_be_empty(text: str, write: Write, base: Path) -> None:
     assert bash_config(load(profile="base")) == {"timeout": 1, "shell": "sh"}
 
 
-def test_settings_that_lead_nowhere_are_told(home: Path, base: Path) -> None:
+def test_a_broken_link_to_settings_is_an_error(home: Path, base: Path) -> None:
     (home / "settings.yaml").symlink_to("gone.yaml")
     with pytest.raises(
         ConfigError, match=r"settings\.yaml: cannot read the settings file: no such"

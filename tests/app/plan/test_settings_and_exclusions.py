@@ -37,7 +37,7 @@ def test_settings_configure_what_a_profile_has_and_add_what_it_does_not_mention(
 
 
 @pytest.mark.parametrize("profile", ["local", "mock"])
-def test_what_a_profile_excludes_is_not_brought_back(profile: str) -> None:
+def test_settings_do_not_add_what_a_profile_excludes(profile: str) -> None:
     found = providers(profile, OPENAI_API_KEY="x", ANTHROPIC_API_KEY="x")
     assert set(found) == {f"provider-{profile}", "provider-of-mine"}
     # And those that settings add are not asked.
@@ -45,7 +45,7 @@ def test_what_a_profile_excludes_is_not_brought_back(profile: str) -> None:
     assert plan.default_provider == f"provider-{profile}"
 
 
-def test_what_is_excluded_and_brought_back_by_the_profile_is_configured(write: Write) -> None:
+def test_settings_configure_an_entry_that_the_profile_excludes_and_adds_again(write: Write) -> None:
     write(
         "extends: default\nexclude: [provider-openai]\nproviders: [provider-openai]\n",
         "home/profiles/mine.yaml",
@@ -53,12 +53,12 @@ def test_what_is_excluded_and_brought_back_by_the_profile_is_configured(write: W
     assert providers("mine")["provider-openai"] == {"model": "mine", "priority": 1}
 
 
-def test_a_profile_on_top_can_bring_back_what_one_below_excludes(write: Write) -> None:
+def test_a_profile_can_add_what_an_extended_profile_excludes(write: Write) -> None:
     write("extends: local\nproviders: [provider-openai]\n", "home/profiles/mine.yaml")
     assert providers("mine")["provider-openai"] == {"model": "mine", "priority": 1}
 
 
-def test_an_empty_when_takes_the_condition_away(write: Write) -> None:
+def test_an_empty_when_removes_the_condition(write: Write) -> None:
     write("providers: [{module: provider-openai, when: null}]\n", "home/settings.yaml")
     assert list(providers("default")) == ["provider-openai"]
     assert list(providers("default", ANTHROPIC_API_KEY="x")) == [

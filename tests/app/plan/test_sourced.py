@@ -45,7 +45,7 @@ agents:
 """ % ("0" * 64)
 
 
-def test_sources_are_told_as_written_and_without_passwords(write: Write, tmp_path: Path) -> None:
+def test_sources_are_reported_as_written_without_passwords(write: Write, tmp_path: Path) -> None:
     file = write(PLAN, "plans/plan.yaml")
     plan = load(plan=file, environ={"TOKEN": "s3cret"})
     found = {one.module: one for one in sourced_modules(plan)}
@@ -71,7 +71,7 @@ def test_sources_are_told_as_written_and_without_passwords(write: Write, tmp_pat
     assert str(found["tool-one"].at) == f"{file}:13:13"
 
 
-def test_a_source_from_the_command_line_is_one(write: Write) -> None:
+def test_a_source_from_the_command_line_is_reported(write: Write) -> None:
     file = write(PLAN, "plan.yaml")
     sets = ["tools.tool-one.source=git+https://example.com/other"]
     plan = load(plan=file, sets=sets, environ={"TOKEN": "x"})
@@ -79,21 +79,21 @@ def test_a_source_from_the_command_line_is_one(write: Write) -> None:
     assert one.written == "git+https://example.com/other"
 
 
-def test_the_source_of_what_is_left_out_has_to_be_right_as_well(write: Write) -> None:
+def test_the_source_of_a_skipped_entry_is_checked(write: Write) -> None:
     file = write(PLAN.replace("${FAR:-git+https://example.com/far}", "${FAR_SOURCE}"), "plan.yaml")
     plan = load(plan=file, environ={"TOKEN": "x"})
     with pytest.raises(PlanError, match="FAR_SOURCE"):
         sourced_modules(plan)
 
 
-def test_a_source_that_names_an_unset_variable_is_no_source(write: Write) -> None:
+def test_a_source_with_an_unset_variable_is_an_error(write: Write) -> None:
     file = write(PLAN, "plan.yaml")
     plan = load(plan=file, environ={}, keep_unset=True)
     with pytest.raises(PlanError, match="TOKEN is not set"):
         sourced_modules(plan)
 
 
-def test_overrides_are_told_as_the_settings_have_them(write: Write, tmp_path: Path) -> None:
+def test_overrides_are_reported_as_written_in_settings(write: Write, tmp_path: Path) -> None:
     write("sources: {tool-one: ../dev/one, tool-two: git+https://example.com/two}\n",
           "home/settings.yaml")  # fmt: skip
     plan = load(plan=write(PLAN, "plan.yaml"), environ={"TOKEN": "x"})

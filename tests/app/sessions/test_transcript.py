@@ -248,7 +248,7 @@ def test_a_message_that_is_no_json_is_said_and_leaves_the_file_alone(
 def test_a_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     os.mkfifo(path)
-    with pytest.raises(SessionError, match="Cannot open"):
+    with pytest.raises(SessionError, match="cannot open"):
         TranscriptWriter(path, read_transcript(tmp_path / "none"))
 
 
@@ -257,5 +257,5 @@ def test_a_transcript_that_cannot_be_read_or_written_is_said(tmp_path: Path) -> 
     path.mkdir()
     with pytest.raises(SessionError, match="Cannot read"):
         read_transcript(path)
-    with pytest.raises(SessionError, match="Cannot open"):
+    with pytest.raises(SessionError, match="cannot open"):
         TranscriptWriter(path, read_transcript(tmp_path / "none"))
