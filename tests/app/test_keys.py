@@ -233,7 +233,7 @@ def test_a_disk_that_refuses_leaves_what_was_there(store: KeyStore) -> None:
     store.store("A_KEY", KEY)
     before = store.file.read_bytes()
     (store.folder / ".keys.json.new").mkdir()
-    with pytest.raises(ConfigError, match="cannot open"):
+    with pytest.raises(ConfigError, match="cannot write"):
         store.store("B_KEY", "other")
     assert store.file.read_bytes() == before
 
