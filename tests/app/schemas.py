@@ -1,4 +1,4 @@
-"""The JSON schemas that ship with the program."""
+"""The JSON schemas shipped with the program."""
 
 from __future__ import annotations
 

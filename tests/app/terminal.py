@@ -1,4 +1,4 @@
-"""The program on a real pseudo-terminal, with somebody at the keyboard."""
+"""The program on a real pseudo-terminal, with keyboard input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
 
 
 class _Spawned(pexpect.spawn):
-    """A process on a terminal, cloned from a warm interpreter unless it is to be cold."""
+    """A process on a terminal, forked from a warm interpreter unless a cold start is requested."""
 
     def __init__(self, *args: Any, cold: bool, **options: Any) -> None:
         self.cold = cold
@@ -101,11 +101,11 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """What was written, without escape sequences: every state of the screen in order."""
+        """The output without escape sequences: every state of the screen, in order."""
         return _SEQUENCES.sub("", self.raw)
 
     def until(self, pattern: str) -> str:
-        """Read until the regular expression `pattern` shows up behind what was waited for before.
+        """Read until the regular expression `pattern` appears after the previous match.
 
         Gives what was shown up to its end.
         """
@@ -126,14 +126,14 @@ class Terminal:
                 self.process.send("\x1b[1;1R")
 
     def prompt(self) -> None:
-        """Wait until it reads a line."""
+        """Wait for the prompt."""
         self.until("›|>")
 
     def type(self, keys: str) -> None:
         self.process.send(keys)
 
     def finish(self) -> int:
-        """Wait for the end of the process; its exit code."""
+        """Wait for the process to end; return its exit code."""
         self.process.expect(pexpect.EOF)
         self.raw += self.process.before or ""
         self.process.close()

@@ -1,4 +1,4 @@
-"""Approval: a person where there is one, else the declared policy, else no."""
+"""Approval: by the user on a terminal, otherwise by the policy, otherwise denied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Person:
     ("policy", "answer", "denied"),
     [("ask", "Deny", 1), ("deny", "Deny", 1), ("allow", "Allow", 0), ("policy", "Allow", 0)],
 )
-async def test_without_a_person_the_policy_answers(
+async def test_without_a_terminal_the_policy_answers(
     policy: Policy, answer: str, denied: int
 ) -> None:
     approvals = Approvals(policy)
@@ -41,7 +41,7 @@ async def test_without_a_person_the_policy_answers(
     assert len(approvals.denied) == denied
 
 
-async def test_a_person_is_asked_and_refusing_to_answer_is_no() -> None:
+async def test_the_user_is_asked_and_no_answer_means_deny() -> None:
     person = Person("Allow", "Deny", None)
     approvals = Approvals("ask", person)
     answers = [await approvals.request_approval(q, OPTIONS, 1, "deny") for q in "abc"]
@@ -49,7 +49,7 @@ async def test_a_person_is_asked_and_refusing_to_answer_is_no() -> None:
     assert (person.asked, approvals.denied) == (["a", "b", "c"], ["b", "c"])
 
 
-async def test_allow_always_holds_for_the_same_question_only() -> None:
+async def test_allow_always_applies_only_to_the_same_question() -> None:
     person = Person("Allow always", "Deny")
     approvals = Approvals("ask", person)
     for question in ("a", "a", "b", "a"):
@@ -57,7 +57,7 @@ async def test_allow_always_holds_for_the_same_question_only() -> None:
     assert person.asked == ["a", "b"]
 
 
-async def test_nobody_answering_is_a_timeout() -> None:
+async def test_no_answer_is_a_timeout() -> None:
     async def asleep(prompt: str, options: list[str], timeout: float | None) -> str | None:
         raise TimeoutError
 
@@ -67,7 +67,7 @@ async def test_nobody_answering_is_a_timeout() -> None:
     assert approvals.denied == ["a"]
 
 
-async def test_questions_come_one_at_a_time() -> None:
+async def test_questions_are_asked_one_at_a_time() -> None:
     at_once = 0
 
     async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
@@ -96,14 +96,14 @@ async def mount(coordinator, config=None):
 
 
 @pytest.mark.parametrize(("flags", "code"), [([], 8), (["--approve", "allow"], 0)])
-def test_a_run_without_a_terminal_denies_and_says_so(
+def test_a_run_without_a_terminal_denies_and_reports_it(
     tmp_path: Path, flags: list[str], code: int
 ) -> None:
     source = str(module_folder(tmp_path, HOOK, "amplifier_module_hooks_ask"))
     call = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}, "id": "c1"}
     plan = mock_plan(
         tmp_path,
-        [{"tool_calls": [call]}, "told you"],
+        [{"tool_calls": [call]}, "as expected"],
         tools=[{"module": "tool-filesystem"}],
         hooks=[{"module": "hooks-ask", "source": source}],
     )
@@ -112,18 +112,18 @@ def test_a_run_without_a_terminal_denies_and_says_so(
     assert (done.code, result["exit_code"]) == (code, code)
     assert (tmp_path / "out.txt").exists() is (code == 0)
     assert [tool["id"] for tool in result["denied"]] == (["c1"] if code else [])
-    assert result["response"] == "told you"
+    assert result["response"] == "as expected"
     assert ("write it?" in done.stderr) is bool(code)
 
 
-async def test_the_policy_of_a_request_without_a_default_is_no() -> None:
+async def test_a_request_without_a_default_is_denied() -> None:
     answers = ApprovalAnswers(Approvals("policy"))
     assert isinstance(answers, ApprovalProvider)
     request = ApprovalRequest(tool_name="bash", action="Execute: ls", risk_level="high")
     assert not (await answers.request_approval(request)).approved
 
 
-async def test_a_question_of_a_module_shows_everything_it_is_about() -> None:
+async def test_a_question_of_a_module_shows_all_details() -> None:
     person = Person("Allow always", "Allow once")
     answers = ApprovalAnswers(Approvals("ask", person))
     request = ApprovalRequest(
@@ -149,7 +149,7 @@ async def test_a_question_of_a_module_shows_everything_it_is_about() -> None:
     assert (refused.approved, offered) == (False, [["Allow once", "Deny"]])
 
 
-async def test_a_question_given_up_by_the_module_counts_as_denied() -> None:
+async def test_a_question_abandoned_by_the_module_counts_as_denied() -> None:
     async def asleep(prompt: str, options: list[str], timeout: float | None) -> str | None:
         await asyncio.sleep(60)
         return "Allow"
@@ -196,11 +196,11 @@ async def mount(coordinator, config=None):
 
 
 def gated_plan(folder: Path) -> Path:
-    """A plan whose hook waits for the host to hand it an approval provider."""
+    """A plan with a hook that expects an approval provider from the host."""
     call = {"name": "bash", "input": {"command": "touch out.txt"}, "id": "c1"}
     return mock_plan(
         folder,
-        [{"tool_calls": [call]}, "told you"],
+        [{"tool_calls": [call]}, "as expected"],
         tools=["tool-bash"],
         hooks=[
             {
@@ -220,7 +220,7 @@ def gated_plan(folder: Path) -> Path:
         (["--approve", "allow"], 0),
     ],
 )
-def test_a_hook_that_waits_for_an_approval_provider_gets_one(
+def test_a_hook_that_needs_an_approval_provider_gets_one(
     tmp_path: Path, flags: list[str], code: int
 ) -> None:
     plan = gated_plan(tmp_path)
@@ -233,7 +233,7 @@ def test_a_hook_that_waits_for_an_approval_provider_gets_one(
 
 
 @pytest.mark.parametrize(("answer", "code"), [("1", 0), ("3", 8)])
-def test_on_a_terminal_such_a_hook_asks_the_user(tmp_path: Path, answer: str, code: int) -> None:
+def test_on_a_terminal_the_hook_asks_the_user(tmp_path: Path, answer: str, code: int) -> None:
     with Terminal("run", "-f", gated_plan(tmp_path), "go", cwd=tmp_path) as terminal:
         terminal.until(r"Allow bash: Execute: touch out.txt \(high risk\)")
         terminal.until(r"\[3\] Deny")
@@ -242,7 +242,7 @@ def test_on_a_terminal_such_a_hook_asks_the_user(tmp_path: Path, answer: str, co
     assert (tmp_path / "out.txt").exists() is (code == 0)
 
 
-def test_a_module_that_does_not_take_the_approval_provider_ends_the_run(tmp_path: Path) -> None:
+def test_a_module_that_rejects_the_approval_provider_ends_the_run(tmp_path: Path) -> None:
     code = PUBLISHED.replace("self.provider = provider", "raise KeyError('x')")
     plan = mock_plan(
         tmp_path,

@@ -42,7 +42,7 @@ def handler(notices: Notices) -> LogNotices:
     return show_logs(notices, verbose=False)
 
 
-def test_what_is_logged_while_modules_mount_is_held_back(
+def test_messages_logged_while_modules_mount_are_held(
     notices: Notices, handler: LogNotices
 ) -> None:
     logging.getLogger("a.module").warning("no key")
@@ -64,7 +64,7 @@ def test_other_threads_can_log_as_well(notices: Notices, handler: LogNotices) ->
     assert notices.shown == [("from here", "warning"), ("from there", "warning")]
 
 
-def test_verbose_holds_nothing_back_and_names_the_logger(notices: Notices) -> None:
+def test_verbose_shows_messages_at_once_and_names_the_logger(notices: Notices) -> None:
     show_logs(notices, verbose=True)
     logging.getLogger("a.module").info("hello")
     assert notices.shown == [("a.module: hello", "info")]

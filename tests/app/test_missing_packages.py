@@ -1,4 +1,4 @@
-"""What is suggested when a module cannot be imported for want of a package."""
+"""Hints for modules whose import fails because a package is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKEN = "import amplifier_foundation\n\n\nasync def mount(coordinator, config=N
         ("No module named 'docx.shared'", "python-docx"),
     ],
 )
-def test_a_missing_package_is_named_as_it_is_required(error: str, requirement: str) -> None:
+def test_a_missing_package_is_named_with_its_requirement(error: str, requirement: str) -> None:
     hint = requires_hint(f"Module 'x' cannot be imported: {error}")
     assert hint is not None
     assert f'requires: ["{requirement}"]' in hint
@@ -39,7 +39,7 @@ def test_a_missing_package_is_named_as_it_is_required(error: str, requirement: s
         "No module named 'pluggy.no_such_module'",
     ],
 )
-def test_a_version_that_lacks_what_is_imported_is_named_with_a_bound(error: str) -> None:
+def test_an_incompatible_version_is_named_with_an_upper_bound(error: str) -> None:
     hint = requires_hint(error)
     assert hint is not None
     assert "pluggy" in hint
@@ -56,7 +56,7 @@ def test_a_version_that_lacks_what_is_imported_is_named_with_a_bound(error: str)
         "module 'json' has no attribute 'nothing'",
     ],
 )
-def test_nothing_is_suggested_where_no_requirement_helps(error: str) -> None:
+def test_no_hint_where_no_requirement_helps(error: str) -> None:
     assert requires_hint(error) is None
 
 

@@ -1,4 +1,4 @@
-"""A module that does not come to an end while it is imported or mounted is named, and stopped."""
+"""A module that hangs while it is imported or mounted is stopped and named."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def test_a_module_has_a_time_limit_and_is_named_with_its_line(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_time_limit_of_a_run_applies_while_modules_are_mounted(
-    name: str, tmp_path: Path
-) -> None:
+def test_the_time_limit_of_a_run_applies_while_mounting(name: str, tmp_path: Path) -> None:
     plan(tmp_path, name, "null")
     ended = amplifier(tmp_path, "run", "hello", "--timeout", "3")
     assert ended.code == 7
@@ -52,7 +50,7 @@ def test_the_time_limit_of_a_run_applies_while_modules_are_mounted(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_modules_are_mounted_ends_the_run_and_names_the_module(
+def test_a_signal_while_mounting_ends_the_run_and_names_the_module(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     plan(tmp_path, "waits", "null")
@@ -72,7 +70,7 @@ def test_a_signal_while_modules_are_mounted_ends_the_run_and_names_the_module(
     assert b"while mounting 'slow'" in stderr
 
 
-def test_a_limit_that_is_no_number_is_a_problem_of_the_plan(tmp_path: Path) -> None:
+def test_an_invalid_limit_is_an_error_in_the_plan(tmp_path: Path) -> None:
     plan(tmp_path, "waits", "soon")
     ended = amplifier(tmp_path, "run", "hello")
     assert ended.code == 78

@@ -1,4 +1,4 @@
-"""A run whose modules cannot be mounted names the lines of the plan that have to change."""
+"""A run whose modules cannot be mounted names the lines of the plan to change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(folder: Path, plan: str, *arguments: str) -> Finished:
     return run_amplifier("run", "hello", "-f", "plan.yaml", *arguments, cwd=folder)
 
 
-def test_wrong_keys_of_configs_are_named_with_their_lines(tmp_path: Path) -> None:
+def test_invalid_config_keys_are_reported_with_their_lines(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         "extends: mock\n"
@@ -67,7 +67,7 @@ def test_wrong_keys_of_configs_are_named_with_their_lines(tmp_path: Path) -> Non
     assert "  7 |     config: {max_bytes: 1}" in ended.stderr
 
 
-def test_also_those_of_what_a_session_cannot_be_without(tmp_path: Path) -> None:
+def test_invalid_keys_of_required_modules_are_reported_too(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         "extends: mock\nsession:\n  orchestrator:\n    config: {max_iterations: many}\n",
@@ -80,7 +80,7 @@ def test_also_those_of_what_a_session_cannot_be_without(tmp_path: Path) -> None:
     assert "plan.yaml:4:14: 'max_iterations' of loop-streaming" in result["error"]["message"]
 
 
-def test_the_schema_of_any_module_counts(tmp_path: Path) -> None:
+def test_schemas_of_all_modules_are_checked(tmp_path: Path) -> None:
     module_folder(tmp_path, NEEDS_A_CITY, "amplifier_module_city")
     ended = run(
         tmp_path, "extends: mock\ntools:\n  - {module: city, source: ./amplifier-module-city}\n"
@@ -89,7 +89,7 @@ def test_the_schema_of_any_module_counts(tmp_path: Path) -> None:
     assert "plan.yaml:3:5: the config of city is missing 'city'" in ended.stderr
 
 
-def test_a_module_that_fails_for_another_reason_is_named_at_its_line(tmp_path: Path) -> None:
+def test_another_failure_of_a_module_is_reported_at_its_line(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     ended = run(
         tmp_path, "extends: mock\nhooks:\n  - module: moon\n    source: ./amplifier-module-moon\n"
@@ -99,7 +99,7 @@ def test_a_module_that_fails_for_another_reason_is_named_at_its_line(tmp_path: P
     assert "the moon is not full" in ended.stderr
 
 
-def test_both_at_once_are_told_together(tmp_path: Path) -> None:
+def test_both_kinds_of_faults_are_reported_together(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     ended = run(
         tmp_path,
@@ -112,7 +112,7 @@ def test_both_at_once_are_told_together(tmp_path: Path) -> None:
     assert "plan.yaml:3:10: hook 'moon' cannot be mounted" in ended.stderr
 
 
-def test_what_the_command_line_set_is_named_as_such(tmp_path: Path) -> None:
+def test_keys_set_on_the_command_line_are_named_as_such(tmp_path: Path) -> None:
     ended = run(tmp_path, "extends: mock\n", "--set", "tools.tool-bash.config.timeout=soon")
     assert ended.code == 78
     assert "--set tools.tool-bash.config.timeout: 'timeout' of tool-bash" in ended.stderr

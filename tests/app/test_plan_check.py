@@ -1,4 +1,4 @@
-"""`amplifier plan check` and `run --dry-run`: everything but the model, all mistakes at once."""
+"""`amplifier plan check` and `run --dry-run`: everything but the model, every problem at once."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ tools:
 """
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN.replace('"hook"', '"tool"'), "amplifier_module_moon")
     finished = check(tmp_path, EVERYTHING, "--output", "json")
     assert finished.code == 78
     found = facts(finished)
     assert (found["outcome"], found["exit_code"]) == ("configuration", 78)
-    told = [(one["kind"], one["line"], one["column"]) for one in found["problems"]]
-    assert told == [
+    found_at = [(one["kind"], one["line"], one["column"]) for one in found["problems"]]
+    assert found_at == [
         ("plan", 4, 21),
         ("config", 4, 38),
         ("config", 8, 7),
@@ -81,7 +81,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert modules["provider-anthropic"]["reason"] == "ANTHROPIC_API_KEY is not set"
 
 
-def test_the_text_is_a_table_on_stdout_and_the_lines_on_stderr(tmp_path: Path) -> None:
+def test_the_table_is_on_stdout_and_the_problems_on_stderr(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     finished = check(tmp_path, EVERYTHING)
     assert finished.code == 78
@@ -94,7 +94,7 @@ def test_the_text_is_a_table_on_stdout_and_the_lines_on_stderr(tmp_path: Path) -
     assert "Traceback" not in finished.stderr
 
 
-def test_a_plan_that_is_fine_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr
     assert "plan is OK: 8 modules loaded" in finished.stderr
@@ -102,7 +102,7 @@ def test_a_plan_that_is_fine_ends_with_0_and_leaves_nothing_behind(tmp_path: Pat
     assert not (finished.home / "sessions").exists()
 
 
-def test_only_a_module_at_fault_ends_with_3(tmp_path: Path) -> None:
+def test_faults_of_modules_alone_exit_with_3(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     plan = "extends: mock\nhooks: [{module: moon, source: ./amplifier-module-moon}]\n"
     finished = check(tmp_path, plan, "--output", "json")
@@ -111,7 +111,7 @@ def test_only_a_module_at_fault_ends_with_3(tmp_path: Path) -> None:
     assert (problem["kind"], problem["file"], problem["line"]) == ("module", "plan.yaml", 2)
 
 
-def test_a_plan_that_cannot_be_loaded_has_the_same_form(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_loaded_is_reported_in_the_same_form(tmp_path: Path) -> None:
     finished = check(tmp_path, "tolls: []\nhoks: []\n", "--output", "json")
     assert finished.code == 78
     found = facts(finished)
@@ -119,7 +119,7 @@ def test_a_plan_that_cannot_be_loaded_has_the_same_form(tmp_path: Path) -> None:
     assert found["modules"] == []
 
 
-async def test_no_provider_is_sent_anything(tmp_path: Path, llm_server: StartLLM) -> None:
+async def test_no_request_is_sent_to_a_provider(tmp_path: Path, llm_server: StartLLM) -> None:
     server = await llm_server()
     plan = (
         "session: {orchestrator: loop-streaming, context: context-simple}\n"
@@ -133,7 +133,7 @@ async def test_no_provider_is_sent_anything(tmp_path: Path, llm_server: StartLLM
     assert server.requests == []
 
 
-def test_a_provider_without_credentials_is_left_out_and_one_has_to_be_left(tmp_path: Path) -> None:
+def test_providers_without_credentials_are_skipped_but_one_must_remain(tmp_path: Path) -> None:
     plan = (
         "session: {orchestrator: loop-streaming, context: context-simple}\n"
         "providers:\n  - module: provider-anthropic\n"
@@ -152,7 +152,7 @@ def test_a_provider_without_credentials_is_left_out_and_one_has_to_be_left(tmp_p
     assert check(tmp_path, with_another).code == 0
 
 
-def test_a_git_source_is_fetched_and_told_with_its_commit(tmp_path: Path) -> None:
+def test_a_git_source_is_fetched_and_shown_with_its_commit(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "remote")
     commit = repository.commit(SEED_TOOL)
     plan = f"extends: mock\ntools: [{{module: my-tool, source: '{repository.url}'}}]\n"
@@ -162,7 +162,7 @@ def test_a_git_source_is_fetched_and_told_with_its_commit(tmp_path: Path) -> Non
     assert (module["commit"], module["status"], module["place"]) == (commit, "ok", "plan")
 
 
-def test_what_is_missing_offline_is_told_with_all_else(tmp_path: Path) -> None:
+def test_files_missing_offline_are_reported_with_the_other_problems(tmp_path: Path) -> None:
     plan = (
         "extends: default\n"
         "tools: [{module: my-tool, source: 'git+https://example.invalid/me/my-tool@v1'}]\n"
@@ -180,7 +180,7 @@ def test_what_is_missing_offline_is_told_with_all_else(tmp_path: Path) -> None:
     assert (statuses["my-tool"], statuses["provider-local"]) == ("broken", "broken")
 
 
-def test_modules_print_nothing_into_the_report_and_are_taken_down(tmp_path: Path) -> None:
+def test_modules_do_not_print_into_the_report_and_are_cleaned_up(tmp_path: Path) -> None:
     cleaned = NOISY_TOOL + (
         "    def cleanup():\n"
         "        print('noise at cleanup')\n"
@@ -195,7 +195,7 @@ def test_modules_print_nothing_into_the_report_and_are_taken_down(tmp_path: Path
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_module_that_ends_the_process_is_only_a_finding(tmp_path: Path) -> None:
+def test_a_module_that_exits_the_process_is_reported(tmp_path: Path) -> None:
     code = "import sys\n\n\nasync def mount(coordinator, config=None):\n    sys.exit(0)\n"
     module_folder(tmp_path, code, "amplifier_module_quits")
     plan = "extends: mock\ntools: [{module: quits, source: ./amplifier-module-quits}]\n"
@@ -206,7 +206,7 @@ def test_a_module_that_ends_the_process_is_only_a_finding(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("schema", ["raise ValueError('no')", "return []", "return {'type': 5}"])
-def test_a_schema_that_cannot_be_used_is_the_modules_fault(tmp_path: Path, schema: str) -> None:
+def test_an_unusable_schema_is_a_fault_of_the_module(tmp_path: Path, schema: str) -> None:
     code = NOISY_TOOL + f"\n\ndef config_schema():\n    {schema}\n"
     module_folder(tmp_path, code)
     plan = "extends: mock\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
@@ -215,7 +215,7 @@ def test_a_schema_that_cannot_be_used_is_the_modules_fault(tmp_path: Path, schem
     assert "config_schema() of amplifier_module_noisy" in facts(finished)["problems"][0]["message"]
 
 
-def test_an_unset_variable_keeps_a_module_from_being_mounted_but_not_from_being_looked_at(
+def test_a_module_with_an_unset_variable_is_checked_but_not_mounted(
     tmp_path: Path,
 ) -> None:
     plan = "extends: mock\ntools: [{module: tool-bash, config: {timeout: '${T}', max_spill: -1}}]\n"
@@ -227,7 +227,7 @@ def test_an_unset_variable_keeps_a_module_from_being_mounted_but_not_from_being_
     assert check(tmp_path, plan.replace("-1", "1000000"), T="5").code == 0
 
 
-def test_modules_of_agents_are_looked_at_and_not_mounted(tmp_path: Path) -> None:
+def test_modules_of_agents_are_checked_but_not_mounted(tmp_path: Path) -> None:
     module_folder(tmp_path, NOISY_TOOL)
     plan = (
         "extends: mock\n"
@@ -254,7 +254,7 @@ def test_modules_of_agents_are_looked_at_and_not_mounted(tmp_path: Path) -> None
     assert any(line.startswith("reviewer: noisy ") for line in text.stdout.splitlines())
 
 
-def test_a_dry_run_is_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
+def test_a_dry_run_reports_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
     checked = check(tmp_path, EVERYTHING, "--output", "json")
     dry = run_amplifier(
         "run", "--dry-run", "-f", "plan.yaml", "--output", "json", "do it", cwd=tmp_path
@@ -269,7 +269,7 @@ def test_a_dry_run_is_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
     assert events.code == 2
 
 
-def test_nothing_of_an_untrusted_project_is_run(tmp_path: Path) -> None:
+def test_code_of_an_untrusted_project_is_not_run(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     noisy = tmp_path / ".amplifier" / "modules" / "tool-bash"
     module_folder(tmp_path, NOISY_TOOL.replace('print("noise at import")', "open('ran', 'w')"))
@@ -310,7 +310,7 @@ def test_keys_of_published_modules_are_accepted_with_a_warning(tmp_path: Path) -
     assert "hooks-logging: 'mode' has no effect: each session" in ran.stderr
 
 
-def test_a_published_key_that_restricts_is_refused_at_its_line(tmp_path: Path) -> None:
+def test_an_unsupported_restricting_key_is_refused_at_its_line(tmp_path: Path) -> None:
     finished = check(tmp_path, PUBLISHED.replace("denied_commands", "allowed_commands"))
     assert finished.code == 78
     assert "plan.yaml:5:14: 'allowed_commands' of tool-bash is not supported" in finished.stderr

@@ -1,4 +1,4 @@
-"""Budgets as the user of the program meets them: exit code 7, what it says, and going on."""
+"""Budgets on the command line: exit code 7, the message, and resuming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
 
 
 def working_plan(folder: Path, rounds: int = 20, **more: Any) -> Path:
-    """A plan whose model goes on and on, each time differently."""
+    """A plan whose model never stops, with a different call each time."""
     asks = [
         {
             "tool_calls": [{"name": "write_file", "input": {"path": "n.txt", "content": f"{n}"}}],
@@ -47,7 +47,7 @@ KEY = {"ANTHROPIC_API_KEY": "test-key"}
 
 
 def server_plan(folder: Path, server: ScriptedLLM, **limits: Any) -> Path:
-    """A plan whose model is the server's; to be run with `KEY`."""
+    """A plan that uses the model of a server; run it with `KEY`."""
     config = {"base_url": server.base_url, "model": "claude-sonnet-4-5"}
     plan = {
         "session": {

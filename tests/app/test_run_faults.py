@@ -1,4 +1,4 @@
-"""A model service that fails in the middle: nothing is shown twice, half an answer is no success."""
+"""A model service that fails mid-stream: no text twice, no success for a partial answer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_into_a_pipe_comes_the_answer_once_or_its_beginning_and_an_error(
+def test_a_pipe_gets_the_answer_once_or_its_beginning_and_an_error(
     tmp_path: Path, fault: Any
 ) -> None:
     with ScriptedLLM.running([reply(fault), reply()]) as server:
@@ -82,7 +82,7 @@ def test_into_a_pipe_comes_the_answer_once_or_its_beginning_and_an_error(
         assert [message["role"] for message in stored(done.home)] == ["user"]
 
 
-def test_after_half_an_answer_the_conversation_goes_on(tmp_path: Path) -> None:
+def test_after_a_partial_answer_the_conversation_continues(tmp_path: Path) -> None:
     with ScriptedLLM.running([reply(Cut(after=5)), "Whole."]) as server:
         plan = plan_for(tmp_path, server)
         assert run(plan).code == 75
@@ -93,7 +93,7 @@ def test_after_half_an_answer_the_conversation_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Cut(after=k) for k in (0, 5)], ids=str)
-def test_in_json_half_an_answer_is_no_response(tmp_path: Path, fault: Any) -> None:
+def test_in_json_a_partial_answer_is_not_a_response(tmp_path: Path, fault: Any) -> None:
     with ScriptedLLM.running([reply(fault), reply()]) as server:
         done = run(plan_for(tmp_path, server), "--output", "json")
     result = json.loads(done.stdout)
@@ -106,7 +106,7 @@ def test_in_json_half_an_answer_is_no_response(tmp_path: Path, fault: Any) -> No
 
 
 @pytest.mark.parametrize("fault", [ResetAfter(after=k) for k in (0, 5, 8)], ids=str)
-def test_a_stream_of_events_has_no_text_twice(tmp_path: Path, fault: Any) -> None:
+def test_the_event_stream_has_no_text_twice(tmp_path: Path, fault: Any) -> None:
     with ScriptedLLM.running([reply(fault), reply()]) as server:
         done = run(plan_for(tmp_path, server), "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -117,7 +117,7 @@ def test_a_stream_of_events_has_no_text_twice(tmp_path: Path, fault: Any) -> Non
     assert (text == ANSWER and done.code == 0) or done.code == 75
 
 
-def test_another_provider_answers_and_the_user_is_told(tmp_path: Path) -> None:
+def test_a_fallback_provider_answers_and_the_user_is_notified(tmp_path: Path) -> None:
     replies: list[Item] = [Status(529, headers={"retry-after": "0"})] * 2
     with ScriptedLLM.running(replies) as first, ScriptedLLM.running(["Here I am."]) as second:
         done = run(plan_for(tmp_path, first, second, fallbacks=["openai"]))
@@ -127,15 +127,15 @@ def test_another_provider_answers_and_the_user_is_told(tmp_path: Path) -> None:
     assert "using openai instead" in done.stderr
 
 
-def test_it_is_told_in_the_stream_of_events_too(tmp_path: Path) -> None:
+def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
     with ScriptedLLM.running([Status(404)]) as first, ScriptedLLM.running(["Here."]) as second:
         plan = plan_for(tmp_path, first, second, fallbacks=["provider-openai"])
         done = run(plan, "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     for event in events:
         jsonschema.validate(event, schemas.STREAM)
-    (told,) = [event for event in events if event["type"] == "fallback"]
-    assert told == {
+    (fallback,) = [event for event in events if event["type"] == "fallback"]
+    assert fallback == {
         "type": "fallback",
         "provider": "anthropic",
         "fallback": "openai",
@@ -144,7 +144,7 @@ def test_it_is_told_in_the_stream_of_events_too(tmp_path: Path) -> None:
     assert events[-1]["response"] == "Here."
 
 
-def test_half_an_answer_on_stdout_is_not_followed_by_another_ones(tmp_path: Path) -> None:
+def test_a_partial_answer_on_stdout_is_not_followed_by_a_fallback(tmp_path: Path) -> None:
     with ScriptedLLM.running([reply(Cut(after=5))]) as first, ScriptedLLM.running() as second:
         done = run(plan_for(tmp_path, first, second, fallbacks=["openai"]))
         assert second.completions == []
@@ -152,7 +152,7 @@ def test_half_an_answer_on_stdout_is_not_followed_by_another_ones(tmp_path: Path
     assert ANSWER.startswith(done.stdout.rstrip("\n"))
 
 
-def test_a_fallback_the_plan_does_not_have_is_a_mistake_in_the_plan(tmp_path: Path) -> None:
+def test_an_unknown_fallback_is_an_error_in_the_plan(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("extends: default\nfallbacks: [opanai]\n")
     done = run_amplifier("run", "-f", plan, "hi")
@@ -162,7 +162,7 @@ def test_a_fallback_the_plan_does_not_have_is_a_mistake_in_the_plan(tmp_path: Pa
     assert "did you mean 'openai'" in done.stderr
 
 
-def test_a_fallback_whose_condition_does_not_hold_is_passed_over(tmp_path: Path) -> None:
+def test_a_fallback_with_an_unmet_condition_is_skipped(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         "extends: mock\n"
@@ -175,7 +175,7 @@ def test_a_fallback_whose_condition_does_not_hold_is_passed_over(tmp_path: Path)
     assert (done.code, done.stdout) == (0, "hello\n")
 
 
-def test_a_conversation_that_is_too_long_is_tried_once_with_less(tmp_path: Path) -> None:
+def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Path) -> None:
     too_long = Status(400, message="prompt is too long: 213000 tokens > 200000 maximum")
     talk: list[Item] = ["an answer " * 900, "another " * 900]
     with ScriptedLLM.running([*talk, too_long, "It fits.", too_long, too_long]) as server:

@@ -1,4 +1,4 @@
-"""What `run` writes to stdout and stderr: the answer here, everything else there."""
+"""The output of `run`: the answer on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def events_of(stdout: str) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_pipe_gets_the_answer_as_it_is(tmp_path: Path) -> None:
+def test_a_pipe_gets_the_raw_answer(tmp_path: Path) -> None:
     answer = "# Not rendered\n\n- [red]brackets[/red] <b>html</b> ünï\n"
     done = run_amplifier("run", "-f", mock_plan(tmp_path, [answer]), "hi")
     assert (done.code, done.stdout) == (0, answer)
     assert "session" in done.stderr
 
 
-def test_an_answer_without_line_end_gets_one(tmp_path: Path) -> None:
+def test_a_missing_newline_is_added_to_the_answer(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", mock_plan(tmp_path, ["four"]), "2+2", "--quiet")
     assert (done.stdout, done.stderr) == ("four\n", "")
 
 
-def test_text_arrives_while_the_model_still_writes(tmp_path: Path) -> None:
+def test_text_is_streamed_while_the_model_generates(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["one two three"], mock={"chunk_size": 4, "chunk_delay": 2})
     with start_amplifier("run", "-f", plan, "hi") as process:
         assert process.stdout is not None
@@ -70,13 +70,13 @@ def test_nothing_a_module_prints_reaches_stdout(tmp_path: Path) -> None:
         assert place in done.stderr
 
 
-def test_escape_sequences_of_the_model_do_not_pass(tmp_path: Path) -> None:
+def test_escape_sequences_of_the_model_are_removed(tmp_path: Path) -> None:
     answer = "a\x1b]0;owned\x07b\x1b[31mc\x9bd"
     done = run_amplifier("run", "-f", mock_plan(tmp_path, [answer], mock={"chunk_size": 1}), "hi")
     assert done.stdout == "abcd\n"
 
 
-def test_json_is_one_object_with_everything(tmp_path: Path) -> None:
+def test_json_is_one_object_with_the_whole_result(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content")
     call = {"name": "read_file", "input": {"path": "a.txt"}, "id": "c1"}
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15, "cost_usd": "0.25"}
@@ -102,7 +102,7 @@ def test_json_is_one_object_with_everything(tmp_path: Path) -> None:
     assert (done.home / "sessions" / result["session_id"]).is_dir()
 
 
-def test_stream_json_begins_with_the_session_and_ends_with_the_result(tmp_path: Path) -> None:
+def test_stream_json_starts_with_the_session_and_ends_with_the_result(tmp_path: Path) -> None:
     replies = [
         {"thinking": "hm", "tool_calls": [{"name": "list_directory", "input": {"path": "."}}]},
         "one two three four five",
@@ -132,7 +132,7 @@ def test_stream_json_begins_with_the_session_and_ends_with_the_result(tmp_path: 
         ),
     ],
 )
-def test_a_turn_that_fails_is_told_in_code_json_and_stderr(
+def test_a_failed_turn_is_reported_in_exit_code_json_and_stderr(
     tmp_path: Path, reply: dict[str, Any], code: int, outcome: str
 ) -> None:
     plan = mock_plan(tmp_path, [reply], mock={"on_end": "repeat"})
@@ -144,7 +144,7 @@ def test_a_turn_that_fails_is_told_in_code_json_and_stderr(
     assert "Traceback" not in done.stderr
 
 
-def test_max_turns_is_a_budget_with_its_own_code(tmp_path: Path) -> None:
+def test_max_turns_exits_with_the_budget_code(tmp_path: Path) -> None:
     call = {"tool_calls": [{"name": "list_directory", "input": {"path": "."}}]}
     plan = mock_plan(
         tmp_path, [call], mock={"on_end": "repeat"}, tools=[{"module": "tool-filesystem"}]
@@ -157,7 +157,7 @@ def test_max_turns_is_a_budget_with_its_own_code(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (7, "")
 
 
-def test_timeout_is_a_budget_and_the_session_is_saved(tmp_path: Path) -> None:
+def test_a_timeout_exits_with_the_budget_code_and_saves_the_session(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"text": "late", "delay": 60}])
     done = run_amplifier("run", "-f", plan, "hi", "--timeout", "0.3s", "--output", "json")
     result = json.loads(done.stdout)
@@ -166,7 +166,7 @@ def test_timeout_is_a_budget_and_the_session_is_saved(tmp_path: Path) -> None:
     assert result["session_id"] in done.stderr
 
 
-def test_a_reader_that_leaves_ends_the_run_quietly_with_the_session_saved(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["line\n" * 20_000], mock={"chunk_delay": 0.01})
     with start_amplifier("run", "-f", plan, "hi", "--session", "left") as process:
         assert process.stdout is not None
@@ -182,7 +182,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly_with_the_session_saved(tmp_pa
     assert json.loads(shown.stdout)["messages"][0]["content"] == "hi"
 
 
-def test_picking_a_provider_is_told_once_with_the_reason(tmp_path: Path) -> None:
+def test_the_chosen_provider_is_reported_once_with_the_reason(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -192,15 +192,15 @@ def test_picking_a_provider_is_told_once_with_the_reason(tmp_path: Path) -> None
     )
     done = run_amplifier("run", "-f", plan, "hi")
     assert (done.code, done.stdout) == (0, "ok\n")
-    (told,) = [line for line in done.stderr.splitlines() if "using" in line]
-    assert "mock" in told
-    assert "ANTHROPIC_API_KEY is not set" in told
-    assert "--provider" in told
+    (notice,) = [line for line in done.stderr.splitlines() if "using" in line]
+    assert "mock" in notice
+    assert "ANTHROPIC_API_KEY is not set" in notice
+    assert "--provider" in notice
     chosen = run_amplifier("run", "-f", plan, "hi", "-p", "mock")
     assert "using" not in chosen.stderr
 
 
-def test_without_any_provider_it_says_why_for_each(tmp_path: Path) -> None:
+def test_without_a_provider_the_reason_is_given_for_each(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -221,7 +221,7 @@ def test_without_any_provider_it_says_why_for_each(tmp_path: Path) -> None:
         ({"hooks": [{"module": "hooks-logging", "config": {"bogus_key": 1}}]}, 78, "bogus_key"),
     ],
 )
-def test_a_module_that_does_not_mount_stops_the_run_with_its_error(
+def test_a_module_that_fails_to_mount_stops_the_run_with_its_error(
     tmp_path: Path, section: dict[str, Any], code: int, said: str
 ) -> None:
     done = run_amplifier("run", "-f", mock_plan(tmp_path, ["x"], **section), "hi")

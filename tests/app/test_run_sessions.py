@@ -1,4 +1,4 @@
-"""Which session `run` goes on with, and with which plan."""
+"""Which session `run` resumes, and with which plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
     assert prompts("mine") == ["one", "two"]
 
 
-def test_resume_never_begins_anew(plan: Path) -> None:
+def test_resume_never_starts_a_new_session(plan: Path) -> None:
     done = run_amplifier("run", "-f", plan, "hi", "--resume", "nope")
     assert (done.code, done.stdout) == (6, "")
     assert "nope" in done.stderr
@@ -47,7 +47,7 @@ ADDRESS = "https://me:hunter2@127.0.0.1:9/v1"
 
 
 def plan_with_secrets(folder: Path) -> Path:
-    """A plan with a key written in it, and an address with a password."""
+    """A plan that contains a key, and a URL with a password."""
     plan = folder / "plan.yaml"
     plan.write_text(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
@@ -58,7 +58,7 @@ def plan_with_secrets(folder: Path) -> Path:
     return plan
 
 
-def test_without_a_terminal_secrets_that_were_not_saved_are_named_with_their_option(
+def test_without_a_terminal_unsaved_secrets_are_listed_with_their_option(
     tmp_path: Path,
 ) -> None:
     plan = plan_with_secrets(tmp_path)
@@ -82,7 +82,7 @@ def test_without_a_terminal_secrets_that_were_not_saved_are_named_with_their_opt
     assert prompts("s") == ["one", "more", "more"]
 
 
-def test_on_a_terminal_secrets_that_were_not_saved_are_asked_for_again(tmp_path: Path) -> None:
+def test_on_a_terminal_unsaved_secrets_are_prompted_for(tmp_path: Path) -> None:
     run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
     with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
         terminal.until(r"replies.0, which was https://\[REDACTED\]@127.0.0.1:9/v1")
@@ -96,7 +96,7 @@ def test_on_a_terminal_secrets_that_were_not_saved_are_asked_for_again(tmp_path:
     assert "sk-typed" not in (home / "sessions" / "s" / "plan.yaml").read_text()
 
 
-def test_a_secret_that_is_not_typed_leaves_the_session_as_it_is(tmp_path: Path) -> None:
+def test_an_empty_secret_leaves_the_session_unchanged(tmp_path: Path) -> None:
     run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
     with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
         terminal.until("input is hidden")
@@ -107,7 +107,7 @@ def test_a_secret_that_is_not_typed_leaves_the_session_as_it_is(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
 @pytest.mark.parametrize("file", ["transcript.jsonl", "plan.yaml"])
-def test_a_session_that_lost_a_file_never_begins_again_in_silence(
+def test_a_session_with_a_missing_file_is_refused(
     tmp_path: Path, plan: Path, file: str, how: str
 ) -> None:
     home = run_amplifier("run", "-f", plan, "one", "--session", "s", cwd=tmp_path).home
@@ -128,7 +128,7 @@ def test_a_session_that_lost_a_file_never_begins_again_in_silence(
     assert with_plan.code == shown.code
 
 
-def test_continue_takes_the_last_session_of_this_directory(tmp_path: Path, plan: Path) -> None:
+def test_continue_resumes_the_last_session_of_this_directory(tmp_path: Path, plan: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
@@ -140,7 +140,7 @@ def test_continue_takes_the_last_session_of_this_directory(tmp_path: Path, plan:
     assert prompts("a") == ["in here", "more"]
 
 
-def test_resuming_runs_the_plan_the_session_began_with(tmp_path: Path) -> None:
+def test_resuming_uses_the_saved_plan(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content")
     replies = [{"tool_calls": [{"name": "read_file", "input": {"path": "a.txt"}}]}, "read it"]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}])

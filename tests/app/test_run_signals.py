@@ -1,4 +1,4 @@
-"""Interrupted runs: the right code, the session whole and resumable, every call answered."""
+"""Interrupted runs: exit code, an intact session that can be resumed, an answer for every call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def mount(coordinator, config=None):
 
 
 class Running:
-    """A run whose tool is under way."""
+    """A run with a running tool."""
 
     def __init__(self, tmp_path: Path, seconds: float, tool: str = "sleeper", *more: str) -> None:
         flag = tmp_path / "flag"
@@ -91,7 +91,7 @@ def messages() -> list[dict[str, Any]]:
 
 
 def assert_resumable(tmp_path: Path) -> None:
-    """The session goes on, in another directory, and every call has one answer."""
+    """Resume the session in another directory; every call has one answer."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     plan = mock_plan(elsewhere, ["back"])
@@ -113,7 +113,7 @@ def test_the_first_ctrl_c_lets_the_step_finish(tmp_path: Path) -> None:
     assert_resumable(tmp_path)
 
 
-def test_the_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+def test_the_second_ctrl_c_stops_immediately(tmp_path: Path) -> None:
     running = Running(tmp_path, 3600)
     running.process.send_signal(signal.SIGINT)
     time.sleep(0.2)  # two signals sent together would arrive as one
@@ -126,7 +126,7 @@ def test_the_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_termination_stops_at_once(tmp_path: Path, signum: signal.Signals) -> None:
+def test_termination_stops_immediately(tmp_path: Path, signum: signal.Signals) -> None:
     running = Running(tmp_path, 3600)
     running.process.send_signal(signum)
     code, result, stderr = running.end()
@@ -135,7 +135,7 @@ def test_termination_stops_at_once(tmp_path: Path, signum: signal.Signals) -> No
     assert_resumable(tmp_path)
 
 
-def test_a_tool_stuck_in_a_thread_cannot_keep_the_process(tmp_path: Path) -> None:
+def test_a_tool_stuck_in_a_thread_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     running = Running(tmp_path, 3600, "stuck")
     running.process.send_signal(signal.SIGTERM)
     code, _, _ = running.end()
@@ -143,7 +143,7 @@ def test_a_tool_stuck_in_a_thread_cannot_keep_the_process(tmp_path: Path) -> Non
     assert_resumable(tmp_path)
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"text": "done", "delay": 1.5}])
     process = start_amplifier(
         "run",
@@ -182,7 +182,7 @@ def test_an_interrupt_while_the_model_is_silent_ends_on_the_second(tmp_path: Pat
     assert b"--resume s1" in stderr
 
 
-def test_an_interrupt_before_anything_began_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_before_the_start_saves_nothing(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["x"])
     process = start_amplifier("run", "-f", plan, "-", stdin=subprocess.PIPE)
     time.sleep(1.5)

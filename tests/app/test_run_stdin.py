@@ -1,4 +1,4 @@
-"""What `run` makes of stdin: added when there is something, never waited for without end."""
+"""How `run` uses stdin: data is added to the prompt, an idle pipe is not waited for forever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def prompt_sent() -> str:
-    """The user message of the one session there is."""
+    """Return the user message of the only session."""
     (folder,) = (Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir()
     transcript = (folder / "transcript.jsonl").read_text()
     records = [json.loads(line) for line in transcript.splitlines()]
@@ -47,7 +47,7 @@ def test_a_file_is_piped_data(plan: Path, tmp_path: Path) -> None:
     assert prompt_sent() == "explain\n\nfrom a file"
 
 
-def test_nothing_piped_changes_nothing(plan: Path) -> None:
+def test_an_empty_pipe_leaves_the_prompt_unchanged(plan: Path) -> None:
     assert run_amplifier("run", "-f", plan, "just this", stdin="").code == 0
     assert prompt_sent() == "just this"
 
@@ -73,7 +73,7 @@ def run_with_open_pipe(*arguments: str | Path) -> Finished:
     return Finished(code, stdout.decode(), stderr.decode(), Path())
 
 
-def test_a_dash_reads_stdin_whole_however_late_it_comes(plan: Path) -> None:
+def test_a_dash_reads_all_of_stdin_even_if_it_is_late(plan: Path) -> None:
     process = start_amplifier("run", "-f", plan, "explain", "-", stdin=subprocess.PIPE)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(3)
@@ -82,19 +82,19 @@ def test_a_dash_reads_stdin_whole_however_late_it_comes(plan: Path) -> None:
     assert prompt_sent() == "explain\n\nlate"
 
 
-def test_an_empty_prompt_is_wrong_usage(plan: Path) -> None:
+def test_an_empty_prompt_is_a_usage_error(plan: Path) -> None:
     done = run_amplifier("run", "-f", plan, "-", stdin=" \n")
     assert done.code == 2
     assert "empty" in done.stderr
 
 
-def test_bytes_that_are_no_text_reach_the_model_as_replacements(plan: Path) -> None:
+def test_invalid_bytes_are_replaced(plan: Path) -> None:
     assert run_amplifier("run", "-f", plan, "x", stdin=bytes(range(256))).code == 0
     assert "\x00\x01" in prompt_sent()
     assert "\ufffd" in prompt_sent()
 
 
-def test_closed_stdin_is_nothing(plan: Path) -> None:
+def test_closed_stdin_is_ignored(plan: Path) -> None:
     process = start_amplifier("run", "-f", plan, "x", stdin=None, preexec_fn=lambda: os.close(0))
     process.communicate(timeout=60)
     assert process.returncode == 0

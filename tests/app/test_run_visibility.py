@@ -1,4 +1,4 @@
-"""What of marked blocks is on stdout, in JSON, on a terminal and in `session show`."""
+"""Which marked blocks are shown on stdout, in JSON, on a terminal and in `session show`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def marked_plan(folder: Path, *, streaming: bool = True, **more: Any) -> Path:
 
 
 def texts(shown: str, kind: str = "text") -> list[str]:
-    """The words of marked blocks in what was shown, in order, each once."""
+    """The words of marked blocks in the output, in order, each once."""
     return list(dict.fromkeys(re.findall(rf"{kind}-[a-z]+", shown)))
 
 
@@ -51,7 +51,7 @@ def options(level: str | None) -> list[str]:
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("tools", [[], ["tool-todo"]])
 @pytest.mark.parametrize("level", SHOWN)
-def test_stdout_has_what_the_level_shows(
+def test_stdout_has_the_blocks_of_the_level(
     tmp_path: Path, level: str | None, tools: list[str], streaming: bool
 ) -> None:
     plan = marked_plan(tmp_path, streaming=streaming, tools=tools)
@@ -60,7 +60,7 @@ def test_stdout_has_what_the_level_shows(
 
 
 @pytest.mark.parametrize("level", SHOWN)
-def test_json_has_what_the_level_shows(tmp_path: Path, level: str | None) -> None:
+def test_json_has_the_blocks_of_the_level(tmp_path: Path, level: str | None) -> None:
     plan = marked_plan(tmp_path)
     done = run_amplifier("run", "-f", plan, "go", "--output", "json", *options(level))
     assert json.loads(done.stdout)["response"].splitlines() == SHOWN[level]
@@ -75,7 +75,7 @@ def test_json_has_what_the_level_shows(tmp_path: Path, level: str | None) -> Non
 
 @pytest.mark.parametrize("screen", ["full", "plain", "answer"])
 @pytest.mark.parametrize("level", SHOWN)
-def test_a_terminal_shows_what_the_level_shows(
+def test_a_terminal_shows_the_blocks_of_the_level(
     tmp_path: Path, level: str | None, screen: str
 ) -> None:
     plan = marked_plan(tmp_path)
@@ -87,7 +87,7 @@ def test_a_terminal_shows_what_the_level_shows(
         assert ("thought-internal" in thoughts) is (level == "internal" and screen != "answer")
 
 
-def test_the_session_keeps_every_block_and_shows_those_of_the_level(tmp_path: Path) -> None:
+def test_the_session_saves_every_block_and_shows_those_of_the_level(tmp_path: Path) -> None:
     home = run_amplifier("run", "-f", marked_plan(tmp_path), "go", "--session", "s").home
     [_, answer] = map(
         json.loads, (home / "sessions" / "s" / "transcript.jsonl").read_text().splitlines()
@@ -100,7 +100,7 @@ def test_the_session_keeps_every_block_and_shows_those_of_the_level(tmp_path: Pa
             assert ("thought-internal" in done.stdout) is (level == "internal")
 
 
-def test_settings_choose_the_level_and_the_option_wins(tmp_path: Path) -> None:
+def test_settings_set_the_level_and_the_option_overrides_it(tmp_path: Path) -> None:
     home = Path(os.environ["AMPLIFIER_HOME"])
     home.mkdir(exist_ok=True)
     settings = home / "settings.yaml"
@@ -119,7 +119,7 @@ def test_settings_choose_the_level_and_the_option_wins(tmp_path: Path) -> None:
     assert "unknown key 'colour'" in done.stderr
 
 
-def test_in_the_chat_thinking_is_switched(tmp_path: Path) -> None:
+def test_think_toggles_thinking_in_the_chat(tmp_path: Path) -> None:
     with Terminal("run", "-f", marked_plan(tmp_path)) as terminal:
         terminal.prompt()
         terminal.type("one" + ENTER)
@@ -138,7 +138,7 @@ def test_in_the_chat_thinking_is_switched(tmp_path: Path) -> None:
         assert terminal.finish() == 0
 
 
-def test_an_answer_that_is_hidden_altogether_is_no_success(tmp_path: Path) -> None:
+def test_an_answer_that_is_entirely_hidden_is_not_a_success(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"content": [CONTENT[2]]}])
     done = run_amplifier("run", "-f", plan, "go")
     assert (done.code, done.stdout) == (5, "")
@@ -146,7 +146,7 @@ def test_an_answer_that_is_hidden_altogether_is_no_success(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("reply", ["", {"content": []}, {"thinking": "hm", "signature": "s"}])
-def test_an_empty_answer_is_no_success(tmp_path: Path, reply: Any) -> None:
+def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
     done = run_amplifier("run", "-f", mock_plan(tmp_path, [reply]), "go", "--output", "json")
     result = json.loads(done.stdout)
     assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")

@@ -1,4 +1,4 @@
-"""An open session: capabilities, several turns, saving, resuming, foreign orchestrators."""
+"""An open session: capabilities, turns, saving, resuming, third-party orchestrators."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_modules_find_the_capabilities_of_the_session(tmp_path: Path) -> N
         assert session.session.coordinator.get_capability("session.dir") is None
 
 
-async def test_turns_share_one_conversation_that_is_saved_as_it_grows(tmp_path: Path) -> None:
+async def test_turns_share_one_conversation_saved_as_it_grows(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one", "two"], instruction="be brief"))
     async with open_session(plan, session_id="s1") as session:
         assert (await session.run("first")).response == "one"
@@ -58,7 +58,7 @@ def roles(session: OpenSession) -> list[str]:
     return [message["role"] for message in SessionStore().read(session.id)[1]]
 
 
-async def test_a_resumed_session_goes_on_with_its_own_instruction(tmp_path: Path) -> None:
+async def test_a_resumed_session_keeps_its_instruction(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one"], instruction="old"))
     async with open_session(plan, session_id="s1") as session:
         await session.run("first")
@@ -76,7 +76,7 @@ async def test_a_resumed_session_goes_on_with_its_own_instruction(tmp_path: Path
     assert notes.facts.resumed
 
 
-async def test_a_session_nobody_used_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_an_unused_session_is_deleted(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one"]))
     async with open_session(plan, session_id="s1") as session:
         assert (Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / "s1").is_dir()
@@ -84,7 +84,7 @@ async def test_a_session_nobody_used_leaves_nothing_behind(tmp_path: Path) -> No
     assert not SessionStore().exists("s1")
 
 
-async def test_a_failed_turn_keeps_the_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
+async def test_a_failed_turn_keeps_the_prompt_and_the_session_continues(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, [{"error": {"type": "RateLimitError"}}, "fine"]))
     async with open_session(plan, session_id="s1") as session:
         with pytest.raises(RateLimitError):
@@ -94,7 +94,7 @@ async def test_a_failed_turn_keeps_the_prompt_and_the_session_goes_on(tmp_path: 
         assert roles(session) == ["user", "user", "assistant"]
 
 
-async def test_two_processes_cannot_have_one_session(tmp_path: Path) -> None:
+async def test_two_processes_cannot_open_one_session(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one"]))
     async with open_session(plan, session_id="s1"):
         with pytest.raises(SessionError):
@@ -144,7 +144,7 @@ async def test_an_orchestrator_written_from_the_contract_runs(tmp_path: Path) ->
     assert result.usage["total_tokens"] > 0
 
 
-async def test_what_was_used_is_not_forgotten_by_an_orchestrator_that_does_not_count(
+async def test_saved_usage_is_kept_with_an_orchestrator_that_does_not_count(
     tmp_path: Path,
 ) -> None:
     async with open_session(load(plan=mock_plan(tmp_path, ["one"])), session_id="s1") as session:

@@ -1,4 +1,4 @@
-"""`session.spawn` and `session.resume`: what a sub-session has, shares, keeps and gives back."""
+"""`session.spawn` and `session.resume`: what a sub-session inherits, shares, saves and returns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.app.plans import mock_plan, module_folder
 
 
 def answering(*replies: Any) -> dict[str, Any]:
-    """An agent whose model says these things."""
+    """An agent whose model gives these answers."""
     provider = {"module": "provider-mock", "config": {"replies": list(replies)}}
     return {"instruction": "You work.", "providers": [provider]}
 
 
 class Shown(Renderer):
-    """What is told of sub-sessions."""
+    """Records what is reported about sub-sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def roles(session_id: str) -> list[str]:
     return [message["role"] for message in SessionStore().read(session_id)[1]]
 
 
-async def test_a_sub_session_answers_and_is_saved_below_its_parent(tmp_path: Path) -> None:
+async def test_a_sub_session_answers_and_is_saved_with_its_parent_id(tmp_path: Path) -> None:
     shown = Shown()
     async with parent(tmp_path, {"it": answering("done")}, renderer=shown) as session:
         result = await spawn(session, sub_session_id="s1-sub_it")
@@ -105,7 +105,7 @@ async def test_a_sub_session_answers_and_is_saved_below_its_parent(tmp_path: Pat
     assert (ended.status, ended.turns, ended.agent) == ("success", 1, "it")
 
 
-async def test_what_it_uses_counts_in_the_turn_of_its_parent(tmp_path: Path) -> None:
+async def test_its_usage_counts_in_the_turn_of_its_parent(tmp_path: Path) -> None:
     spawner = module_folder(tmp_path, SPAWNER, "amplifier_module_spawner")
     calls = [{"name": "delegate", "input": {"agent": name}} for name in ("one", "two")]
     plan = load(
@@ -160,7 +160,9 @@ async def mount(coordinator, config=None):
 """
 
 
-async def test_it_goes_on_where_it_was_and_as_narrow_as_it_was(tmp_path: Path) -> None:
+async def test_it_resumes_with_the_same_conversation_and_the_same_restrictions(
+    tmp_path: Path,
+) -> None:
     seen = module_folder(tmp_path, SEEN, "amplifier_module_offered")
     hook = {"module": "offered", "source": str(seen)}
     agents = {"it": {**answering("one"), "hooks": [hook]}}
@@ -187,7 +189,7 @@ async def test_only_its_own_sub_sessions_can_be_resumed(tmp_path: Path) -> None:
             assert isinstance(raised.value, FileNotFoundError)
 
 
-async def test_nothing_is_saved_of_a_session_that_is_not_and_it_goes_on_all_the_same(
+async def test_sub_sessions_of_an_unsaved_session_are_not_saved_but_can_be_resumed(
     tmp_path: Path,
 ) -> None:
     seen = module_folder(tmp_path, SEEN, "amplifier_module_seen")
@@ -212,7 +214,7 @@ async def test_nothing_is_saved_of_a_session_that_is_not_and_it_goes_on_all_the_
 
 
 @pytest.mark.parametrize("save", [True, False])
-async def test_a_budget_of_its_own_goes_on_with_the_sub_session(tmp_path: Path, save: bool) -> None:
+async def test_its_own_budget_is_resumed_with_the_sub_session(tmp_path: Path, save: bool) -> None:
     agent = {**answering("done"), "session": {"budget": {"max_turns": 1}}}
     async with parent(tmp_path, {"it": agent}, save=save) as session:
         first = await spawn(session)
@@ -242,7 +244,7 @@ async def mount(coordinator, config=None):
 """
 
 
-async def test_it_shares_keys_and_redaction_and_says_where_it_comes_from(
+async def test_it_shares_keys_and_redaction_and_records_its_parent(
     tmp_path: Path,
 ) -> None:
     probe = module_folder(tmp_path, PROBE, "amplifier_module_probe")
@@ -284,7 +286,7 @@ async def mount(coordinator, config=None):
 """
 
 
-async def test_agents_of_a_caller_are_not_taken_for_agents_of_the_plan(tmp_path: Path) -> None:
+async def test_agents_passed_by_a_caller_are_ignored(tmp_path: Path) -> None:
     evil = module_folder(tmp_path, "raise SystemExit('loaded')", "amplifier_module_evil")
     configs = {
         "it": {"tools": [{"module": "evil", "source": str(evil)}]},
@@ -296,7 +298,7 @@ async def test_agents_of_a_caller_are_not_taken_for_agents_of_the_plan(tmp_path:
             await spawn(session, "other", agent_configs=configs)
 
 
-async def test_an_error_of_its_model_is_an_error_of_the_task_alone(tmp_path: Path) -> None:
+async def test_an_error_of_its_model_fails_only_the_task(tmp_path: Path) -> None:
     fault = {"error": {"type": "AuthenticationError", "message": "no key"}}
     agents = {"bad": answering(fault), "good": answering("fine")}
     async with parent(tmp_path, agents) as session:
@@ -308,11 +310,11 @@ async def test_an_error_of_its_model_is_an_error_of_the_task_alone(tmp_path: Pat
             "error",
             "success",
         ]
-        # What failed can be gone on with.
+        # A failed sub-session can be resumed.
         assert roles(raised.value.session_id) == ["system", "user"]
 
 
-async def test_a_module_that_cannot_be_mounted_is_an_error_and_leaves_nothing(
+async def test_a_module_that_cannot_be_mounted_is_an_error_and_saves_nothing(
     tmp_path: Path,
 ) -> None:
     agent = {**answering("x"), "tools": [{"module": "tool-todo", "config": {"max": 3}}]}
@@ -322,7 +324,7 @@ async def test_a_module_that_cannot_be_mounted_is_an_error_and_leaves_nothing(
     assert [one.id for one in SessionStore().summaries()] == ["s1"]
 
 
-async def test_tasks_are_not_given_deeper_than_the_app_allows(tmp_path: Path) -> None:
+async def test_the_depth_of_delegation_is_limited(tmp_path: Path) -> None:
     SessionStore().create("deep", project="/p", parent="s0", agent="it", depth=MAX_DEPTH).close()
     plan = load(plan=mock_plan(tmp_path, ["x"], agents={"it": answering("done")}))
     async with open_session(plan, resume="deep") as session:
@@ -331,7 +333,7 @@ async def test_tasks_are_not_given_deeper_than_the_app_allows(tmp_path: Path) ->
             await spawn(session)
 
 
-TOLD = """
+NOTIFIED = """
 STOPS = []
 __amplifier_module_type__ = "hook"
 
@@ -350,20 +352,20 @@ async def mount(coordinator, config=None):
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-async def test_what_stops_the_parent_stops_it_and_it_can_go_on(
+async def test_stopping_the_parent_stops_it_and_it_can_be_resumed(
     immediate: bool, tmp_path: Path
 ) -> None:
     name = "toldnow" if immediate else "toldlater"
-    told = module_folder(tmp_path, TOLD, f"amplifier_module_{name}")
+    hook = module_folder(tmp_path, NOTIFIED, f"amplifier_module_{name}")
     slow = answering({"text": "slow", "delay": 2 if immediate else 0.3}, "back")
-    agents = {"it": {**slow, "hooks": [{"module": name, "source": str(told)}]}}
+    agents = {"it": {**slow, "hooks": [{"module": name, "source": str(hook)}]}}
     shown = Shown()
     async with parent(tmp_path, agents, renderer=shown) as session:
         task = asyncio.create_task(spawn(session))
         await asked(shown)
         session.stop(immediate)
         result = await asyncio.wait_for(task, 20)
-        # The step in flight was the last: it may finish.
+        # The running step was the last one: it may finish.
         assert result["status"] == ("cancelled" if immediate else "success")
         (stop,) = sys.modules[f"amplifier_module_{name}"].STOPS
         assert (stop["immediate"], stop["session_id"]) == (immediate, result["session_id"])
@@ -388,7 +390,7 @@ async def mount(coordinator, config=None):
 """
 
 
-async def test_one_that_is_stopped_before_it_began_asks_nobody(tmp_path: Path) -> None:
+async def test_a_sub_session_stopped_before_its_start_sends_no_request(tmp_path: Path) -> None:
     slow = module_folder(tmp_path, SLOW_MOUNT, "amplifier_module_slow")
     agent = {**answering("done"), "hooks": [{"module": "slow", "source": str(slow)}]}
     async with parent(tmp_path, {"it": agent}) as session:
@@ -402,7 +404,7 @@ async def test_one_that_is_stopped_before_it_began_asks_nobody(tmp_path: Path) -
 
 
 async def asked(shown: Shown) -> None:
-    """Wait until the model of a sub-agent has been asked."""
+    """Wait until the model of a sub-agent has been called."""
     for _ in range(3000):
         if ("doing", "") in shown.events:
             return
@@ -410,7 +412,7 @@ async def asked(shown: Shown) -> None:
     raise AssertionError(shown.events)
 
 
-async def test_approvals_are_asked_by_name_and_what_was_always_allowed_is_shared(
+async def test_approval_questions_name_the_agent_and_allow_always_is_shared(
     tmp_path: Path,
 ) -> None:
     asked: list[str] = []
@@ -429,10 +431,10 @@ async def test_approvals_are_asked_by_name_and_what_was_always_allowed_is_shared
     assert approvals.denied == ["run rm?"]
 
 
-async def test_the_first_wish_for_a_model_that_can_be_had_is_fulfilled(tmp_path: Path) -> None:
+async def test_the_first_available_model_preference_is_used(tmp_path: Path) -> None:
     async with parent(tmp_path, {"it": {"instruction": "x"}}) as session:
         wishes = [
-            {"provider": "nobody", "model": "m"},
+            {"provider": "unknown", "model": "m"},
             {"provider": "mock", "model": "no-such-*"},
             {"provider": "provider-mock", "model": "mock-m*"},
         ]
@@ -442,7 +444,7 @@ async def test_the_first_wish_for_a_model_that_can_be_had_is_fulfilled(tmp_path:
         assert SessionStore().metadata(chosen["session_id"])["model"] == "tiny"
 
 
-async def test_it_is_resumed_only_with_the_project_its_parent_drew_on(tmp_path: Path) -> None:
+async def test_it_is_resumed_only_with_the_project_of_its_parent(tmp_path: Path) -> None:
     project = {"folder": str(tmp_path / ".amplifier"), "sources": [str(tmp_path / "x")]}
     plan = load(plan=mock_plan(tmp_path, ["led"], agents={"it": answering("done")}))
     async with open_session(plan, metadata={"trusted_project": project}) as session:
@@ -452,14 +454,14 @@ async def test_it_is_resumed_only_with_the_project_its_parent_drew_on(tmp_path: 
     assert noted == project
 
 
-async def test_it_can_start_with_what_was_said_before(tmp_path: Path) -> None:
+async def test_it_can_start_with_earlier_messages(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}]
     async with parent(tmp_path, {"it": answering("done")}) as session:
         result = await spawn(session, parent_messages=said, unknown_to_us=1)
     assert roles(result["session_id"]) == ["system", "user", "assistant", "user", "assistant"]
 
 
-async def test_ids_that_cannot_be_are_replaced(tmp_path: Path) -> None:
+async def test_invalid_ids_are_replaced(tmp_path: Path) -> None:
     async with parent(tmp_path, {"it": answering("done")}) as session:
         for wanted in ("../../etc", "x" * 300, "s1", None):
             result = await spawn(session, sub_session_id=wanted)

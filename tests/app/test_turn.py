@@ -1,4 +1,4 @@
-"""What a turn did, gathered from the events of bundled and of foreign orchestrators."""
+"""The record of a turn, from events of bundled and third-party orchestrators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def usage(cost: str | None = None, **more: int) -> KernelUsage:
     )
 
 
-async def test_usage_of_model_calls_is_summed() -> None:
+async def test_usage_of_model_calls_is_added_up() -> None:
     it = Recorded()
     for cost in ("0.10", "0.05"):
         await it.emit("provider:request")
@@ -51,17 +51,17 @@ async def test_usage_of_model_calls_is_summed() -> None:
     assert (result.turns, result.cost) == (2, Decimal("0.15"))
 
 
-async def test_a_loop_that_reports_no_usage_is_counted_by_its_provider() -> None:
+async def test_usage_of_the_provider_counts_if_the_loop_reports_none() -> None:
     it = Recorded()
     await it.emit("provider:response", usage={})
     await it.emit("llm:response", usage={"input_tokens": 3, "output_tokens": 4})
     assert it.result().usage == {"input_tokens": 3, "output_tokens": 4}
 
 
-async def test_a_call_whose_usage_nobody_tells_makes_the_cost_unknown() -> None:
+async def test_a_call_without_reported_usage_makes_the_cost_unknown() -> None:
     it = Recorded()
-    for told in (usage("0.10"), {}):
-        await it.emit("provider:response", usage=told)
+    for reported in (usage("0.10"), {}):
+        await it.emit("provider:response", usage=reported)
     assert (it.result().cost, it.result().usage["total_tokens"]) == (None, 15)
     above = Recorded()
     await above.emit("provider:response", usage=usage("0.10"))
@@ -80,7 +80,7 @@ async def test_one_unknown_price_makes_the_cost_unknown() -> None:
     assert it.result().cost is None
 
 
-def test_sums_of_turns_add_up() -> None:
+def test_usage_of_turns_adds_up() -> None:
     total, turn = Usage(), Usage()
     turn.add(usage("0.10"))
     total.merge(turn)
@@ -90,7 +90,7 @@ def test_sums_of_turns_add_up() -> None:
     assert total.tokens["total_tokens"] == 30
 
 
-async def test_tool_calls_are_told_apart_by_how_they_ended() -> None:
+async def test_tool_calls_are_distinguished_by_outcome() -> None:
     it = Recorded()
     for call_id in ("ok", "failed", "raised", "denied", "cut"):
         await it.emit("tool:pre", tool_name="bash", tool_call_id=call_id)
@@ -114,7 +114,7 @@ async def test_tool_calls_are_told_apart_by_how_they_ended() -> None:
     assert [(tool.id, tool.reason) for tool in result.denied] == [("denied", "no")]
 
 
-async def test_a_call_a_foreign_loop_never_ended_was_denied() -> None:
+async def test_a_call_that_a_third_party_loop_never_ended_was_denied() -> None:
     it = Recorded()
     await it.emit("tool:pre", tool_name="bash", input={"command": "x"})
     await it.emit("provider:request")
@@ -128,7 +128,7 @@ async def test_a_call_a_foreign_loop_never_ended_was_denied() -> None:
     ]
 
 
-async def test_the_orchestrator_says_how_it_ended() -> None:
+async def test_the_orchestrator_reports_how_the_turn_ended() -> None:
     it = Recorded()
     await it.emit(
         "orchestrator:complete", status="incomplete", reason="max_iterations", turn_count=7

@@ -1,4 +1,4 @@
-"""A scripted server on which every agent has lines of its own, and plans to go with it."""
+"""A scripted server with separate answers for each agent, and plans for it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import yaml
 from tests.support.llm_server import Item, Reply, Request, ScriptedLLM, ToolCall
 
 KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
-"""What the program has to have in its environment."""
+"""Environment variables for the program."""
 
 LEAD = "lead"
-"""Who is asked by the person: the plan itself."""
+"""The main agent: the plan itself."""
 
 
 def cast(lines: Mapping[str, Sequence[Item]]) -> Callable[[Request], Awaitable[Any]]:
-    """One script for a conversation of each agent.
+    """One script for the conversation of each agent.
 
-    Whose conversation it is stands in the instruction (`called`), and how far it is in the number
+    The instruction identifies the agent (`called`), and how far it is in the number
     of answers so far; a resumed conversation goes on with its lines.
     """
 
@@ -40,7 +40,7 @@ def cast(lines: Mapping[str, Sequence[Item]]) -> Callable[[Request], Awaitable[A
 
 
 def meeting(parties: int) -> Callable[[Item], Item]:
-    """Makes lines that are said once so many have been asked for them at the same time."""
+    """Makes answers that are sent once the given number of requests wait for them."""
     barrier = asyncio.Barrier(parties)
 
     def line(said: Item) -> Item:
@@ -56,7 +56,7 @@ def meeting(parties: int) -> Callable[[Item], Item]:
 
 @contextmanager
 def playing(lines: Mapping[str, Sequence[Item]]) -> Iterator[ScriptedLLM]:
-    """The server, ready to be asked by everybody in the cast."""
+    """The server, ready for requests of all agents."""
     with ScriptedLLM.running([cast(lines)] * 200) as server:
         yield server
 
@@ -67,12 +67,12 @@ def called(name: str) -> str:
 
 
 def task(agent: str, instruction: str = "work", **more: Any) -> ToolCall:
-    """A call that gives a task."""
+    """A tool call that delegates a task."""
     return ToolCall("task", {"agent": agent, "instruction": instruction, **more})
 
 
 def tasks(*agents: str) -> Reply:
-    """An answer that gives each of these agents a task."""
+    """An answer that delegates a task to each of these agents."""
     return Reply(tool_calls=[task(agent) for agent in agents])
 
 
@@ -84,7 +84,7 @@ def plan_of(
     config: Mapping[str, Any] = {},
     **more: Any,
 ) -> Path:
-    """A plan file: the lead with tools for files, a shell and tasks, and its agents."""
+    """A plan file: the main agent with file, shell and task tools, and its agents."""
     provider = {"base_url": server.base_url, "max_retries": 0, "list_prices": True}
     session = {
         "orchestrator": "loop-streaming",

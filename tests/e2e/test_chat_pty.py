@@ -28,14 +28,14 @@ RESUME_LINE = r"amplifier run --resume (\S+)"
 
 
 def prompts(session_id: str) -> list[str]:
-    """The user messages of a saved session."""
+    """Return the user messages of a saved session."""
     shown = run_amplifier("session", "show", session_id, "--output", "json")
     messages: list[dict[str, Any]] = json.loads(shown.stdout)["messages"]
     return [message["content"] for message in messages if message["role"] == "user"]
 
 
 def leave(terminal: Terminal) -> str:
-    """Ctrl-D; gives the id in the resume line."""
+    """Leave with Ctrl-D; return the id in the resume line."""
     terminal.type(CTRL_D)
     terminal.until(RESUME_LINE + r"\r?\n")
     assert terminal.finish() == 0
@@ -80,7 +80,7 @@ def test_markdown_is_rendered_and_brackets_survive(tmp_path: Path) -> None:
         leave(terminal)
 
 
-def test_no_control_of_the_model_reaches_the_terminal(tmp_path: Path) -> None:
+def test_no_control_character_of_the_model_reaches_the_terminal(tmp_path: Path) -> None:
     answer = "safe\x1b]0;title\x07 and\x1b[2J\x9b31m sound \u202etxt\x08\x08 `\x1b[31mcode`\n\nend"
     (tmp_path / "evil\x1b[31m.txt").write_text("x")
     call = {"name": "list_directory", "input": {"path": ".\x1b]0;owned\x07"}}
@@ -121,7 +121,7 @@ def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
         assert prompts(leave(terminal)) == ["def f():\n    return 1\n"]
 
 
-def test_slash_commands_answer_and_are_never_sent(tmp_path: Path) -> None:
+def test_slash_commands_are_run_and_never_sent(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"], tools=[{"module": "tool-filesystem"}])
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
@@ -151,7 +151,7 @@ def test_slash_commands_answer_and_are_never_sent(tmp_path: Path) -> None:
     assert prompts(found[1]) == ["/usr/bin/env is missing"]
 
 
-def test_clear_forgets_and_the_instruction_stays(tmp_path: Path) -> None:
+def test_clear_empties_the_context_and_keeps_the_instruction(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["one", "two"], instruction="be brief")
     with Terminal("run", "-f", plan, "--session", "s1") as terminal:
         terminal.prompt()
@@ -191,7 +191,7 @@ def test_leaving_without_a_prompt_saves_nothing(tmp_path: Path) -> None:
     assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
 
 
-def test_ctrl_c_during_a_turn_stops_it_and_the_chat_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_turn_and_the_chat_continues(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"text": "never shown", "delay": 3600}, "still here"])
     with Terminal("run", "-f", plan) as terminal:
         terminal.prompt()
@@ -208,7 +208,7 @@ def test_ctrl_c_during_a_turn_stops_it_and_the_chat_goes_on(tmp_path: Path) -> N
         assert prompts(leave(terminal)) == ["hang", "and now?"]
 
 
-def test_a_turn_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+def test_a_failed_turn_is_reported_and_the_chat_continues(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model [x]"}}
     with Terminal("run", "-f", mock_plan(tmp_path, [failing, "fine"])) as terminal:
         terminal.prompt()
@@ -222,18 +222,18 @@ def test_a_turn_that_fails_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.shown
 
 
-def test_a_budget_that_is_used_up_is_told_and_can_be_raised_on_resume(tmp_path: Path) -> None:
+def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["first", "second", "third"])
     limit = ("--set", "session.budget.max_turns=2")
     with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
-        for prompt, told in (
+        for prompt, answer in (
             ("one", "first"),
             ("two", "second"),
             ("three", "model call budget reached: used 2, limit 2"),
         ):
             terminal.prompt()
             terminal.type(prompt + ENTER)
-            terminal.until(told)
+            terminal.until(answer)
         terminal.until(r"--set\s+session.budget.max_turns=N")
         terminal.prompt()
         session_id = leave(terminal)
@@ -243,7 +243,7 @@ def test_a_budget_that_is_used_up_is_told_and_can_be_raised_on_resume(tmp_path: 
     assert done.code == 0
 
 
-def test_another_provider_that_is_asked_instead_is_told(tmp_path: Path) -> None:
+def test_a_fallback_provider_is_reported(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"error": {"type": "ProviderUnavailableError", "message": "down"}}])
     document = yaml.safe_load(plan.read_text())
     spare = {"module": "provider-mock", "instance_id": "spare", "config": {"replies": ["from it"]}}
@@ -260,7 +260,7 @@ def test_another_provider_that_is_asked_instead_is_told(tmp_path: Path) -> None:
         leave(terminal)
 
 
-def test_history_is_kept_for_the_directory(tmp_path: Path) -> None:
+def test_history_is_saved_per_directory(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
@@ -327,7 +327,7 @@ async def mount(coordinator, config=None):
 
 
 @pytest.mark.parametrize(("answer", "written"), [("1", True), ("deny", False)])
-def test_approval_is_asked_on_the_terminal(tmp_path: Path, answer: str, written: bool) -> None:
+def test_approval_is_requested_on_the_terminal(tmp_path: Path, answer: str, written: bool) -> None:
     source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
     call = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
     plan = mock_plan(
@@ -348,7 +348,7 @@ def test_approval_is_asked_on_the_terminal(tmp_path: Path, answer: str, written:
     assert (tmp_path / "out.txt").exists() is written
 
 
-def test_a_prompt_on_a_terminal_is_rendered_and_ends(tmp_path: Path) -> None:
+def test_a_single_prompt_on_a_terminal_is_rendered_and_exits(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, ["**four**"]), "2+2") as terminal:
         terminal.until("four")
         assert terminal.finish() == 0

@@ -1,4 +1,4 @@
-"""An image a tool reads reaches the model, on a real process and over strict services."""
+"""An image read by a tool reaches the model, with a real process and strict services."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(server: ScriptedLLM, service: Any, project: Path, *arguments: str) -> st
     return done.stdout
 
 
-def test_anthropic_gets_it_in_the_result_also_when_resumed(project: Path) -> None:
+def test_anthropic_gets_the_image_in_the_result_even_after_resume(project: Path) -> None:
     with ScriptedLLM.running([LOOK, "It is red.", "Still red."]) as server:
         assert run(server, anthropic, project, "What colour?") == "It is red.\n"
         run(server, anthropic, project, "--continue", "And now?")
@@ -59,7 +59,7 @@ def test_anthropic_gets_it_in_the_result_also_when_resumed(project: Path) -> Non
             assert image["source"] == {"type": "base64", "media_type": "image/png", "data": DATA}
 
 
-def test_chat_completions_gets_it_in_a_message_behind(project: Path) -> None:
+def test_chat_completions_gets_the_image_in_the_next_message(project: Path) -> None:
     with ScriptedLLM.running([LOOK, "It is red."]) as server:
         assert run(server, openai, project, "What colour?") == "It is red.\n"
         result, shown = server.completions[1].body["messages"][-2:]
@@ -72,7 +72,7 @@ def test_chat_completions_gets_it_in_a_message_behind(project: Path) -> None:
         }
 
 
-def test_responses_gets_it_in_the_output_of_the_call(project: Path) -> None:
+def test_responses_gets_the_image_in_the_output_of_the_call(project: Path) -> None:
     plan = project.parent / "plan.yaml"
     plan.write_text(
         "extends: default\n"
@@ -92,14 +92,14 @@ def test_responses_gets_it_in_the_output_of_the_call(project: Path) -> None:
     ("status", "message"),
     [(400, "this model has no image input"), (500, "image input is not supported - hint: mmproj")],
 )
-def test_a_model_that_cannot_see_is_told_so(
+def test_a_model_without_vision_is_informed(
     project: Path, service: Any, status: int, message: str
 ) -> None:
     refusal = Status(status, message=message)
     with ScriptedLLM.running([LOOK, refusal, AGAIN, "I cannot see it."]) as server:
         assert run(server, service, project, "What colour?") == "I cannot see it.\n"
         bodies = [json.dumps(request.body) for request in server.completions]
-        # The one that was refused, and none after it: the same image is not tried again.
+        # The rejected request, and none after it: the same image is not sent again.
         assert [DATA in body for body in bodies] == [False, True, False, False]
         assert BLIND in bodies[2]
         assert bodies[3].count(BLIND) == 2

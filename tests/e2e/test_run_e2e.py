@@ -39,7 +39,7 @@ THREE_CALLS = [
 
 
 @pytest.mark.parametrize("vendor", ["ANTHROPIC", "OPENAI"])
-def test_three_tool_calls_in_two_rounds_edit_a_file_and_the_session_goes_on_elsewhere(
+def test_three_tool_calls_edit_a_file_and_the_session_resumes_elsewhere(
     tmp_path: Path, vendor: str
 ) -> None:
     work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
@@ -78,7 +78,7 @@ def text_of(message: dict[str, Any]) -> str:
     return "".join(block.get("text", "") for block in content)
 
 
-def test_without_tools_the_answer_streams(tmp_path: Path) -> None:
+def test_without_tools_the_answer_is_streamed(tmp_path: Path) -> None:
     answer = "word " * 200
     with ScriptedLLM.running([answer]) as server:
         env = provider_environment(server, "ANTHROPIC")
@@ -112,7 +112,7 @@ def test_an_overloaded_provider_is_retried_with_a_notice(tmp_path: Path) -> None
     assert done.stderr.count("retrying in") == 2
 
 
-def test_a_provider_that_stays_overloaded_is_temporary_with_the_wait(tmp_path: Path) -> None:
+def test_a_provider_that_stays_overloaded_is_a_temporary_failure(tmp_path: Path) -> None:
     slow_down = Status(429, headers={"retry-after": "0"})
     with ScriptedLLM.running([slow_down], repeat_last=True) as server:
         env = provider_environment(server, "ANTHROPIC")

@@ -1,4 +1,4 @@
-"""What is typed while a turn runs, on a real pseudo-terminal."""
+"""Typing while a turn runs, on a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
 from tests.support.cli import run_amplifier
 
 SLOW = 3
-"""Seconds a model takes, enough to type something meanwhile."""
+"""Seconds a model takes to answer, enough to type in the meantime."""
 
 BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
 
@@ -36,7 +36,7 @@ def roles(session_id: str) -> list[str]:
 
 
 def waits(state: str, text: str) -> str:
-    """What is shown of a line that waits, live or plain."""
+    """A pattern for a waiting line, live or plain."""
     return rf"{state}: {text}|\[{state}\]"
 
 
@@ -48,7 +48,7 @@ def begin(terminal: Terminal, prompt: str = "go") -> None:
 
 
 @plain
-def test_a_line_typed_during_a_turn_is_told_after_the_step(tmp_path: Path, plain: bool) -> None:
+def test_a_line_typed_during_a_turn_is_sent_after_the_step(tmp_path: Path, plain: bool) -> None:
     replies = [{"tool_calls": [LISTING], "delay": SLOW}, {"text": "all done", "delay": 0.2}]
     with chat(tmp_path, replies, plain=plain, **FILES) as terminal:
         begin(terminal)
@@ -103,7 +103,7 @@ def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
 
 
 @plain
-def test_what_is_not_sent_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
+def test_unsent_text_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("half a thou")
@@ -117,7 +117,7 @@ def test_what_is_not_sent_stays_in_the_line(tmp_path: Path, plain: bool) -> None
 
 
 @plain
-def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
+def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
     with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("rather this" + ENTER + "and th")
@@ -134,7 +134,7 @@ def test_ctrl_c_gives_back_what_was_queued(tmp_path: Path, plain: bool) -> None:
         assert prompts(leave(terminal)) == ["go", "rather this\nand that"]
 
 
-def test_a_failed_turn_gives_back_what_was_queued(tmp_path: Path) -> None:
+def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}, "delay": SLOW}
     with chat(tmp_path, [failing, "fine"]) as terminal:
         begin(terminal)
@@ -190,7 +190,7 @@ def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
         assert terminal.finish() == 0
 
 
-FOREIGN_LOOP = """
+PLAIN_LOOP = """
 import asyncio
 
 __amplifier_module_type__ = "orchestrator"
@@ -217,9 +217,9 @@ async def mount(coordinator, config=None):
 
 @plain
 def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: bool) -> None:
-    source = str(module_folder(tmp_path, FOREIGN_LOOP, "amplifier_module_loop_foreign"))
+    source = str(module_folder(tmp_path, PLAIN_LOOP, "amplifier_module_loop_plain"))
     session = {
-        "orchestrator": {"module": "loop-foreign", "source": source},
+        "orchestrator": {"module": "loop-plain", "source": source},
         "context": "context-simple",
     }
     with chat(tmp_path, ["first", "second"], plain=plain, session=session) as terminal:
@@ -234,7 +234,7 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
 
 
 @plain
-def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: bool) -> None:
+def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain: bool) -> None:
     source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
     write = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
     with chat(
@@ -258,7 +258,7 @@ def test_a_question_takes_the_keyboard_and_gives_it_back(tmp_path: Path, plain: 
     assert (tmp_path / "out.txt").exists()
 
 
-def test_keys_typed_at_once_are_prompt_and_message(tmp_path: Path) -> None:
+def test_lines_typed_ahead_are_a_prompt_and_a_message(tmp_path: Path) -> None:
     with chat(tmp_path, [{"text": "first", "delay": 1}]) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER + "and this" + ENTER)
@@ -268,7 +268,7 @@ def test_keys_typed_at_once_are_prompt_and_message(tmp_path: Path) -> None:
         assert prompts(leave(terminal)) == ["go", "and this"]
 
 
-def test_no_control_character_that_is_typed_is_shown(tmp_path: Path) -> None:
+def test_typed_control_characters_are_not_shown(tmp_path: Path) -> None:
     with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
         begin(terminal)
         terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
@@ -279,8 +279,8 @@ def test_no_control_character_that_is_typed_is_shown(tmp_path: Path) -> None:
     assert "\u202e" not in terminal.raw
 
 
-def test_the_terminal_is_left_as_it_was(tmp_path: Path) -> None:
-    """The modes of the turn end with it, also when it is stopped."""
+def test_the_terminal_modes_are_restored(tmp_path: Path) -> None:
+    """The terminal modes of a turn are reset at its end, even if it is stopped."""
     with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=True) as terminal:
         begin(terminal)
         terminal.type("x")

@@ -1,4 +1,4 @@
-"""Sub-agents on real processes and a strict server: given tasks, resumed, counted, shown."""
+"""Sub-agents with real processes and a strict server: started, resumed, counted, shown."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def saved(session_id: str) -> dict[str, Any]:
 
 
 def tool_results(body: Any) -> list[str]:
-    """The results of tool calls in the last message of a request, as texts."""
+    """Return the tool results in the last message of a request, as texts."""
     blocks = body["messages"][-1]["content"]
     return [json.dumps(block["content"]) for block in blocks if block["type"] == "tool_result"]
 
 
-def test_two_agents_work_at_the_same_time_and_one_goes_on(folder: Path) -> None:
+def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
     both = meeting(2)
 
     def again(request: Request) -> Reply:
@@ -80,7 +80,7 @@ def test_two_agents_work_at_the_same_time_and_one_goes_on(folder: Path) -> None:
 
 
 def check_what_agents_had(server: ScriptedLLM) -> None:
-    """Conversations of their own, restricted tools, and no tool to give tasks on."""
+    """Separate conversations, restricted tools, and no tool to delegate further."""
     reader, sheller = asked_of(server, "reader"), asked_of(server, "sheller")
     assert len(reader) == 3
     names = {tool["name"] for tool in reader[0]["tools"]}
@@ -141,7 +141,7 @@ def check_sessions(plan: Path, result: dict[str, Any]) -> None:
     assert {turn["parent_span_id"] for turn in turns} < spans
 
 
-def test_a_person_can_go_on_with_a_sub_session(folder: Path, tmp_path: Path) -> None:
+def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None:
     lines = {LEAD: [tasks("worker"), "Done."], "worker": ["I worked.", SHELL, "Still me."]}
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -161,7 +161,7 @@ def test_a_person_can_go_on_with_a_sub_session(folder: Path, tmp_path: Path) -> 
     assert saved(child)["metadata"]["turns"] == 2
 
 
-def test_the_last_session_of_a_directory_is_the_one_a_person_began(folder: Path) -> None:
+def test_the_last_session_of_a_directory_is_not_a_sub_session(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "Done.", "Here I am."], "worker": ["I worked."]}
     with playing(lines) as server:
         plan = plan_of(folder, server, {"worker": {}})
@@ -170,7 +170,7 @@ def test_the_last_session_of_a_directory_is_the_one_a_person_began(folder: Path)
         assert (done.code, done.stdout) == (0, "Here I am.\n"), done.stderr
 
 
-def test_agents_may_give_tasks_as_deep_as_the_plan_says(folder: Path) -> None:
+def test_agents_may_delegate_as_deep_as_the_plan_allows(folder: Path) -> None:
     lines = {
         LEAD: [tasks("worker"), "Done."],
         "worker": [tasks("helper"), "I was helped."],
@@ -188,9 +188,9 @@ def test_agents_may_give_tasks_as_deep_as_the_plan_says(folder: Path) -> None:
         assert "task" in {tool["name"] for tool in asked_of(server, "worker")[0]["tools"]}
 
 
-def test_what_goes_wrong_with_an_agent_is_told_to_its_parent(folder: Path) -> None:
+def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
     lines = {
-        LEAD: [tasks("nobody", "broken", "refused", "fine"), "I see."],
+        LEAD: [tasks("unknown", "broken", "refused", "fine"), "I see."],
         "refused": [Status(401)],
         "fine": ["Fine."],
     }
@@ -203,7 +203,7 @@ def test_what_goes_wrong_with_an_agent_is_told_to_its_parent(folder: Path) -> No
         plan = plan_of(folder, server, agents)
         result = result_of(run(plan, "Go.", "--output", "json"))
         unknown, broken, refused, fine = tool_results(asked_of(server, LEAD)[1])
-        assert "no agent 'nobody'; the agents are: broken, fine, refused" in unknown
+        assert "no agent 'unknown'; the agents are: broken, fine, refused" in unknown
         assert "tiemout" in broken
         assert "agent 'refused' failed" in refused
         assert "go on with session_id" in refused
@@ -216,7 +216,7 @@ def test_what_goes_wrong_with_an_agent_is_told_to_its_parent(folder: Path) -> No
         }
 
 
-def test_the_budget_is_one_for_all_of_them(folder: Path) -> None:
+def test_all_agents_share_one_budget(folder: Path) -> None:
     lines = {
         LEAD: [tasks("worker", "worker", "worker"), "Never said."],
         "worker": [SHELL] * 20,
@@ -229,19 +229,19 @@ def test_the_budget_is_one_for_all_of_them(folder: Path) -> None:
         assert {sub["status"] for sub in result["sub_sessions"]} == {"incomplete"}
 
 
-def test_an_agent_may_have_a_budget_of_its_own_inside_that_of_the_run(folder: Path) -> None:
+def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "It took too long."], "worker": [SHELL] * 20}
     agents = {"worker": {"session": {"budget": {"max_turns": 2}}}}
     with playing(lines) as server:
         plan = plan_of(folder, server, agents, session={"budget": {"max_turns": 9}})
         result = result_of(run(plan, "Go.", "--output", "json"))
         assert len(asked_of(server, "worker")) == 2
-        (told,) = tool_results(asked_of(server, LEAD)[1])
-        assert "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in told
+        (result,) = tool_results(asked_of(server, LEAD)[1])
+        assert "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in result
         assert result["response"] == "It took too long."
 
 
-def test_what_an_agent_is_refused_counts_for_the_run(folder: Path) -> None:
+def test_denials_of_an_agent_count_for_the_run(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [SHELL, "I may not."]}
     rules = {"rules": [{"action": "allow", "tool": "task"}]}
     with playing(lines) as server:
@@ -254,7 +254,7 @@ def test_what_an_agent_is_refused_counts_for_the_run(folder: Path) -> None:
         assert "denied" in tool_results(asked_of(server, "worker")[1])[0]
 
 
-def test_a_stream_tells_when_sub_sessions_start_and_end(folder: Path) -> None:
+def test_the_event_stream_has_the_start_and_end_of_sub_sessions(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "Done."], "worker": [SHELL, "I worked."]}
     with playing(lines) as server:
         plan = plan_of(folder, server, {"worker": {}})
@@ -265,14 +265,14 @@ def test_a_stream_tells_when_sub_sessions_start_and_end(folder: Path) -> None:
     kinds = [event["type"] for event in events]
     start, end = kinds.index("sub_session_start"), kinds.index("sub_session_end")
     assert kinds.index("tool_start") < start < end < kinds.index("tool_end")
-    # What the agent does and says is not the parent's: no line of it in between.
+    # Calls and text of the agent are not shown between those of the parent.
     assert end == start + 1
     assert (events[start]["parent_id"], events[start]["instruction"]) == ("s1", "work")
     ended = {key: value for key, value in events[end].items() if key != "type"}
     assert events[-1]["sub_sessions"] == [ended]
 
 
-def test_secrets_do_not_reach_what_is_kept_of_agents(folder: Path) -> None:
+def test_secrets_are_not_saved_with_agents(folder: Path) -> None:
     secret = "sk-ant-very-secret-0123456789"
     leak = Reply(tool_calls=[ToolCall("bash", {"command": f"echo {secret}; env"})])
     lines = {
@@ -328,7 +328,7 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
     ]
 
 
-def test_a_person_is_asked_what_an_agent_may_do(folder: Path) -> None:
+def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:
     write = {"path": "made.txt", "content": "by the worker"}
     lines = {
         LEAD: [tasks("worker"), "Done."],

@@ -1,4 +1,4 @@
-"""Runs whose sub-agents are at work when they are interrupted or killed: real processes."""
+"""Runs that are interrupted or killed while sub-agents are running: real processes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 HANGING = Reply("Let me think about", fault=Stall(after=4))
 SECONDS = str(1_000_000 + os.getpid())
-"""How long the commands of agents sleep; nobody else's do, so they are found by it."""
+"""How long the commands of agents sleep; unique, so that they can be found by it."""
 
 
 def sleeping(command: str = f"sleep {SECONDS}") -> Reply:
-    """A shell command with children of its own that would outlive it."""
+    """A shell command with child processes that would outlive it."""
     background = f"(setsid sleep {SECONDS} &) ; sleep {SECONDS} & touch started-$$ ; {command}"
     return Reply(tool_calls=[ToolCall("bash", {"command": background})])
 
 
 def sleepers() -> list[int]:
-    """Processes that agents' commands started and that are still there."""
+    """Processes started by commands of agents that are still running."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,7 +45,7 @@ def sleepers() -> list[int]:
 
 
 def started(folder: Path, count: int, server: ScriptedLLM, requests: int) -> None:
-    """Wait until so many commands run and so many requests have come."""
+    """Wait until the given numbers of commands run and requests have arrived."""
     server.wait_for_requests(requests, 60)
     deadline = time.monotonic() + 60
     while len(list(folder.glob("started-*"))) < count:
@@ -78,8 +78,8 @@ def children(home: Path) -> list[str]:
     return [one.id for one in store.summaries() if one.parent == "s1"]
 
 
-def three_at_work() -> dict[str, list[Any]]:
-    """One whose model falls silent, once, and two with commands that do not end."""
+def three_running() -> dict[str, list[Any]]:
+    """One agent whose model stalls once, and two with commands that never end."""
     silent = iter([HANGING])
     return {
         LEAD: [tasks("thinker", "sheller", "sheller"), "I was interrupted.", "Yes."],
@@ -99,7 +99,7 @@ def assert_nothing_runs() -> None:
 
 
 def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:
-    """The run and each agent, by themselves; a strict server sees nothing it would refuse."""
+    """Resume the run and each agent; a strict server rejects nothing."""
     store = SessionStore(home / "sessions")
     for session_id in ("s1", *children(home)):
         done = run_amplifier(
@@ -116,11 +116,11 @@ def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:
     ("signals", "code"),
     [([signal.SIGTERM], 143), ([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGHUP], 143)],
 )
-def test_agents_at_work_are_stopped_with_the_run(
+def test_running_agents_are_stopped_with_the_run(
     signals: list[signal.Signals], code: int, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
-    with playing(three_at_work()) as server:
+    with playing(three_running()) as server:
         plan = plan_of(tmp_path, server, AGENTS)
         process = start(plan, home)
         started(tmp_path, 2, server, 4)
@@ -145,7 +145,7 @@ def test_agents_at_work_are_stopped_with_the_run(
         assert_all_can_go_on(plan, home, server)
 
 
-def test_agents_of_agents_are_stopped_and_those_that_wait_never_begin(tmp_path: Path) -> None:
+def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) -> None:
     home = tmp_path / "home"
     lines = {
         LEAD: [tasks("boss", "boss", "boss"), "I was interrupted."],
@@ -190,14 +190,14 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
         calls, answers = calls_and_answers(messages)
         assert calls == answers
         assert "done" in json.dumps(messages[-1])
-    told = json.dumps(SessionStore(home / "sessions").read("s1")[1][-1])
-    assert "go on with session_id s1-" in told
+    result = json.dumps(SessionStore(home / "sessions").read("s1")[1][-1])
+    assert "go on with session_id s1-" in result
 
 
 @pytest.mark.parametrize("after", [0.0, 0.4])
-def test_what_agents_said_survives_the_death_of_the_run(after: float, tmp_path: Path) -> None:
+def test_messages_of_agents_survive_a_killed_run(after: float, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with playing(three_at_work()) as server:
+    with playing(three_running()) as server:
         plan = plan_of(tmp_path, server, AGENTS)
         process = start(plan, home)
         started(tmp_path, 2, server, 4)

@@ -65,7 +65,7 @@ def test_a_task_edits_a_real_file_and_resumes_elsewhere(
             home=home, cwd=elsewhere, env=service(server),
         )  # fmt: skip
         assert (again.code, again.stdout) == (0, "As I said.\n"), again.stderr
-        # A strict service refuses what is not a valid continuation.
+        # A strict service rejects an invalid continuation.
         assert server.rejections == []
         last = json.dumps(server.completions[-1].body)
         for text in ("Fix the typo.", "Fixed the typo.", "What did you do?", "this is teh text"):
@@ -109,7 +109,7 @@ def test_a_killed_turn_resumes_without_running_its_call_again(
         (Reply("Half an ans", fault=Stall(after=4)), 75),
     ],
 )
-def test_a_failing_service_has_an_exit_code_and_no_answer(
+def test_a_failing_service_exits_with_its_code_and_no_answer(
     reply: Any, code: int, project: Path, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.yaml"
@@ -132,7 +132,9 @@ def test_a_failing_service_has_an_exit_code_and_no_answer(
     assert "Traceback" not in done.stderr
 
 
-def test_an_endless_loop_ends_at_its_budget_and_can_go_on(project: Path, tmp_path: Path) -> None:
+def test_an_endless_loop_ends_at_its_budget_and_can_be_resumed(
+    project: Path, tmp_path: Path
+) -> None:
     call = Reply(tool_calls=[ToolCall("read_file", {"path": "notes.txt"})])
     with ScriptedLLM.running([call], repeat_last=True) as server:
         done = run_amplifier("run", "--max-turns", "3", "Go.", cwd=project, env=anthropic(server))
@@ -141,7 +143,7 @@ def test_an_endless_loop_ends_at_its_budget_and_can_go_on(project: Path, tmp_pat
         assert server.rejections == []
 
 
-def test_keys_are_neither_saved_nor_given_to_commands(project: Path, tmp_path: Path) -> None:
+def test_keys_are_neither_saved_nor_passed_to_commands(project: Path, tmp_path: Path) -> None:
     home, key = tmp_path / "home", "sk-ant-very-secret-0123456789"
     with ScriptedLLM.running(
         [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "Done."]

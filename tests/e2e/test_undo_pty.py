@@ -32,9 +32,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def test_undo_goes_back_turn_by_turn_also_in_a_resumed_session(
-    project: Path, tmp_path: Path
-) -> None:
+def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Path) -> None:
     replies = [
         call("edit_file", path="a.txt", old_string="zero", new_string="one"),
         "first done",
@@ -67,7 +65,7 @@ def test_undo_goes_back_turn_by_turn_also_in_a_resumed_session(
         say(terminal, "/undo", "No file changes to undo")
 
 
-def test_what_has_changed_since_is_left_until_force(project: Path, tmp_path: Path) -> None:
+def test_files_changed_since_are_skipped_without_force(project: Path, tmp_path: Path) -> None:
     replies = [call("edit_file", path="a.txt", old_string="zero", new_string="one"), "done"]
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
     with Terminal("run", "-f", plan, cwd=project) as terminal:
@@ -82,7 +80,7 @@ def test_what_has_changed_since_is_left_until_force(project: Path, tmp_path: Pat
         assert (project / "a.txt").read_text() == "zero\n"
 
 
-def test_what_a_sub_agent_did_is_undone_with_the_turn(project: Path, tmp_path: Path) -> None:
+def test_changes_of_a_sub_agent_are_undone_with_the_turn(project: Path, tmp_path: Path) -> None:
     change = call("edit_file", path="a.txt", old_string="zero", new_string="one")
     plan = mock_plan(
         tmp_path,
@@ -107,7 +105,7 @@ def test_what_a_sub_agent_did_is_undone_with_the_turn(project: Path, tmp_path: P
         assert (project / "a.txt").read_text() == "zero\n"
 
 
-def test_without_the_module_it_is_said_how_to_get_it(project: Path, tmp_path: Path) -> None:
+def test_without_the_module_undo_says_how_to_add_it(project: Path, tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"])
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()

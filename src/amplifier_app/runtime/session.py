@@ -16,7 +16,7 @@ from amplifier_app.runtime.approvals import give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
 from amplifier_app.runtime.delegation import Delegation, share
-from amplifier_app.runtime.foreign_faults import blaming, checked_answer, messages_of
+from amplifier_app.runtime.module_faults import blaming, checked_answer, messages_of
 from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.foreign_faults import messages_of
+from amplifier_app.runtime.module_faults import messages_of
 from amplifier_app.sessions.recording_context import (
     RecordingContext,
     answers_to_interrupted,

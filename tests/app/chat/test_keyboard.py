@@ -18,7 +18,7 @@ ENTER, ALT_ENTER, CTRL_J = "\r", "\x1b\r", "\n"
 
 
 class Desk:
-    """A terminal, somebody who types, and what comes of it."""
+    """A terminal with a typing user, and the lines taken."""
 
     def __init__(self) -> None:
         self.hands, self.fd = os.openpty()
@@ -90,7 +90,7 @@ async def test_keys_edit_the_line(desk: Desk, keys: str, text: str) -> None:
         await desk.until_taken(text)
 
 
-async def test_a_character_may_come_in_pieces(desk: Desk) -> None:
+async def test_a_character_may_arrive_in_pieces(desk: Desk) -> None:
     with desk.keyboard() as keyboard:
         for byte in "é→".encode() + b"\x1b[D":
             desk.type(bytes([byte]))
@@ -99,7 +99,7 @@ async def test_a_character_may_come_in_pieces(desk: Desk) -> None:
         assert keyboard.line == "é→"
 
 
-async def test_several_lines_are_taken_in_order_and_the_rest_stays(desk: Desk) -> None:
+async def test_lines_are_taken_in_order_and_the_rest_is_kept(desk: Desk) -> None:
     with desk.keyboard() as keyboard:
         desk.type("one" + ENTER + ENTER + "  " + ENTER + "two" + ENTER + "half")
         await desk.until_taken("one", "two")
@@ -114,14 +114,14 @@ async def test_ctrl_d_leaves_only_on_an_empty_line(desk: Desk) -> None:
         await desk.until_taken("a", "/quit")
 
 
-async def test_it_goes_on_with_a_line_and_with_keys_read_before(desk: Desk) -> None:
+async def test_it_starts_with_a_draft_and_with_keys_read_earlier(desk: Desk) -> None:
     desk.ahead = [KeyPress("b", "b"), KeyPress(Keys.ControlM, "\r"), KeyPress("c", "c")]
     with desk.keyboard("a") as keyboard:
         assert desk.taken == ["ab"]
         assert keyboard.line == "c"
 
 
-async def test_modes_of_the_terminal_are_put_back(desk: Desk) -> None:
+async def test_terminal_modes_are_restored(desk: Desk) -> None:
     before = termios.tcgetattr(desk.fd)
     with desk.keyboard():
         assert desk.modes() == (False, False, True)
@@ -131,7 +131,7 @@ async def test_modes_of_the_terminal_are_put_back(desk: Desk) -> None:
     assert termios.tcgetattr(desk.fd) == before
 
 
-async def test_while_it_is_away_others_read(desk: Desk) -> None:
+async def test_a_released_terminal_can_be_read_by_others(desk: Desk) -> None:
     with desk.keyboard() as keyboard:
         desk.type("half")
         assert await wait_for(lambda: keyboard.line == "half", timeout=10)
@@ -143,18 +143,18 @@ async def test_while_it_is_away_others_read(desk: Desk) -> None:
         await desk.until_taken("half done")
 
 
-async def test_every_change_is_told(desk: Desk) -> None:
+async def test_every_change_is_reported(desk: Desk) -> None:
     with desk.keyboard():
-        told = desk.changes
+        before = desk.changes
         desk.type("abc")
-        assert await wait_for(lambda: desk.changes == told + 3, timeout=10)
+        assert await wait_for(lambda: desk.changes == before + 3, timeout=10)
         desk.type("\x07\x1b[A")
         desk.type(ENTER)
         await desk.until_taken("abc")
-        assert desk.changes == told + 4
+        assert desk.changes == before + 4
 
 
-async def test_what_is_no_terminal_is_not_read() -> None:
+async def test_a_file_that_is_not_a_terminal_is_not_read() -> None:
     read, write = os.pipe()
     os.write(write, b"not for us\r")
     taken: list[str] = []
@@ -166,7 +166,7 @@ async def test_what_is_no_terminal_is_not_read() -> None:
     os.close(write)
 
 
-async def test_a_terminal_that_goes_away_is_not_read_again() -> None:
+async def test_a_closed_terminal_is_not_read_again() -> None:
     hands, fd = os.openpty()
     with Keyboard(fd, take=lambda _: None, changed=lambda: None):
         os.close(hands)

@@ -1,4 +1,4 @@
-"""What is a slash command, and what an answer to a question means."""
+"""Recognizing slash commands, and answers to questions."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_a_command_is_a_slash_and_a_word(text: str, command: str | None) -> None
         ("yes", None),
     ],
 )
-def test_an_answer_is_a_number_a_name_or_its_beginning(answer: str, choice: str | None) -> None:
+def test_an_answer_is_a_number_a_name_or_a_prefix(answer: str, choice: str | None) -> None:
     assert choose(answer, ["Allow", "Deny", "Allow always"]) == choice

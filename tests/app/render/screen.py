@@ -1,4 +1,4 @@
-"""What a terminal shows after everything written to it: enough of one for what we write."""
+"""A minimal terminal emulator: what the screen shows after everything written to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r|\n|([^\x1b\r\n]+)", re.DOTAL
 
 
 def screen(written: str) -> list[str]:
-    """The lines of scrollback and screen together, without trailing spaces.
+    """Return the lines of scrollback and screen, without trailing spaces.
 
     Raises:
         AssertionError: A sequence that is none of: colours, cursor up, erase line, modes.

@@ -1,4 +1,4 @@
-"""What is under way, a line each."""
+"""Lines of running tool calls and sub-agents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def texts(activity: Activity) -> list[str]:
     return [line.text for line in activity.lines()]
 
 
-def test_a_sub_agent_and_the_call_that_waits_for_it_are_one_line() -> None:
+def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
     activity = Activity()
     activity.call_started(call(1, agent="reader", instruction="look at it"))
     activity.call_started(call(2, agent="writer", instruction="write it"))
@@ -52,7 +52,7 @@ def test_a_sub_agent_and_the_call_that_waits_for_it_are_one_line() -> None:
     assert texts(activity) == ["writer: look at it", "bash ls"]
 
 
-def test_a_sub_agent_no_call_is_known_of_has_a_line_of_its_own() -> None:
+def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
     activity = Activity()
     activity.call_started(call(1, "delegate"))
     activity.agent_started(facts(1, "re\x1b[31mader", "look\nat it"))
@@ -62,7 +62,7 @@ def test_a_sub_agent_no_call_is_known_of_has_a_line_of_its_own() -> None:
     assert texts(activity) == ["delegate"]
 
 
-def test_the_last_line_a_command_wrote_stands_below_it() -> None:
+def test_the_last_output_line_of_a_command_is_below_it() -> None:
     activity = Activity()
     activity.call_started(call(1, "bash", command="make"))
     activity.call_wrote({"span_id": "span1", "text": "one\ntwo\n"})

@@ -1,4 +1,4 @@
-"""Markdown on a terminal loses no text, and comes out block by block as it would at once."""
+"""Markdown on a terminal keeps all text; block by block looks the same as all at once."""
 
 import io
 
@@ -28,19 +28,19 @@ def rendered(text: str, width: int = 60) -> str:
         "line one\nline two",
     ],
 )
-def test_text_that_markdown_would_swallow_is_shown(text: str) -> None:
+def test_text_that_markdown_would_drop_is_shown(text: str) -> None:
     shown = rendered(text)
     for word in text.split():
         assert word in shown
 
 
-def test_the_address_of_a_link_is_in_sight_once() -> None:
+def test_the_address_of_a_link_is_shown_once() -> None:
     assert rendered("[docs](http://a.example/x)") == "docs (http://a.example/x)"
     assert rendered("<http://a.example/x>") == "http://a.example/x"
     assert "http://a.example/i.png" in rendered("![alt](http://a.example/i.png)")
 
 
-def test_line_breaks_of_a_paragraph_stay() -> None:
+def test_line_breaks_in_a_paragraph_are_kept() -> None:
     assert rendered("roses are red\nviolets are blue") == "roses are red\nviolets are blue"
 
 
@@ -53,14 +53,14 @@ def split(pieces: list[str]) -> list[str]:
     return blocks + [block.text for block in splitter.flush()]
 
 
-def test_a_block_comes_out_as_soon_as_the_next_one_begins() -> None:
+def test_a_block_is_printed_when_the_next_one_starts() -> None:
     splitter = BlockSplitter()
     splitter.feed("First paragraph.\n\nSec")
     assert splitter.finished()[0].text.strip() == "First paragraph."
     assert splitter.rest == "Sec"
 
 
-def test_a_fence_stays_whole_with_its_blank_lines() -> None:
+def test_a_fence_with_blank_lines_is_one_block() -> None:
     splitter = BlockSplitter()
     splitter.feed("```python\na = 1\n\nb = 2\n")
     assert splitter.finished() == []
@@ -68,7 +68,7 @@ def test_a_fence_stays_whole_with_its_blank_lines() -> None:
     assert [block.text for block in splitter.finished()] == ["```python\na = 1\n\nb = 2\n```"]
 
 
-def test_items_of_a_list_come_out_one_by_one_and_keep_their_numbers() -> None:
+def test_list_items_are_printed_one_by_one_with_their_numbers() -> None:
     splitter = BlockSplitter()
     splitter.feed("1. one\n2. two\n   - nested\n3. th")
     assert [(block.text, block.continues) for block in splitter.finished()] == [
@@ -102,7 +102,7 @@ _LINES = st.sampled_from(
 
 
 @given(st.lists(_LINES, max_size=14), st.integers(1, 7))
-def test_the_pieces_are_the_text(lines: list[str], size: int) -> None:
+def test_the_pieces_make_up_the_text(lines: list[str], size: int) -> None:
     text = "\n".join(lines)
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     together = "\n".join(split(pieces))

@@ -1,4 +1,4 @@
-"""The report of `amplifier module validate` for a person."""
+"""Reports of checks as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines_of(report: Report, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [30, 45, 60, 120])
-def test_a_report_fits_any_width_and_is_clean(width: int) -> None:
+def test_a_report_fits_any_width_without_control_characters(width: int) -> None:
     lines = lines_of(REPORT, width)
     text = "\n".join(lines[:-1])
     assert max(len(line) for line in lines[:-1]) <= width
@@ -34,7 +34,7 @@ def test_a_report_fits_any_width_and_is_clean(width: int) -> None:
     )
 
 
-def test_where_there_is_room_messages_stand_beside_the_names_else_below() -> None:
+def test_messages_are_next_to_the_names_if_they_fit_and_below_otherwise() -> None:
     wide = lines_of(REPORT, 80)
     assert "ok    one    fine" in wide
     assert "warn  three  so so" in wide
@@ -43,13 +43,13 @@ def test_where_there_is_room_messages_stand_beside_the_names_else_below() -> Non
     assert narrow[narrow.index("note  four") + 1 :][:2] == ["      not there", "      → add it"]
 
 
-def test_a_path_stays_whole_so_that_it_can_be_copied() -> None:
+def test_paths_are_not_broken() -> None:
     path = "/a/very/long/path/that/does/not/fit/into/the/width/of/the/terminal"
     report = Report("/m", None, None, (Check("structure", False, f"there is no {path} here"),))
     assert any(path in line for line in lines_of(report, 40))
 
 
-def test_a_report_marks_what_is_bad() -> None:
+def test_a_report_marks_failures() -> None:
     marks = [(line[0].text, line[0].style) for line in report_lines(REPORT, width=80) if line]
     assert [mark for mark in marks if mark[0] in ("ok  ", "FAIL", "warn", "note")] == [
         ("ok  ", "good"),

@@ -1,4 +1,4 @@
-"""Nothing that commands a terminal passes, however a text is cut into pieces."""
+"""Terminal control sequences are removed, however a text is split."""
 
 import re
 
@@ -38,7 +38,7 @@ _PIECES = st.lists(
 
 
 @given(_PIECES)
-def test_no_control_reaches_a_terminal_and_cutting_changes_nothing(pieces: list[str]) -> None:
+def test_no_control_character_reaches_a_terminal_however_text_is_split(pieces: list[str]) -> None:
     sanitizer = StreamSanitizer(terminal=True)
     streamed = "".join(sanitizer.feed(piece) for piece in pieces) + sanitizer.flush()
     assert not _DANGEROUS.search(streamed)
@@ -46,18 +46,18 @@ def test_no_control_reaches_a_terminal_and_cutting_changes_nothing(pieces: list[
 
 
 @given(_PIECES)
-def test_a_pipe_loses_controls_only(pieces: list[str]) -> None:
+def test_a_pipe_loses_only_control_characters(pieces: list[str]) -> None:
     sanitizer = StreamSanitizer(terminal=False)
     streamed = "".join(sanitizer.feed(piece) for piece in pieces) + sanitizer.flush()
     assert "\x1b" not in streamed
     assert streamed == for_pipe("".join(pieces))
 
 
-def test_whole_sequences_disappear() -> None:
+def test_whole_sequences_are_removed() -> None:
     assert for_terminal("a\x1b[1;31mred\x1b[0m b\x1b]0;owned\x07c\x1b(Bd") == "ared bcd"
 
 
-def test_a_sequence_cut_between_chunks_disappears_whole() -> None:
+def test_a_sequence_split_between_chunks_is_removed() -> None:
     sanitizer = StreamSanitizer(terminal=True)
     shown = [
         sanitizer.feed(piece) for piece in ("one \x1b", "[3", "1mtwo\x1b]8;;http://x", "\x07!")
@@ -65,18 +65,18 @@ def test_a_sequence_cut_between_chunks_disappears_whole() -> None:
     assert shown == ["one ", "", "two", "!"]
 
 
-def test_text_cannot_hide_behind_a_sequence_that_never_ends() -> None:
+def test_text_after_an_unterminated_sequence_is_shown() -> None:
     assert for_terminal("\x1b]0;" + "x" * 2000) == "]0;" + "x" * 2000
     assert for_terminal("\x1b]0;title\nthe rest") == "]0;title\nthe rest"
 
 
-def test_ordinary_text_is_returned_as_it_is() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     text = "Grüße 👩‍👩‍👧 [bold]not markup[/bold]\t| مرحبا\n"
     assert for_terminal(text) is text
     assert StreamSanitizer(terminal=True).feed(text) is text
 
 
-def test_line_ends_of_a_file_survive_a_pipe_but_not_a_terminal() -> None:
+def test_line_endings_are_kept_in_a_pipe_but_not_on_a_terminal() -> None:
     assert for_pipe("a\r\nb") == "a\r\nb"
     assert for_terminal("a\r\nb") == "a\nb"
 

@@ -1,4 +1,4 @@
-"""An answer that a provider begins again is shown once, whatever it is shown with."""
+"""An answer that a provider restarts is shown once by every renderer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.modules.loops.rig import ListContext
 
 
 class Impatient:
-    """A provider that streams again from the beginning, as some published ones do."""
+    """A provider that restarts its stream, as some published ones do."""
 
     name = "impatient"
 
@@ -53,7 +53,7 @@ Make = Callable[[Output], Renderer]
 
 
 async def shown(make: Make, *tries: list[str]) -> str:
-    """What comes out of a turn with this renderer."""
+    """The output of a turn with this renderer."""
     reading, writing = os.pipe()
     coordinator = ModuleCoordinator()
     recorder, renderer = TurnRecorder(), make(Output(writing))
@@ -107,12 +107,12 @@ async def test_text_is_shown_once(kind: str, tries: list[list[str]], expected: s
     make, read = TEXTS[kind]
     text = read(await shown(make, *tries))
     if kind == "plain":
-        # What is said of the retry stands on a line of its own.
+        # The notice about the retry is on a line of its own.
         text, expected = text.replace("\n", ""), expected.replace("\n", "")
     assert text == expected
 
 
-async def test_a_shorter_second_answer_leaves_what_was_shown() -> None:
-    """Nothing can be taken back from a pipe."""
+async def test_a_shorter_second_answer_keeps_the_text_shown() -> None:
+    """Text written to a pipe cannot be undone."""
     make, read = TEXTS["pipe"]
     assert read(await shown(make, ["One two three."], ["One two"])) == "One two three."

@@ -1,4 +1,4 @@
-"""A real server that fails at every event of its stream: no text twice, half an answer no success."""
+"""A server that fails at each event of its stream: no text twice, no success for a partial answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OUTPUTS: dict[str, tuple[Callable[[Output], Renderer], Callable[[str], str]]] = 
 
 
 async def turn(dialect: str, output: str, server: ScriptedLLM) -> tuple[str, TurnResult, Any]:
-    """What was shown of a turn, what came out of it, and the conversation after it."""
+    """The output of a turn, its result, and the conversation after it."""
     make, read = OUTPUTS[output]
     module, path, model = DIALECTS[dialect]
     coordinator, context = ModuleCoordinator(), ListContext()
@@ -84,7 +84,7 @@ async def turn(dialect: str, output: str, server: ScriptedLLM) -> tuple[str, Tur
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_answer_is_shown_once_or_its_beginning_is_and_an_error(
+async def test_a_broken_stream_shows_the_answer_once_or_its_beginning_and_an_error(
     dialect: str, output: str
 ) -> None:
     limit = asyncio.Semaphore(16)

@@ -1,4 +1,4 @@
-"""The terminal renderer, by the screen it leaves."""
+"""The terminal renderer: what is on the screen at the end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shown:
         self.renderer.turn_ended(NO_TURN._replace(response=response, status="success", **more))
 
     def close(self) -> list[str]:
-        """What the screen shows in the end, without empty lines at its end."""
+        """The final screen, without trailing empty lines."""
         self.renderer.close()
         os.close(self._slave)
         self._reader.join(10)
@@ -75,7 +75,7 @@ class Shown:
         return lines
 
 
-async def test_blocks_stand_once_and_in_order() -> None:
+async def test_blocks_appear_once_and_in_order() -> None:
     it = Shown()
     it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
@@ -90,7 +90,7 @@ async def test_blocks_stand_once_and_in_order() -> None:
     ]  # fmt: skip
 
 
-async def test_thinking_comes_before_the_text_it_led_to() -> None:
+async def test_thinking_comes_before_its_text() -> None:
     it = Shown()
     it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
@@ -100,7 +100,7 @@ async def test_thinking_comes_before_the_text_it_led_to() -> None:
     assert it.close() == ["Let me see.", "Yes.", "", "The answer."]
 
 
-async def test_a_provider_without_deltas_is_shown_by_its_blocks() -> None:
+async def test_blocks_without_deltas_are_shown() -> None:
     it = Shown()
     it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
@@ -110,14 +110,14 @@ async def test_a_provider_without_deltas_is_shown_by_its_blocks() -> None:
     assert it.close() == ["Whole."]
 
 
-async def test_a_loop_without_any_events_is_shown_by_its_response() -> None:
+async def test_the_response_of_a_loop_without_events_is_shown() -> None:
     it = Shown()
     it.renderer.turn_started()
     it.end("Just *this*.")
     assert it.close() == ["Just this."]
 
 
-async def test_what_an_orchestrator_says_instead_of_an_answer_is_not_shown() -> None:
+async def test_a_remark_instead_of_an_answer_is_not_shown() -> None:
     it = Shown()
     it.renderer.turn_started()
     it.renderer.turn_ended(NO_TURN._replace(response="Max iterations reached", status="incomplete"))
@@ -155,24 +155,24 @@ async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     assert lines[-3:] == ["    denied: no", "", "Done."]
 
 
-async def test_the_last_line_a_tool_writes_is_shown_while_it_runs() -> None:
+async def test_the_last_output_line_of_a_running_tool_is_shown() -> None:
     it = Shown()
     it.renderer.turn_started()
     call = {"tool_name": "bash", "tool_call_id": "c1", "tool_input": {"command": "make"}}
     await it.emit("tool:pre", span_id="s1", **call)
-    await it.emit("tool:output", span_id="s2", text="of somebody else\n")
+    await it.emit("tool:output", span_id="s2", text="of another call\n")
     await it.emit("tool:output", span_id="s1", text="first line\nlast \x1b[31mline\n")
     await asyncio.sleep(0.3)
     seen = b"".join(it._read).decode()
     assert "last line" in seen.replace("\x1b[31m", "?")
     assert "first line" not in seen
-    assert "somebody" not in seen
+    assert "another call" not in seen
     await it.emit("tool:post", span_id="s1", tool_result=ToolResult(output="done"), **call)
     it.end()
     assert [line.split(" · ")[0] for line in it.close()] == ["✓ bash make", "    done"]
 
 
-async def test_a_sub_agent_is_one_line_while_it_works_and_one_when_it_is_done() -> None:
+async def test_a_sub_agent_is_one_line_both_running_and_finished() -> None:
     it = Shown()
     it.renderer.turn_started()
     asked = {"agent": "reader", "instruction": "look at \x1b[2Jit"}
@@ -196,7 +196,7 @@ async def test_a_sub_agent_is_one_line_while_it_works_and_one_when_it_is_done() 
     assert it.close() == ["✓ task reader: look at it · 5 ms", "    It is fine."]
 
 
-async def test_quiet_shows_the_answer_and_warnings_only() -> None:
+async def test_quiet_shows_only_the_answer_and_warnings() -> None:
     it = Shown(quiet=True)
     it.renderer.turn_started()
     await it.emit("provider:request", tools=["bash"])
@@ -211,7 +211,7 @@ async def test_quiet_shows_the_answer_and_warnings_only() -> None:
     assert it.close() == ["! mind this", "Answer."]
 
 
-async def test_controls_in_every_place_are_removed() -> None:
+async def test_control_characters_are_removed_everywhere() -> None:
     it = Shown()
     evil = "a\x1b]0;t\x07b\x1b[2Jc\x9bd\u202ee\x08"
     it.renderer.turn_started()
@@ -232,7 +232,7 @@ async def test_controls_in_every_place_are_removed() -> None:
     assert not [line for line in lines if any(c in line for c in "\x1b\x07\x08\x9b\u202e")]
 
 
-async def test_a_terminal_that_is_gone_stops_the_turn() -> None:
+async def test_a_closed_terminal_stops_the_turn() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     renderer = TerminalRenderer(Output(writing))

@@ -1,4 +1,4 @@
-"""What is shown of what the user types during a turn."""
+"""User input during a turn, as shown on the screen."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def lines(typed: Typed) -> list[str]:
     return [line.plain for line in typed_lines(typed)]
 
 
-def test_nothing_typed_is_nothing_shown() -> None:
+def test_without_input_nothing_is_shown() -> None:
     assert lines(NOTHING_TYPED) == []
 
 
-def test_the_line_stands_below_what_waits() -> None:
+def test_the_line_is_below_the_waiting_messages() -> None:
     typed = Typed(
         "half\na",
         2,
@@ -45,21 +45,21 @@ def test_the_line_stands_below_what_waits() -> None:
     assert line.plain[cursor.start : cursor.end] == "l"
 
 
-def test_the_cursor_may_be_behind_the_end() -> None:
+def test_the_cursor_may_be_at_the_end() -> None:
     assert lines(Typed("ab", 2)) == ["› ab "]
 
 
-def test_many_that_wait_are_counted() -> None:
+def test_more_waiting_messages_are_counted() -> None:
     typed = Typed(waiting=lines_waiting("queued for the next step", *"abcde"))
     assert lines(typed)[-2:] == ["  queued for the next step: c", "  … 2 more"]
 
 
-def test_controls_are_not_shown() -> None:
+def test_control_characters_are_not_shown() -> None:
     typed = Typed("a\x1b[2Jb\u202ec", 0, lines_waiting("queued for the next step", "\x1b]0;x\x07y"))
     assert lines(typed) == ["  queued for the next step: y", "› abc"]
 
 
-async def test_on_a_terminal_what_is_told_stays_and_what_is_typed_goes() -> None:
+async def test_sent_messages_stay_on_the_screen_and_the_input_line_is_removed() -> None:
     it = Shown()
     it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
@@ -74,7 +74,7 @@ async def test_on_a_terminal_what_is_told_stays_and_what_is_typed_goes() -> None
     assert it.close() == ["First.", "", "› second [b]?", "", "Second."]
 
 
-async def test_steps_are_told_where_there_are_several() -> None:
+async def test_steps_are_shown_if_there_are_several() -> None:
     it = Shown()
     it.renderer.turn_started()
     await it.emit("step:start", step={"name": "draft"}, count=2)
@@ -84,7 +84,7 @@ async def test_steps_are_told_where_there_are_several() -> None:
 
 
 class Plain:
-    """A plain renderer, and what it has written, as a terminal shows it."""
+    """A plain renderer, with its output as a terminal shows it."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -113,7 +113,7 @@ class Plain:
         return "\n".join(line.rstrip() for line in "".join(shown).split("\n"))
 
 
-async def test_plain_a_line_is_whole_and_what_comes_meanwhile_waits() -> None:
+async def test_plain_output_waits_until_the_input_line_is_sent() -> None:
     it = Plain()
     await it.say("The answer be")
     it.renderer.typed(Typed("h", 1))
@@ -127,7 +127,7 @@ async def test_plain_a_line_is_whole_and_what_comes_meanwhile_waits() -> None:
     assert it.shown().endswith("gins here\n> he\n")
 
 
-async def test_plain_a_line_that_is_wiped_out_lets_go() -> None:
+async def test_plain_output_resumes_when_the_line_is_cleared() -> None:
     it = Plain()
     it.renderer.typed(Typed("日本", 2))
     await it.say("meanwhile")
@@ -136,7 +136,7 @@ async def test_plain_a_line_that_is_wiped_out_lets_go() -> None:
     assert "日" not in it.shown()
 
 
-async def test_plain_the_end_of_the_turn_lets_go() -> None:
+async def test_plain_output_resumes_at_the_end_of_the_turn() -> None:
     it = Plain()
     it.renderer.typed(Typed("half", 4))
     await it.say("all of it")
@@ -144,7 +144,7 @@ async def test_plain_the_end_of_the_turn_lets_go() -> None:
     assert it.shown() == "> half\nall of it\n"
 
 
-async def test_plain_what_has_to_be_asked_lets_go() -> None:
+async def test_plain_output_resumes_for_a_question() -> None:
     it = Plain()
     it.renderer.typed(Typed("half", 4))
     await it.say("some")
@@ -152,7 +152,7 @@ async def test_plain_what_has_to_be_asked_lets_go() -> None:
         assert it.shown() == "> half\nsome"
 
 
-async def test_plain_a_notice_comes_at_once_and_the_line_again(capfd: Any) -> None:
+async def test_plain_a_notice_is_shown_at_once_and_the_line_redrawn(capfd: Any) -> None:
     it = Plain()
     it.renderer.typed(Typed("half", 4))
     it.renderer.notice("look out", "warning", "test")

@@ -1,4 +1,4 @@
-"""Which blocks of an answer are shown, streamed or not, and what is left of its text."""
+"""Which blocks of an answer are shown, streamed or not, and the remaining text."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SECRET = block("not for\nusers", "internal")
         ("internal", {None, "user", "developer", "internal"}),
     ],
 )
-def test_each_level_shows_those_before_it_as_well(level: Any, marks: set[str | None]) -> None:
+def test_each_level_also_shows_the_levels_before_it(level: Any, marks: set[str | None]) -> None:
     visibility = Visibility(level)
     every = (None, "user", "developer", "internal")
     assert {mark for mark in every if visibility.shows("text", mark)} == marks
 
 
-def test_thinking_is_switched_without_its_mark() -> None:
+def test_thinking_is_toggled_regardless_of_its_mark() -> None:
     visibility = Visibility()
     assert visibility.shows("thinking", None)
     assert visibility.show_thinking() is False
@@ -45,26 +45,26 @@ def test_thinking_is_switched_without_its_mark() -> None:
     assert not visibility.shows("text", "internal")
 
 
-def test_switching_thinking_shows_what_its_mark_has_hidden() -> None:
+def test_toggling_thinking_shows_hidden_thinking() -> None:
     visibility = Visibility()
     assert not visibility.shows("thinking", "internal")
     assert visibility.show_thinking() is True
 
 
 @pytest.mark.parametrize("joint", ["", "\n", "\n\n", " "])
-def test_hidden_text_is_left_out_however_a_loop_joins_blocks(joint: str) -> None:
+def test_hidden_text_is_removed_however_a_loop_joins_blocks(joint: str) -> None:
     blocks = [block("one"), SECRET, block("  two  three\n")]
     response = joint.join(part["text"] for part in blocks)
     assert shown_text(response, said(*blocks), Visibility()) == f"one{joint}  two  three\n"
     assert shown_text(response, said(*blocks), Visibility("internal")) == response
 
 
-def test_a_first_hidden_text_leaves_no_space_behind() -> None:
+def test_a_hidden_first_text_leaves_no_white_space() -> None:
     assert shown_text("not for users\n\nyes", said(SECRET, block("yes")), Visibility()) == "yes"
     assert shown_text("not for\nusers", said(SECRET), Visibility()) == ""
 
 
-def test_hidden_text_is_recognized_when_the_answer_was_redacted_or_put_into_more() -> None:
+def test_hidden_text_is_recognized_in_redacted_or_longer_answers() -> None:
     blocks = [block("key is hunter2", "internal"), block("done")]
     response = "key is [REDACTED]done"
     redact = lambda text: text.replace("hunter2", "[REDACTED]")  # noqa: E731
@@ -76,12 +76,12 @@ def test_hidden_text_is_recognized_when_the_answer_was_redacted_or_put_into_more
     "messages",
     [[], [{"role": "assistant", "content": "not for users"}], said(block("a")), ["odd", None]],
 )
-def test_a_string_without_hidden_blocks_is_shown_as_it_is(messages: list[Any]) -> None:
+def test_a_string_without_hidden_blocks_is_unchanged(messages: list[Any]) -> None:
     assert shown_text("not for users", messages, Visibility()) == "not for users"
 
 
 class Screen:
-    """A renderer's handlers; keeps what reaches them."""
+    """The handlers of a renderer; records what they receive."""
 
     def __init__(self, visibility: Visibility | None = None) -> None:
         self.deltas = ""
@@ -101,7 +101,7 @@ class Screen:
         self._handlers[event](event, data)
 
     def stream(self, index: int, whole: dict[str, Any], **at_start: Any) -> None:
-        """The events of a streamed block, as published loops name them."""
+        """The events of a streamed block, as emitted by published loops."""
         about = {"block_index": index}
         self.tell("content_block:start", block_type=whole["type"], **about, **at_start)
         for letter in whole["text"]:
@@ -117,7 +117,7 @@ def test_nothing_of_a_hidden_block_is_streamed() -> None:
     assert (screen.deltas, screen.ended) == ("shown", [1])
 
 
-def test_after_a_mark_that_came_too_late_blocks_are_shown_whole() -> None:
+def test_after_a_late_mark_blocks_are_shown_when_complete() -> None:
     screen = Screen()
     screen.tell("provider:request")
     screen.stream(0, block("late", "internal"))
@@ -128,7 +128,7 @@ def test_after_a_mark_that_came_too_late_blocks_are_shown_whole() -> None:
     assert (screen.deltas, screen.ended) == ("lateshown", [1])
 
 
-def test_blocks_that_are_not_streamed_are_hidden_by_their_end() -> None:
+def test_blocks_without_deltas_are_hidden_by_the_mark_at_their_end() -> None:
     screen = Screen()
     screen.tell("provider:request")
     for index, whole in enumerate([block("a", "internal"), block("b"), block("c", "user")]):

@@ -1,4 +1,4 @@
-"""One place tells how a command ended: exit code, line on stderr, JSON."""
+"""How a command ends: exit code, line on stderr, JSON."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from tests.app.schemas import RESULT
     ],
 )
 def test_every_error_has_its_exit_code_and_a_result(error: BaseException, code: int) -> None:
-    told, invocation = result_of(error)
-    assert told["exit_code"] == code
-    assert Ending(told["outcome"]).exit_code == code
-    assert told["error"]["message"]
+    result, invocation = result_of(error)
+    assert result["exit_code"] == code
+    assert Ending(result["outcome"]).exit_code == code
+    assert result["error"]["message"]
     assert invocation.stdout.failure is None
 
 
@@ -62,30 +62,32 @@ def result_of(error: Any) -> tuple[dict[str, Any], Invocation]:
     finish(invocation, error)
     os.close(writing)
     with open(reading, encoding="ascii") as pipe:
-        told = json.loads(pipe.read())
-    jsonschema.validate(told, RESULT)
-    return told, invocation
+        result = json.loads(pipe.read())
+    jsonschema.validate(result, RESULT)
+    return result, invocation
 
 
-def test_all_well_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_success_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert finish(Invocation(), OK) == 0
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_line_names_the_place_and_the_next_step(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_error_line_names_the_location_and_the_next_step(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     error = ConfigError("no such key", hint="did you mean 'tools'?", location=Location("p.yaml", 3))
     assert finish(Invocation(), error) == 78
     assert capfd.readouterr().err == ("amplifier: p.yaml:3: no such key\n  did you mean 'tools'?\n")
 
 
-def test_the_wait_a_provider_asks_for_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_wait_requested_by_a_provider_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     error = llm_errors.RateLimitError("slow down", retry_after=7.5)
     assert finish(Invocation(), error) == 75
     assert "7.5 s" in capfd.readouterr().err
     assert result_of(error)[0]["error"]["retry_after"] == 7.5
 
 
-def test_a_traceback_comes_only_when_wanted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_is_shown_only_with_verbose(capfd: pytest.CaptureFixture[str]) -> None:
     finish(Invocation(), KeyError("x"))
     brief = capfd.readouterr().err
     assert "Traceback" not in brief
@@ -101,12 +103,12 @@ def _raised(error: Exception) -> Exception:
         return caught
 
 
-def test_an_error_text_cannot_command_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_text_cannot_control_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     finish(Invocation(), ModuleError("bad \x1b]0;title\x07\x1b[31mmodule\u202e [red]x[/red]"))
     assert capfd.readouterr().err == "amplifier: bad module [red]x[/red]\n"
 
 
-def test_a_closed_pipe_is_quiet_and_has_its_own_code(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_pipe_is_silent_with_its_own_exit_code(capfd: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     invocation = Invocation(stdout=Output(writing))

@@ -83,7 +83,7 @@ async def mount(coordinator, config=None):
 
 
 def foreign(folder: Path, module_id: str, code: str, body: str) -> dict[str, str]:
-    """An entry of a plan for a module in a folder of its own."""
+    """A plan entry for a module in its own folder."""
     package = "amplifier_module_" + module_id.replace("-", "_")
     source = module_folder(folder, code.replace("BODY", body), package)
     return {"module": module_id, "source": str(source)}
@@ -105,7 +105,7 @@ def fails(plan: Path, code: int, *said: str) -> None:
         ("raise KeyError('x')", "raised KeyError: 'x'"),
     ],
 )
-def test_an_orchestrator_that_fails_is_named(tmp_path: Path, body: str, said: str) -> None:
+def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -> None:
     loop = foreign(tmp_path, "loop-theirs", LOOP, body)
     plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
     place = "amplifier_module_loop_theirs/__init__.py, line "
@@ -119,7 +119,7 @@ def test_an_orchestrator_that_fails_is_named(tmp_path: Path, body: str, said: st
         ("raise RuntimeError('disk gone')", "raised RuntimeError: disk gone"),
     ],
 )
-def test_a_context_that_fails_is_named(tmp_path: Path, body: str, said: str) -> None:
+def test_a_failing_context_is_named(tmp_path: Path, body: str, said: str) -> None:
     context = foreign(tmp_path, "context-theirs", CONTEXT, body)
     plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
     place = "amplifier_module_context_theirs/__init__.py, line "
@@ -127,7 +127,7 @@ def test_a_context_that_fails_is_named(tmp_path: Path, body: str, said: str) -> 
 
 
 @pytest.mark.parametrize("orchestrator", ["loop-basic", "loop-theirs"])
-def test_a_provider_that_fails_is_named_with_any_loop(tmp_path: Path, orchestrator: str) -> None:
+def test_a_failing_provider_is_named_with_any_loop(tmp_path: Path, orchestrator: str) -> None:
     loop: Any = orchestrator
     if orchestrator == "loop-theirs":
         loop = foreign(tmp_path, orchestrator, LOOP, "return response.content[0].text")
@@ -146,7 +146,7 @@ def test_a_provider_that_fails_is_named_with_any_loop(tmp_path: Path, orchestrat
     ("body", "given"), [("return None", "None"), ("return 'hi'", "a value of")]
 )
 @pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
-def test_a_provider_whose_answer_is_no_response_is_named(
+def test_a_provider_that_returns_an_invalid_response_is_named(
     tmp_path: Path, loop: str, body: str, given: str
 ) -> None:
     provider = foreign(tmp_path, "provider-theirs", PROVIDER, body)
@@ -156,7 +156,7 @@ def test_a_provider_whose_answer_is_no_response_is_named(
     fails(plan, 5, f"provider 'theirs': complete() returned {given}", place)
 
 
-def test_a_context_that_returns_no_view_is_named(tmp_path: Path) -> None:
+def test_a_context_that_returns_no_messages_is_named(tmp_path: Path) -> None:
     code = CONTEXT.replace("return self.messages", "BODY", 1).replace(
         "        BODY\n\n    async def set_", "        return self.messages\n\n    async def set_"
     )
@@ -167,7 +167,7 @@ def test_a_context_that_returns_no_view_is_named(tmp_path: Path) -> None:
     fails(plan, 3, said, place)
 
 
-def test_an_empty_answer_is_no_success(tmp_path: Path) -> None:
+def test_an_empty_answer_is_not_a_success(tmp_path: Path) -> None:
     provider = foreign(tmp_path, "provider-theirs", PROVIDER, "return ChatResponse(content=[])")
     plan = mock_plan(tmp_path, [], providers=[provider])
     done = run_amplifier("run", "-f", plan, "go", "--output", "json")
