@@ -560,7 +560,7 @@ def test_a_block_with_a_field_of_the_wrong_type_is_left_out_alone():
     good = {"type": "text", "text": "hi", "visibility": "user"}
     request = to_chat_request([{"role": "user", "content": [bad, good]}])
     assert plain(request.messages[0])["content"] == [good]
-    assert request.repairs == ("left out 1 malformed blocks of a user message",)
+    assert request.repairs == ("dropped 1 malformed blocks of a user message",)
 
 
 def test_content_that_is_no_text_and_no_list_becomes_text():
@@ -601,7 +601,7 @@ def test_a_result_with_only_malformed_blocks_is_an_empty_one():
     bad = {"type": "text", "text": "hidden", "visibility": "sometimes"}
     request = to_chat_request([USER, asks(listed("c1")), answer("c1", [bad])])
     assert request.messages[-1].content == ""
-    assert request.repairs == ("left out 1 malformed blocks of a tool message",)
+    assert request.repairs == ("dropped 1 malformed blocks of a tool message",)
 
 
 def test_surrogates_are_joined_or_replaced_everywhere():

@@ -123,7 +123,7 @@ async def test_what_is_no_json_is_refused_before_anything_is_sent(body: dict[str
 async def test_an_answer_that_is_no_object_is_named_and_not_retried(body: str):
     async with raw_server(says(answer(200, body))) as server:
         service = endpoint(server.url)
-        with pytest.raises(ProviderUnavailableError, match="no JSON object") as caught:
+        with pytest.raises(ProviderUnavailableError, match="other than a JSON object") as caught:
             await service.post_json("/p", {}, model="m")
         await service.aclose()
     assert not caught.value.retryable
@@ -409,7 +409,7 @@ async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
 
     async with raw_server(handler) as server:
         service = endpoint(server.url)
-        with pytest.raises(StreamError, match="more than 100000 bytes") as caught:
+        with pytest.raises(StreamError, match="larger than 100000 bytes") as caught:
             await read_all(service)
         await service.aclose()
     assert not caught.value.retryable
@@ -435,7 +435,7 @@ async def test_a_fault_of_the_program_stays_what_it_is():
 
 @pytest.mark.parametrize("url", ["", "example.invalid", "ftp://example.invalid", "/v1"])
 def test_an_address_that_is_not_http_is_refused_at_once(url: str):
-    with pytest.raises(ConfigurationError, match="must begin with http"):
+    with pytest.raises(ConfigurationError, match="must start with http"):
         Endpoint(url, {}, provider="acme")
 
 

@@ -22,7 +22,7 @@ def session(**config: object) -> dict[str, object]:
 def test_only_the_answer_of_the_last_step_is_on_stdout(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["A draft.", "Fixed."], session=session())
     done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
-    assert (done.code, done.stdout) == (0, "Mended.\n")
+    assert (done.code, done.stdout) == (0, "Fixed.\n")
     assert "step: draft" in done.stderr
     assert "step: fix" in done.stderr
 

@@ -1,8 +1,8 @@
-"""The history normaliser: whatever a context holds, as a request every vendor accepts.
+"""The history normaliser: turns the messages of a context into a request every vendor accepts.
 
-Loops call `to_chat_request`, every bundled provider calls `normalise` on what it is given; a
-request that came through the first costs the second nothing. `call_ids` and `result_ids` tell
-contexts which stored messages belong together.
+Loops call `to_chat_request`; every bundled provider calls `normalise` on its request, which returns
+at once if the first has built it. Contexts use `call_ids` and `result_ids` to find out which stored
+messages belong together.
 
 The rules, in the order they are applied (Context and Orchestrator Specification, Message Storage
 Rules; Context Contract, Message Format):
@@ -13,10 +13,10 @@ Rules; Context Contract, Message Format):
   `thinking_block` of the message counts where its content has no thinking.
 * Both forms go out: an assistant message has its blocks and, made from them, `tool_calls` with
   ``{id, tool, arguments}`` and its first `thinking_block`, as published loops and providers do.
-* Tool results stand directly behind the assistant message whose calls they answer, in call order,
-  each call answered exactly once: a second result is dropped, so is one without a call, and a call
-  without a result is answered by `INTERRUPTED`. A call id used again later in the conversation is
-  a new call and gets a new id.
+* Tool results directly follow the assistant message whose calls they answer, in call order, and each
+  call is answered exactly once: a second result or one without a call is dropped, and a call without
+  a result is answered with `INTERRUPTED`. A call id used again later in the conversation is a new
+  call and gets a new id.
 * A thinking block goes back unchanged or not at all: without a signature, with text that cannot be
   encoded, outside an assistant message, or at the end of one, it is left out.
 * Empty messages and blank text blocks are left out. The first message that is not a system or

@@ -1,4 +1,4 @@
-"""Access to messages, blocks and calls, whatever they are: mappings, typed models, dataclasses."""
+"""Access to messages, blocks and calls as mappings, typed models or dataclasses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULT_ROLES = frozenset({"tool", "function"})
 
 
 def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
-    """Ids of the tool calls an assistant message makes, in order, in either message form."""
+    """Ids of an assistant message's tool calls, in order, in either message form."""
     if message.get("role") != "assistant":
         return []
     blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
@@ -50,7 +50,7 @@ def is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
 
 
 def mappings(items: object) -> Iterator[Mapping[str, Any]]:
-    """Every item of a list that can be read like a mapping; nothing where it is no list."""
+    """Every item of a list that can be read like a mapping; nothing if it is not a list."""
     for raw in items if is_list(items) else ():
         item = as_mapping(raw)
         if item is not None:

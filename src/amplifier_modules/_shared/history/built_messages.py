@@ -1,4 +1,4 @@
-"""Messages that were put together for a request, kept for the next one."""
+"""Messages that were built for a request, cached for the next one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, cast
 from amplifier_core.message_models import Message
 
 
-class Made:
-    """A message that was put together, for further requests to use.
+class BuiltMessage:
+    """A message that was built for a request and can be reused.
 
     Attributes:
-        message: The message. Whoever was given it in a request may have changed it.
+        message: The message. A receiver of an earlier request may have changed it.
     """
 
     __slots__ = ("_state", "message")
@@ -22,12 +22,12 @@ class Made:
         self._state = _state_of(message)
 
     def is_untouched(self) -> bool:
-        """Whether it is as it was made; False where that cannot be told."""
+        """Whether it is unchanged since it was built; False if that is unknown."""
         return self._state is not None and self._state == _state_of(self.message)
 
 
 def _state_of(message: Message) -> int | None:
-    """A number that stands for all that is in a message; None where it has more than plain data."""
+    """A hash of a message's content; None if it has more than plain data."""
     content: Any = message.content
     try:
         if type(content) is list:

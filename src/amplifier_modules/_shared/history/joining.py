@@ -1,4 +1,4 @@
-"""Joins messages that were read one by one into a conversation every vendor accepts."""
+"""Joins parsed messages into a conversation every vendor accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from amplifier_core.message_models import Message, ThinkingBlock, ToolCallBlock
-from amplifier_modules._shared.history.built_messages import Made
+from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.parsed_cache import Readings
 from amplifier_modules._shared.history.parsing import Call, Reading, Result, read
 from amplifier_modules._shared.history.plain import plain_block
@@ -21,19 +21,19 @@ INTERRUPTED = (
 """Answers a call whose result is missing; the call may have run."""
 
 LEAD_IN = "(The beginning of this conversation is not included.)"
-"""The user message in front of a conversation that would begin with an assistant message."""
+"""The user message added before a conversation that begins with an assistant message."""
 
 CONTINUE = "Continue."
-"""The user message behind a conversation that would end with an assistant message."""
+"""The user message added after a conversation that ends with an assistant message."""
 
 NO_MESSAGE = "(empty message)"
-"""The user message of a request that has none."""
+"""The user message of a request without messages."""
 
 _COLLECTED = ("system", "developer")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
 _NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
-"""Keys of a call's block that an entry of `tool_calls` does not get from it."""
+"""Keys of a call's block that are not copied to its entry in `tool_calls`."""
 
 _FIELDS = Message.model_fields.keys()
 _UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
@@ -41,7 +41,7 @@ _set_slot = object.__setattr__
 
 
 class _Asked:
-    """A call at its place in the conversation: the id it gets there, and what answers it."""
+    """A call in the conversation, with its final id and its result."""
 
     __slots__ = ("call", "result", "wire_id")
 
@@ -62,10 +62,10 @@ class _Asked:
 
 
 class _Pairs:
-    """Finds the call each result answers.
+    """Matches results to calls.
 
-    A result answers the last call before it that has its id, or else the first one after it.
-    Calls and results without an id meet in the order they come.
+    A result answers the last call before it with the same id, or else the first one after it.
+    Calls and results without an id are matched in order.
     """
 
     def __init__(self) -> None:
@@ -117,14 +117,14 @@ class _Pairs:
 def make_whole(
     messages: Iterable[object], readings: Readings | None = None
 ) -> tuple[list[Message], list[str]]:
-    """The messages as a valid conversation, and a line for each repair that was needed.
+    """The messages as a valid conversation, and a line for each repair.
 
     Args:
         messages: Mappings or typed messages.
-        readings: Knows what messages of earlier requests were read as.
+        readings: Cache of parsed messages of earlier requests.
 
     Raises:
-        TypeError: Something in `messages` is no message.
+        TypeError: An item of `messages` is not a message.
     """
     pairs = _Pairs()
     placed: list[tuple[Reading, list[_Asked]]] = []
@@ -149,7 +149,7 @@ def _append(
         return
     # A call that gets another id here makes another message.
     lasting = all(call.keeps_its_id for call in asked)
-    message = reading.made.message if lasting and reading.made is not None else None
+    message = reading.built.message if lasting and reading.built is not None else None
     if message is None:
         content = _final_content(reading, asked)
         if not content:
@@ -162,7 +162,7 @@ def _append(
         if message is not None and reading.role == "assistant":
             _add_listed_form(message)
         if lasting and message is not None and len(repairs) == known:
-            reading.made = Made(message)
+            reading.built = BuiltMessage(message)
     if message is not None:
         whole.append(message)
     whole.extend(_answer(call, repairs) for call in asked)
@@ -175,7 +175,7 @@ def _final_content(reading: Reading, asked: list[_Asked]) -> str | list[Any]:
     calls = iter(asked)
     blocks = [next(calls).fields if type(block) is Call else block for block in content]
     while blocks and _type_of(blocks[-1]) in _THINKING:
-        # A message may not end in thinking; without what it led to, it is of no use either.
+        # A message must not end with thinking; without what follows it, it is useless anyway.
         blocks.pop()
     return blocks
 
@@ -190,16 +190,16 @@ def _message(
         return Message(role=known, content=content, **extras)
     except ValidationError:
         valid = [block for block in content if _is_valid(role, block)]
-    repairs.append(f"left out {len(content) - len(valid)} malformed blocks of a {role} message")
+    repairs.append(f"dropped {len(content) - len(valid)} malformed blocks of a {role} message")
     return Message(role=known, content=valid, **extras) if valid else None
 
 
 def _add_listed_form(message: Message) -> None:
-    """Say the calls and the thinking of a message once more, as `tool_calls` and `thinking_block`.
+    """Repeat the calls and thinking of a message as `tool_calls` and `thinking_block`.
 
-    Published loops do, and many published providers build what they send from these alone. An
-    entry has no ``name``: the providers that read that key read the blocks as well, and would
-    send each call twice.
+    Published loops do so, and many published providers build their request from these alone. An
+    entry has no ``name``: providers that read that key also read the blocks, and would send each
+    call twice.
     """
     extra = message.model_extra
     if extra is None or isinstance(message.content, str):
@@ -217,10 +217,10 @@ def _add_listed_form(message: Message) -> None:
 
 
 def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:
-    """A message in which nothing is left to validate.
+    """A message that needs no validation.
 
-    Put together by hand: a request makes one for most of its messages, and pydantic's
-    `model_construct` takes several times as long.
+    Built by hand: a request has one for most of its messages, and pydantic's `model_construct`
+    takes several times as long.
     """
     message = Message.__new__(Message)
     fields = {**_UNSET, "role": role, "content": text, **extras}
@@ -245,9 +245,9 @@ def _answer(asked: _Asked, repairs: list[str]) -> Message:
     if result is None:
         repairs.append(f"answered call {call_id} ({name}) as interrupted")
         result = Result(call_id, INTERRUPTED, is_error=True)
-    made = None if result.made is None else result.made.message
-    if made is not None and made.tool_call_id == call_id and made.name == name:
-        return made
+    built = None if result.built is None else result.built.message
+    if built is not None and built.tool_call_id == call_id and built.name == name:
+        return built
     extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
     extras |= {"tool_call_id": call_id, "name": name}
     known = len(repairs)
@@ -255,12 +255,12 @@ def _answer(asked: _Asked, repairs: list[str]) -> Message:
     if message is None:
         return _text_message("tool", "", extras)
     if len(repairs) == known:
-        result.made = Made(message)
+        result.built = BuiltMessage(message)
     return message
 
 
 def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
-    """Put a user message in front of, behind, or in place of what would not be accepted."""
+    """Add a user message before or after the messages, or in place of none, where required."""
     spoken = [i for i, message in enumerate(whole) if message.role not in _COLLECTED]
     if not spoken:
         whole.append(_text_message("user", NO_MESSAGE, {}))

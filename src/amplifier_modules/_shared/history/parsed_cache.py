@@ -1,4 +1,4 @@
-"""What messages were read as, kept so that a conversation is not read anew for every request."""
+"""A cache of parsed messages, so that a conversation is not parsed again for every request."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from typing import Any, cast
 from amplifier_modules._shared.history.parsing import Reading, read
 
 _WITHOUT_REFERENCES = 2
-"""The version of marshal's format in which equal values are equal bytes."""
+"""The version of marshal's format in which equal values have equal bytes."""
 
 
 class Readings:
-    """Reads messages, and remembers those of the last request.
+    """Parses messages and caches those of the last request.
 
-    A message is known again by its content, to the byte and the type: a context may hand out the
-    same objects or equal ones, and whoever holds one may change it. What is remembered was read
-    from a copy that nobody else has.
+    A message is recognized by its exact content and types: a context may return the same objects or
+    equal ones, and their holders may change them. Cached results were parsed from a private copy.
     """
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Reading] = {}
 
     def of(self, messages: Iterable[object]) -> list[Reading]:
-        """The messages taken apart, in order; readings are shared and never changed.
+        """The parsed messages, in order; readings are shared and never changed.
 
         Raises:
-            TypeError: Something in `messages` is no message.
+            TypeError: An item of `messages` is not a message.
         """
         before, self._kept = self._kept, {}
         return [self._one(raw, before) for raw in messages]
@@ -35,7 +34,7 @@ class Readings:
     def _one(self, raw: object, before: dict[bytes, Reading]) -> Reading:
         try:
             content = marshal.dumps(cast("Any", raw), _WITHOUT_REFERENCES)
-        except ValueError:  # typed models, and whatever else JSON does not know
+        except ValueError:  # typed models and other values that JSON cannot represent
             return read(raw)
         reading = before.get(content) or self._kept.get(content)
         if reading is None or not reading.is_untouched():

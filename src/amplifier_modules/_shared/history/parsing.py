@@ -1,4 +1,4 @@
-"""Reads one stored message, in any of the forms that occur, into what a request is built from."""
+"""Parses one stored message, in any supported form, into the parts of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from amplifier_modules._shared.history.access import (
     mappings,
     result_id,
 )
-from amplifier_modules._shared.history.built_messages import Made
+from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.values import (
     as_json_text,
     clean_text,
@@ -45,7 +45,7 @@ _CALL_KEYS = frozenset(
 _UNNAMED_TOOL = "unnamed_tool"
 
 
-# Plain classes: they are made for every message of every request, and cost start-up time otherwise.
+# Plain classes: created for every message of every request; other kinds would cost start-up time.
 
 
 class Call:
@@ -59,9 +59,9 @@ class Call:
 
 
 class Result:
-    """The answer to a tool call: text, or text and image blocks; `made` as in `Reading`."""
+    """The answer to a tool call: text, or text and image blocks; `built` as in `Reading`."""
 
-    __slots__ = ("content", "id", "is_error", "made", "name")
+    __slots__ = ("built", "content", "id", "is_error", "name")
 
     def __init__(
         self,
@@ -75,22 +75,22 @@ class Result:
         self.content = content
         self.name = name
         self.is_error = is_error
-        self.made: Made | None = None
+        self.built: BuiltMessage | None = None
 
 
 class Reading:
-    """One stored message taken apart.
+    """One parsed message.
 
-    `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` where a call
-    stands. `calls` are those that count, `results` what the message answers. `message` is set where
-    a typed message can go on as it is. Once read it is not changed: requests share it, and `made`,
-    the message that was put together from it.
+    `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` in place of each
+    call. `calls` are the calls to use, `results` the calls that the message answers. `message` is set
+    if a typed message can be used unchanged. Immutable after parsing: requests share it, and `built`,
+    the message built from it.
     """
 
     __slots__ = (
+        "built",
         "calls",
         "content",
-        "made",
         "message",
         "name",
         "prefill",
@@ -107,24 +107,24 @@ class Reading:
         self.calls: list[Call] = []
         self.results: list[Result] = []
         self.message: Message | None = None
-        self.made: Made | None = None
+        self.built: BuiltMessage | None = None
         self.repairs: list[str] = []
 
     def is_untouched(self) -> bool:
-        """Whether nobody has changed what was made of it, and with that maybe what it holds."""
-        made = (self.made, *(result.made for result in self.results))
-        return all(each is None or each.is_untouched() for each in made)
+        """Whether the built message, and so possibly the content they share, is unchanged."""
+        built = (self.built, *(result.built for result in self.results))
+        return all(each is None or each.is_untouched() for each in built)
 
 
 def read(raw: object) -> Reading:
-    """Take one message apart; `raw` is a mapping or a typed message and is not changed.
+    """Parse one message; `raw` is a mapping or a typed message and is not changed.
 
     Raises:
         TypeError: `raw` is neither.
     """
     message = as_mapping(raw)
     if message is None:
-        raise TypeError(f"a message is a mapping or a Message, not {type(raw).__name__}")
+        raise TypeError(f"expected a mapping or a Message, got {type(raw).__name__}")
     role: object = message.get("role")
     content: object = message.get("content")
     reading = Reading(role=role if isinstance(role, str) and role in _ROLES else "user")
@@ -174,7 +174,7 @@ def _blocks(reading: Reading, content: object) -> list[Any]:
 
 
 def _block(reading: Reading, raw: object) -> Any:
-    """The block as it goes on, or None where it is left out or is a tool result."""
+    """The block for the request, or None if it is dropped or is a tool result."""
     if isinstance(raw, str):
         return None if is_blank(raw) else {"type": "text", "text": clean_text(raw)}
     block = as_mapping(raw)
@@ -251,7 +251,7 @@ def _call_block(reading: Reading, block: Mapping[str, Any]) -> Call | None:
 
 
 def _add_thinking(reading: Reading, given: object) -> None:
-    """The thinking of a message whose content does not hold it, in front of everything else."""
+    """Put the thinking of a message, if not part of its content, before everything else."""
     block = as_mapping(given)
     if block is None or kind_of(block) != "thinking":
         return
@@ -290,7 +290,7 @@ def _add_listed_calls(reading: Reading, listed: object) -> None:
 
 
 def _keep_first_calls(reading: Reading) -> None:
-    """Find the message's calls; a second one with the same id is taken out of its content."""
+    """Collect the message's calls; a second one with the same id is removed from its content."""
     if isinstance(reading.content, str):
         return
     seen: set[str] = set()
@@ -308,7 +308,7 @@ def _keep_first_calls(reading: Reading) -> None:
 
 
 def _call(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Call:
-    """A call from a block or a list entry; `body` is where its name and arguments stand."""
+    """A call from a block or a list entry; `body` has its name and arguments."""
     name = body.get("name") or body.get("tool")
     arguments = body.get("input") if body.get("input") is not None else body.get("arguments")
     value, invalid = _arguments(arguments)
@@ -333,7 +333,7 @@ def _extras(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(raw: object) -> tuple[dict[str, Any], str | None]:
-    """The arguments as a mapping, and the text as it stood where that is not one."""
+    """The arguments as a mapping, and the original text if it is not one."""
     if raw is None or raw == "":
         return {}, None
     value: object = raw
@@ -403,7 +403,7 @@ def _is_showable(item: object) -> bool:
 
 
 def _is_clean_block(block: Mapping[str, Any]) -> bool:
-    """Whether every value of the block can be sent as it stands."""
+    """Whether every value of the block can be sent unchanged."""
     for value in block.values():  # noqa: SIM110 - a generator costs twice as much here
         if not is_clean(value):
             return False

@@ -1,6 +1,6 @@
 """The kernel's blocks and counts as plain data, without asking pydantic.
 
-`model_dump` builds a model's serializer first. That is as dear as a request's other work, and a
+`model_dump` builds a model's serializer first. That costs as much as a request's other work, and a
 conversation of plain text needs none: the values of these models are JSON's own types already.
 """
 

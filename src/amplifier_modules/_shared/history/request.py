@@ -1,4 +1,4 @@
-"""The two ways in: stored messages of a loop, and a request some loop has built."""
+"""The two entry points: stored messages of a loop, and a request built by any loop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class NormalisedRequest(ChatRequest):
-    """A request whose messages obey the rules of this package.
+    """A request whose messages follow the rules of this package.
 
     Attributes:
-        repairs: One line for each thing that had to be mended; providers may report them with
-            the event `provider:tool_sequence_repaired`.
+        repairs: One line for each repair; providers may report them with the event
+            `provider:tool_sequence_repaired`.
     """
 
     _repairs: tuple[str, ...] = PrivateAttr(default=())
@@ -33,8 +33,8 @@ class NormalisedRequest(ChatRequest):
     def build(
         cls, messages: list[Message], repairs: list[str], fields: dict[str, Any]
     ) -> NormalisedRequest:
-        """A request of messages that obey the rules, with further fields of `ChatRequest`."""
-        # Messages and tools were made here; validating only them would find nothing.
+        """A request of messages that follow the rules, with further fields of `ChatRequest`."""
+        # Messages and tools were built here and need no validation.
         make = cls if fields.keys() - {"tools"} else cls.model_construct
         request = make(messages=messages, **fields)
         request._repairs = tuple(repairs)
@@ -47,7 +47,7 @@ class NormalisedRequest(ChatRequest):
 
     @property
     def is_whole(self) -> bool:
-        """Whether `messages` still is the list that was normalised, and as long as it was."""
+        """Whether `messages` is still the normalised list, with its original length."""
         if self._checked is None:
             return False
         messages, length = self._checked
@@ -66,12 +66,11 @@ def to_chat_request(
     Args:
         messages: What `get_messages_for_request()` returned; the forms may be mixed.
         tools: The tools to offer; typed, or mappings in either vendor's spelling.
-        readings: For callers that ask for one request after the other: knows what the messages
-            of the last one were read as.
+        readings: Cache of parsed messages, for callers that build several requests.
         **fields: Further fields of `ChatRequest`.
 
     Raises:
-        TypeError: Something in `messages` is no message.
+        TypeError: An item of `messages` is not a message.
         pydantic.ValidationError: A field does not fit `ChatRequest`.
     """
     whole, repairs = make_whole(messages, readings)
@@ -81,14 +80,14 @@ def to_chat_request(
 
 
 def normalise(request: ChatRequest | Mapping[str, Any]) -> ChatRequest:
-    """The request with its messages made valid; the same object where they already are.
+    """The request with valid messages; the same object if they already are.
 
     Args:
         request: Typed, or a mapping with `messages` and any further fields of `ChatRequest`
             (`max_tokens` is read as `max_output_tokens`).
 
     Raises:
-        TypeError: Something in its messages is no message.
+        TypeError: An item of its messages is not a message.
         ValueError: A mapping without `messages`.
         pydantic.ValidationError: A field of a mapping does not fit `ChatRequest`.
     """
@@ -100,17 +99,17 @@ def normalise(request: ChatRequest | Mapping[str, Any]) -> ChatRequest:
     else:
         fields = dict(request)
         if "messages" not in fields:
-            raise ValueError("a request needs 'messages', the list of messages to send")
+            raise ValueError("the request is missing 'messages', the list of messages to send")
         if "max_tokens" in fields:
             fields.setdefault("max_output_tokens", fields.pop("max_tokens"))
     return to_chat_request(fields.pop("messages"), tools=fields.pop("tools", None), **fields)
 
 
 def portable_call_id(call_id: str) -> str:
-    """`call_id` in the letters every vendor takes: ``[A-Za-z0-9_-]``, at most 64.
+    """`call_id` in the characters every vendor accepts: ``[A-Za-z0-9_-]``, at most 64.
 
-    An id that already fits is returned as it is; any other becomes a readable part and a hash, the
-    same for the same id, so that a provider may apply it to calls and results independently.
+    A valid id is returned unchanged; any other becomes a readable part and a hash, always the same
+    for the same id, so that a provider may apply it to calls and results independently.
     """
     if _PORTABLE.fullmatch(call_id):
         return call_id

@@ -1,4 +1,4 @@
-"""Text and values as JSON in UTF-8 can carry them."""
+"""Text and values that JSON in UTF-8 can represent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 MAX_DEPTH = 100
-"""Nesting beyond which a value is no sensible tool input and would exhaust the stack."""
+"""Nesting limit: a deeper value is not a sensible tool input and would exhaust the stack."""
 
 TOO_DEEP = "[nested too deep]"
 
@@ -25,7 +25,7 @@ def clean_text(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing but white space; vendors refuse such text."""
+    """Whether `text` is only white space, which vendors reject."""
     return not text or text.isspace()
 
 
@@ -50,7 +50,7 @@ def is_clean(value: object, depth: int = 0) -> bool:
 
 
 def clean_value(value: object, depth: int = 0) -> Any:
-    """A copy of `value` as plain JSON: keys are strings, what JSON cannot hold becomes text."""
+    """A copy of `value` as plain JSON: keys are strings, unsupported values become text."""
     if isinstance(value, str):
         return clean_text(value)
     if value is None or isinstance(value, int):

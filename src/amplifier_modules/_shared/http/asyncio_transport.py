@@ -1,8 +1,8 @@
 """HTTP/1.1 over asyncio, as a transport of httpx.
 
-The transport that comes with httpx reaches asyncio through anyio, whose import costs a short run
-more than its request does, and it hands out each chunk of a body by itself. Here too h11 speaks the
-protocol; what has arrived together is handed out together. Proxies are left to httpx's own.
+The transport that comes with httpx uses asyncio through anyio, whose import costs a short run more
+than its request, and it returns each chunk of a body separately. This one also uses h11, but returns
+chunks that arrived together as one. Proxies are left to httpx's own transport.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import h11
 from amplifier_modules._shared.http.lean_httpx import httpx
 
 _READ_AHEAD = 256 * 1024
-"""Bytes taken from the network before somebody asks for them."""
+"""Limit of bytes buffered from the network before they are read."""
 
 _HEAD_LIMIT = 100 * 1024
-"""Bytes of an answer's head, or of one chunk's."""
+"""Size limit of the header of an answer or of a chunk, in bytes."""
 
 _NEXT_ADDRESS = 0.25
-"""Seconds until a host's next address is tried beside the one that has not answered yet."""
+"""Seconds until a host's next address is tried in parallel with one that has not answered."""
 
 
 class Origin(NamedTuple):
-    """What connections are kept for."""
+    """The origin that a kept connection belongs to."""
 
     scheme: str
     host: str
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
 
 Addresses = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses at which to look for a host and port, as text."""
+"""Resolves a host and port to IP addresses, as text."""
 
 
 class AsyncioTransport(httpx.AsyncBaseTransport):
@@ -44,9 +44,9 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
 
     Args:
         tls: Gives the context for https, when it is first needed.
-        keep: Seconds an unused connection is kept.
-        addresses: Resolves a host's name. Connections are made to what it returns and to nothing
-            else, certificates are checked for the name. By default the system resolves.
+        keep: Seconds that an unused connection is kept.
+        addresses: Resolves a host name. Connections are made only to the addresses it returns;
+            certificates are checked for the name. Default: the system's resolver.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
     async def _take(self, origin: Origin) -> _Connection | None:
         kept = self._kept.get(origin, [])
         if kept:
-            # In one round asyncio looks whether the service has closed, in the next it has told.
+            # Two rounds: in the first asyncio notices a closed connection, in the second it reports it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         while kept:
@@ -125,7 +125,7 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
                 if self._addresses is None:
                     return await _connected(origin.host, origin.port, options)
                 found = await self._addresses(origin.host, origin.port)
-                # One that does not answer leaves time for the others.
+                # Limit each attempt so that an address that does not answer leaves time for the others.
                 share = None if patience is None else patience / max(len(found), 1)
                 return await _first_connected(found, origin.port, share, options)
         except TimeoutError as error:
@@ -144,10 +144,10 @@ async def _connected(host: str, port: int, options: dict[str, Any]) -> _Connecti
 async def _first_connected(
     addresses: Sequence[str], port: int, share: float | None, options: dict[str, Any]
 ) -> _Connection:
-    """A connection to the first address that takes one, each tried for `share` seconds."""
+    """A connection to the first address that accepts one, each tried for `share` seconds."""
     failed: OSError = OSError("the name has no address")
     for address in addresses:
-        literal = str(ip_address(address))  # what is no address would be resolved once more
+        literal = str(ip_address(address))  # anything else would be resolved again
         try:
             async with asyncio.timeout(share):
                 return await _connected(literal, port, options)
@@ -157,7 +157,7 @@ async def _first_connected(
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, on which one exchange follows the other."""
+    """One connection, used for one exchange after another."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
@@ -170,7 +170,7 @@ class _Connection(asyncio.Protocol):
         self._body_has_ended = False
         self._unused_since = 0.0
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -223,18 +223,18 @@ class _Connection(asyncio.Protocol):
                     await self._unsent
             except TimeoutError as error:
                 raise httpx.WriteTimeout(str(error)) from error
-        # A service may refuse a request before it has read all of it. Whether the connection was
+        # A service may reject a request before it has read all of it. Whether the connection was
         # lost without an answer, the reader will see.
 
     async def head(self, patience: float | None) -> h11.Response:
-        """The answer's head; no more than `patience` seconds may pass between two arrivals."""
+        """The answer's header; at most `patience` seconds may pass between two arrivals."""
         self._body_has_ended = False
         while not isinstance(event := await self._event(patience), h11.Response):
             pass
         return event
 
     async def body(self, patience: float | None) -> bytes:
-        """What has come of the body, waited for if there is nothing yet; empty at its end."""
+        """The next part of the body, waiting for one if necessary; empty at its end."""
         parts: list[bytes] = []
         while not self._body_has_ended:
             event = self._next_event() if parts else await self._event(patience)
@@ -247,7 +247,7 @@ class _Connection(asyncio.Protocol):
         return b"".join(parts)
 
     def start_next_cycle(self) -> bool:
-        """Makes ready for the next exchange, if this one is over and the service wants another."""
+        """Prepare for the next exchange, if this one is over and the service keeps the connection."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
@@ -255,7 +255,7 @@ class _Connection(asyncio.Protocol):
         return True
 
     def is_usable(self, keep: float) -> bool:
-        """Whether nothing has come since, not even the end, for no more than `keep` seconds."""
+        """Whether it is open, has received nothing since, and was unused for at most `keep` seconds."""
         silent = self._error is None and self._http.trailing_data == (b"", False)
         return silent and self._loop.time() - self._unused_since <= keep
 
@@ -308,7 +308,7 @@ class _Body(httpx.AsyncByteStream):
 
 def _origin_of(url: httpx.URL) -> Origin:
     if url.scheme not in ("http", "https"):
-        raise httpx.UnsupportedProtocol(f"no way to a service at {url.scheme}://")
+        raise httpx.UnsupportedProtocol(f"unsupported URL scheme {url.scheme}://")
     port = url.port or (443 if url.scheme == "https" else 80)
     return Origin(url.scheme, url.raw_host.decode("ascii"), port)
 

@@ -1,7 +1,7 @@
-"""One attempt at an HTTP model service, with every failure as one of the kernel's errors.
+"""One request to an HTTP model service, with every failure as one of the kernel's errors.
 
-Retries, credentials and the meaning of bodies belong to the provider; this file knows
-connections, JSON, event streams and time limits. httpx is imported with the first request.
+Retries, credentials and the meaning of bodies belong to the provider; this file handles
+connections, JSON, event streams and time limits. httpx is imported on the first request.
 
     endpoint = Endpoint("https://host", {"x-api-key": key}, provider="anthropic")
     answer = await endpoint.post_json("/v1/thing", {"a": 1}, model="m")
@@ -47,13 +47,13 @@ _USERINFO = re.compile(r"//[^/@]*@")
 class Endpoint:
     """A service at one address, with its pool of kept-alive HTTP/1.1 connections.
 
-    Proxies and certificate files come from the environment as httpx reads it, though a server on
-    this machine is never asked through a proxy; redirects are not followed, so that credentials
-    stay with the address they were meant for.
+    Proxies and certificate files are taken from the environment as in httpx, except that a proxy is
+    never used for a server on this machine. Redirects are not followed, so that credentials are only
+    sent to their own address.
 
     Args:
         base_url: Absolute http or https address; paths are appended to it.
-        headers: Sent with every request, credentials included.
+        headers: Sent with every request, including credentials.
         provider: Name for error messages.
         connect_timeout: Seconds to reach the service.
         idle_timeout: Longest silence in seconds, while sending and between two bytes received.
@@ -79,7 +79,7 @@ class Endpoint:
         self._client: httpx.AsyncClient | None = None
         if not self.base_url.lower().startswith(("http://", "https://")):
             raise ConfigurationError(
-                f"{provider}: base_url must begin with http:// or https://, not {base_url!r}",
+                f"{provider}: base_url must start with http:// or https://, got {base_url!r}",
                 provider=provider,
             )
         for name, value in self._headers.items():
@@ -99,14 +99,14 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Sends one JSON object and returns the one that comes back.
+        """Send a JSON object and return the JSON object of the answer.
 
         Args:
             path: Appended to the base address, with its leading slash.
-            timeout: Limit in seconds for the whole exchange; None leaves the idle limit alone.
+            timeout: Limit in seconds for the whole exchange; None: only the idle limit applies.
 
         Raises:
-            LLMError: Whatever went wrong, as the class that says what to do about it.
+            LLMError: Any failure, as the subclass for its cause.
         """
         content = _encoded(body, self.provider, model)
         return await self._json("POST", path, content, model, headers, timeout)
@@ -119,7 +119,7 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Reads one JSON object. Arguments and errors as for `post_json`."""
+        """Get one JSON object. Arguments and errors as for `post_json`."""
         return await self._json("GET", path, None, None, headers, timeout, params)
 
     @asynccontextmanager
@@ -132,12 +132,12 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncGenerator[SSEStream]:
-        """Sends one JSON object and opens the event stream that answers it.
+        """Send a JSON object and open the event stream of the answer.
 
-        Leaving the context closes the connection, wherever the stream stands.
+        Leaving the context closes the connection, even in the middle of the stream.
 
         Args:
-            timeout: Limit in seconds for the whole stream; None leaves the idle limit alone.
+            timeout: Limit in seconds for the whole stream; None: only the idle limit applies.
 
         Raises:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
@@ -148,7 +148,7 @@ class Endpoint:
             client = self._open_client()
             request = self._request(client, "POST", path, content, headers)
             request.headers["accept"] = "text/event-stream"
-            # Events must come one by one; a compressing proxy would hold them back.
+            # Events must arrive one by one; a compressing proxy would delay them.
             request.headers["accept-encoding"] = "identity"
             async with asyncio.timeout_at(deadline):
                 response = await client.send(request, stream=True)
@@ -163,7 +163,7 @@ class Endpoint:
             await stream.aclose()
 
     async def aclose(self) -> None:
-        """Closes all connections. The endpoint may be used again and then opens new ones."""
+        """Close all connections. The endpoint may be used again and then opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -194,7 +194,7 @@ class Endpoint:
             answer = None
         if not isinstance(answer, dict):
             raise ProviderUnavailableError(
-                f"{self.provider} answered {request.url} with something that is no JSON object; "
+                f"{self.provider} answered {request.url} with something other than a JSON object; "
                 "check base_url",
                 provider=self.provider,
                 model=model,
@@ -249,12 +249,11 @@ class Endpoint:
         )
 
     def _check_event_stream(self, response: httpx.Response, model: str | None) -> None:
-        # Some servers stream without naming the type; only what cannot be a stream is refused.
+        # Some servers stream without a content type; reject only what cannot be a stream.
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in ("text/html", "application/json"):
             raise StreamError(
-                f"{self.provider} was asked for an event stream and answered with {kind}; "
-                "check base_url",
+                f"{self.provider} answered with {kind}, expected an event stream; check base_url",
                 provider=self.provider,
                 model=model,
                 status_code=response.status_code,
@@ -272,17 +271,17 @@ class Endpoint:
 
 
 class SSEStream:
-    """The events of one answer, to be read once, as `(event type, data)`.
+    """The events of one answer, which can be read once, as `(event type, data)`.
 
-    `read` gives them as they came together, iteration one by one. They end when the service closes
-    the answer; whether that was its proper end is the reader's to know.
+    `read` returns events that arrived together, iteration yields them one by one. They end when the
+    service closes the answer; the reader must check whether the answer is complete.
 
     Attributes:
         headers: The answer's headers, looked up in lower case.
 
     Raises:
         StreamError: The connection broke while reading.
-        LLMTimeoutError: The service fell silent, or the time limit passed.
+        LLMTimeoutError: The service stopped sending, or the time limit was reached.
     """
 
     def __init__(
@@ -322,10 +321,10 @@ class SSEStream:
                 yield event
 
     async def finish(self, patience: float = 0.25) -> None:
-        """Reads to the end, so that the connection can be used again.
+        """Read to the end, so that the connection can be reused.
 
-        For readers who have seen the last event they need. What still comes is ignored, and a
-        service that does not end its answer within `patience` seconds loses its connection.
+        For readers that have seen the last event they need. Further events are ignored; if the
+        service does not end its answer within `patience` seconds, the connection is closed.
         """
         with suppress(LLMError, TimeoutError):
             async with asyncio.timeout(patience):
@@ -333,13 +332,13 @@ class SSEStream:
                     pass
 
     async def aclose(self) -> None:
-        """Closes the answer; `Endpoint.stream_sse` does."""
+        """Close the answer; called by `Endpoint.stream_sse`."""
         await self._chunks.aclose()
         await self._response.aclose()
 
     def _endless(self) -> StreamError:
         return StreamError(
-            f"{self._faults.provider} sent an event of more than {_EVENT_LIMIT} bytes",
+            f"{self._faults.provider} sent an event larger than {_EVENT_LIMIT} bytes",
             provider=self._faults.provider,
             model=self._faults.model,
             retryable=False,
@@ -347,7 +346,7 @@ class SSEStream:
 
 
 def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
-    """The body as UTF-8 JSON; half a surrogate pair, which no service accepts, becomes U+FFFD."""
+    """The body as UTF-8 JSON; a lone surrogate, which no service accepts, becomes U+FFFD."""
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
@@ -364,7 +363,7 @@ def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes
 
 @lru_cache(maxsize=1)
 def trusted_context() -> ssl.SSLContext:
-    """What checks certificates: httpx's own, or the files the environment names."""
+    """The TLS context: httpx's default, or one with the certificate files of the environment."""
     from amplifier_modules._shared.http.lean_httpx import httpx
 
     context = httpx.create_ssl_context()
@@ -373,10 +372,10 @@ def trusted_context() -> ssl.SSLContext:
 
 
 def _way_to(url: str) -> dict[str, Any]:
-    """Arguments of `httpx.AsyncClient` that say how to connect."""
+    """Connection arguments for `httpx.AsyncClient`."""
     from urllib.request import getproxies
 
-    # A proxy of the environment would look for this machine's own servers on its own.
+    # A proxy from the environment would resolve loopback addresses to itself.
     if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
         from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 
@@ -388,6 +387,6 @@ def _way_to(url: str) -> dict[str, Any]:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine, going by its name."""
+    """Whether a URL's host is a loopback name or address."""
     host = (urlsplit(url).hostname or "").lower()
     return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")

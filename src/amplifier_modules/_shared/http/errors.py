@@ -1,4 +1,4 @@
-"""What a model service's refusal means, as the kernel's errors.
+"""Maps failures of a model service to the kernel's errors.
 
     400, 405, 422 …   InvalidRequestError     ContextLengthError, QuotaExceededError or
     413               ContextLengthError      ContentFilterError where the body says so
@@ -10,8 +10,8 @@
     5xx               ProviderUnavailable     retryable (529 is overload)
     3xx               ConfigurationError      redirects are not followed
 
-An error event inside a stream has no status; there the body's own error type stands for it.
-What goes wrong below HTTP (`TransportFaults`):
+An error event inside a stream has no status; the error type in its body is used instead.
+Failures below HTTP (`TransportFaults`):
 
     not reached in time, silent, past the time limit    LLMTimeoutError    retryable
     refused, unknown host, broken off, bad protocol     NetworkError       retryable
@@ -114,15 +114,15 @@ def error_for_response(
     Args:
         status: HTTP status.
         headers: The answer's headers, looked up in lower case.
-        body: What came as the body, possibly cut.
+        body: The body, possibly truncated.
         provider: Name of the provider, for the message.
-        model: Model that was asked.
+        model: The requested model.
     """
     if 300 <= status < 400:
         target = headers.get("location", "an unnamed address")
         return ConfigurationError(
             f"{provider} answered with a redirect ({status}) to {target}; redirects are not "
-            "followed, set base_url to the service's own address",
+            "followed: set base_url to the service's own address",
             provider=provider,
             model=model,
             status_code=status,
@@ -140,7 +140,7 @@ def error_for_body(
     """The error for an error object, as the body of an answer or inside a stream.
 
     Args:
-        body: The decoded JSON, or text where it is none. Understood are ``{"error": {...}}``,
+        body: The decoded JSON, or text if it is not JSON. Supported are ``{"error": {...}}``,
             ``{"error": str}``, ``{"message": str}`` and ``{"detail": ...}``.
         status: HTTP status; None when the error came inside a stream.
     """
@@ -155,10 +155,10 @@ def error_for_body(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds the service asks to wait, from `retry-after-ms` or both forms of `Retry-After`.
+    """Seconds the service asks to wait, from `retry-after-ms` or either form of `Retry-After`.
 
     Returns:
-        None when there is no such header or it cannot be read.
+        None if there is no such header or its value is invalid.
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
@@ -177,7 +177,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class TransportFaults(NamedTuple):
-    """Names what httpx and time limits raise; as a context manager, around one exchange.
+    """Translates errors of httpx and time limits; a context manager around one exchange.
 
     Args:
         url: Address for the message.
@@ -203,7 +203,7 @@ class TransportFaults(NamedTuple):
             raise named from error
 
     def named(self, error: Exception, *, streaming: bool = False) -> Exception:
-        """The kernel's error for `error`, or `error` itself when it is no fault of transport."""
+        """The kernel's error for `error`, or `error` itself if it is not a transport fault."""
         from amplifier_modules._shared.http.lean_httpx import httpx
 
         if isinstance(error, TimeoutError):
@@ -211,7 +211,7 @@ class TransportFaults(NamedTuple):
         if isinstance(
             error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError
         ):
-            what = f"cannot be asked: {error}; check base_url and the API key"
+            what = f"cannot be called: {error}; check base_url and the API key"
             return self._error(ConfigurationError, what)
         if isinstance(error, httpx.ConnectTimeout):
             what = f"could not be reached within {self.connect_timeout:g} s"
@@ -224,7 +224,7 @@ class TransportFaults(NamedTuple):
             return named
         if isinstance(error, httpx.HTTPError | httpx.StreamError):
             cls = StreamError if streaming else NetworkError
-            return self._error(cls, f"broke off the connection: {_reason(error)}")
+            return self._error(cls, f"closed the connection: {_reason(error)}")
         return error
 
     def _error(self, cls: type[LLMError], what: str) -> LLMError:

@@ -1,8 +1,8 @@
 """httpx without its command line.
 
 `import httpx` also imports httpx's own terminal client when click, rich and pygments happen to be
-installed, which triples the cost of the import. Its package treats that client as optional, so the
-import is told that it is absent. Import `httpx` from here on start-up paths:
+installed, which triples the cost of the import. Its package treats that client as optional, so it is
+marked as absent during the import. Import `httpx` from here on start-up paths:
 
     from amplifier_modules._shared.http.lean_httpx import httpx
 """

@@ -13,9 +13,9 @@ _DEFAULT_EVENT = "message"
 class SSEDecoder:
     """Turns chunks of a response body, cut anywhere, into events.
 
-    Lines end with LF, CRLF or CR; comments, `id`, `retry` and unknown fields are passed over; several
-    `data` lines are joined with LF; an event without a `data` line is not an event; bytes that are no UTF-8
-    become U+FFFD. What follows the last blank line is not an event until its own blank line comes.
+    Lines end with LF, CRLF or CR; comments, `id`, `retry` and unknown fields are ignored; several
+    `data` lines are joined with LF; an event without a `data` line is not an event; bytes that are not
+    UTF-8 become U+FFFD. Data after the last blank line is not an event until its own blank line arrives.
     """
 
     __slots__ = ("_parts", "_size", "_skip_lf", "_started")
@@ -32,7 +32,7 @@ class SSEDecoder:
         return self._size
 
     def feed(self, chunk: bytes) -> list[tuple[str, str]]:
-        """Takes the next bytes and returns the events they complete, as `(event type, data)`."""
+        """Add the next bytes and return the events they complete, as `(event type, data)`."""
         if self._skip_lf or b"\r" in chunk:
             chunk = self._lf_only(chunk)
         if not chunk:
@@ -54,7 +54,7 @@ class SSEDecoder:
         return _parse(data)
 
     def _lf_only(self, chunk: bytes) -> bytes:
-        """The chunk with LF line ends, also when CRLF is cut between two chunks."""
+        """The chunk with LF line ends, even if CRLF is split between two chunks."""
         if self._skip_lf and chunk:
             self._skip_lf = False
             chunk = chunk.removeprefix(b"\n")
@@ -66,7 +66,7 @@ class SSEDecoder:
 def _parse(data: bytes) -> list[tuple[str, str]]:
     events: list[tuple[str, str]] = []
     for raw in data.decode("utf-8", "replace").split("\n\n"):
-        # The two shapes that model servers write, taken apart without a loop over lines.
+        # The two forms that model servers write, parsed without a loop over lines.
         if raw.startswith("event: "):
             name, _, value = raw.partition("\ndata: ")
             if value and "\n" not in value and "\n" not in name:

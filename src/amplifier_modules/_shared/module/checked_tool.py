@@ -16,10 +16,9 @@ class CheckedTool(ABC):
     Attributes:
         input_schema: JSON schema of the input, flat and of plain types (see `tool_input`).
         input_aliases: Other names of its parameters, by alias (see `loop.aliases`). Orchestrators
-            replace them before hooks are asked. `execute` refuses them: what comes from an
-            orchestrator that does not replace them has passed the guards under a name they may
-            not read.
-        failures: What `run` may raise and `execute` turns into a failure.
+            replace them before hooks see the input. `execute` rejects them: an orchestrator that
+            does not replace them has passed the value through guards that may not know the alias.
+        failures: Exceptions of `run` that `execute` turns into a failure.
     """
 
     name: ClassVar[str]
@@ -44,13 +43,13 @@ class CheckedTool(ABC):
 
     @abstractmethod
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        """What the model gets for values that fit the schema."""
+        """Return the result for values that match the schema."""
 
     def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
-        """What the model is told of a failure."""
+        """The message to the model for a failure."""
         return str(error)
 
 
 def failure(kind: str, message: str) -> ToolResult:
-    """A result that says what went wrong, and what kind of failure that is."""
+    """A failed result with the message and kind of the failure."""
     return ToolResult(success=False, error={"message": message, "type": kind})

@@ -1,4 +1,4 @@
-"""What modules take as config: the base of their models, and reading a mapping into one."""
+"""Module config: the base class of config models, and parsing a mapping into one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class ModuleConfig(BaseModel):
-    """Base of the config models; refuses unknown keys.
+    """Base of the config models; rejects unknown keys.
 
-    The validator of a model is built when there is something to validate, which in most plans
-    is never: most modules run with their defaults.
+    The validator of a model is built on first use, which in most plans never happens: most modules
+    run with their defaults.
 
     Attributes:
-        published: Keys of the published module of the same name that are no fields.
+        published: Keys of the published module of the same name that are not fields.
     """
 
     published: ClassVar[Mapping[str, Published]] = {}
@@ -36,16 +36,16 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
 
     Args:
         model: The module's config model, a `ModuleConfig`.
-        config: What the mount plan gives the module; None means no settings.
-        module_id: The id a person knows the module by, such as `loop-basic`.
+        config: The module's config in the mount plan; None means no settings.
+        module_id: The module id, for messages, such as `loop-basic`.
 
     Returns:
         The validated model.
 
     Raises:
-        ValueError: Something is not allowed. The message names the module, each key, what was
-            given where that is no secret, and what is allowed; for an unknown key also the
-            nearest known one, for a published key that is refused the reason.
+        ValueError: The config is not valid. The message has the module, each invalid key, its value
+            unless it is a secret, and what is allowed; for an unknown key also the nearest known
+            one, for a rejected published key the reason.
     """
     given: Any = {} if config is None else config
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""A module's config model as JSON Schema, for people, editors and checks before anything runs."""
+"""A module's config model as JSON Schema, for users, editors and checks before a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from amplifier_modules._shared.module.published import Published
 
 
 def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """What `parse_config` takes for `model`, as JSON Schema (draft 2020-12).
+    """The config that `parse_config` accepts for `model`, as JSON Schema (draft 2020-12).
 
     Every key has its default, and its description from the `Attributes` section of the model's
     docstring, else from the field. Secrets are `writeOnly`.
@@ -30,7 +30,7 @@ def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, with defaults that are made, all spellings of a key, no titles."""
+    """Pydantic's generator, with defaults from factories, all spellings of a key and no titles."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         written = super().model_schema(schema)
@@ -61,7 +61,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The rule of a key of the published module, after that of the setting it stands for."""
+    """The schema of a published module's key, based on the setting that it maps to."""
     deprecated = {"description": known.description, "deprecated": True}
     if known.schema is not None:
         return {"default": None, **known.schema, **deprecated}
@@ -75,7 +75,7 @@ def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str
 
 
 def _spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:
-    """The keys a field may be given as, the one of pydantic's own schema first."""
+    """The keys that set a field, the one in pydantic's own schema first."""
     alias = field.validation_alias
     choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
     keys = [choice for choice in choices if isinstance(choice, str)]

@@ -1,8 +1,8 @@
-"""Config keys of the published modules that bundled ones share their names with.
+"""Config keys of published modules with the same names as bundled ones.
 
-A plan written for a published module runs here without its source as well, so each of its keys has
-a meaning here, is ignored with a warning, or, where ignoring it would allow what the plan forbids,
-is refused with the reason. A config model lists those that are no settings of its own as
+A plan written for a published module also runs here without that module's source. Each of its keys
+is therefore mapped to a setting, ignored with a warning, or, if ignoring it would allow something that
+the plan forbids, rejected with the reason. A config model lists those that are not its own settings as
 `published`.
 """
 
@@ -16,15 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class Published(NamedTuple):
-    """What a key of the published module comes to here.
+    """How a key of the published module is handled.
 
     Attributes:
-        setting: The setting it is another name of, with dots where that is inside another one;
-            None where there is none.
+        setting: The setting it maps to, dotted if nested; None if there is none.
         note: Why there is none, and what to use instead.
-        harmless: Values of a refused key that ask for nothing; None where the key is ignored.
-        convert: Turns its value into the setting's.
-        schema: JSON Schema of its value, where it differs from the setting's.
+        harmless: Accepted values of a rejected key, which have no effect; None for an ignored key.
+        convert: Converts its value to the setting's.
+        schema: JSON Schema of its value, if it differs from the setting's.
     """
 
     setting: str | None = None
@@ -35,7 +34,7 @@ class Published(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What to say about the key in a schema."""
+        """The key's description in a schema."""
         if self.setting is not None:
             return f"Published name of `{self.setting}`."
         return f"{'Has no effect' if self.harmless is None else 'Not supported'}: {self.note}."
@@ -51,29 +50,28 @@ def another_name_of(
 
 
 def ignored(note: str) -> Published:
-    """A key without an equivalent whose absence allows nothing more."""
+    """A key without an equivalent that is safe to ignore."""
     return Published(note=note)
 
 
 def refused(note: str, *harmless: Any) -> Published:
-    """A key that restricts and has no equivalent; None and `harmless` values are accepted."""
+    """A restrictive key without an equivalent; None and `harmless` values are accepted."""
     return Published(note=note, harmless=(None, *harmless))
 
 
 class PublishedKeyError(Exception):
-    """A published key cannot be used as given; the message starts with the key."""
+    """The value of a published key is not supported; the message starts with the key."""
 
 
 def with_own_names(
     table: Mapping[str, Published], given: Mapping[str, Any], module_id: str
 ) -> dict[str, Any]:
-    """A module's config with published keys replaced by the module's own; warns of ignored ones.
+    """Replace published keys in a config with the module's own; warn of ignored ones.
 
-    A null is an absent key. Of an ignored key, only a value that asks for something is worth a
-    warning.
+    A null counts as absent. An ignored key causes a warning only if its value would have an effect.
 
     Raises:
-        PublishedKeyError: A key is refused, or a setting is given under two names.
+        PublishedKeyError: A key is rejected, or a setting is given under two names.
     """
     own = {key: value for key, value in given.items() if key not in table}
     for key, value in given.items():

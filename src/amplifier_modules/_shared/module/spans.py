@@ -1,4 +1,4 @@
-"""Identity of what happens in a turn: which turn, which operation, inside which other one.
+"""Ids of the operations in a turn: the turn, the operation and its parent.
 
 A provider call is a child span of the turn, a tool call a child span of its provider call
 (Context & Orchestrator Specification, Turn & Iteration Semantics). A turn that runs inside a
@@ -18,9 +18,8 @@ class Span:
     """One operation of a turn.
 
     Attributes:
-        fields: What every event of the operation carries: turn_id, span_id, parent_span_id
-            (None at the top), iteration (0 outside provider cycles, then from 1), and
-            session_id where it is known.
+        fields: Data of every event of the operation: turn_id, span_id, parent_span_id (None at
+            the top), iteration (0 outside provider cycles, then from 1), and session_id if known.
     """
 
     __slots__ = ("fields",)
@@ -54,7 +53,7 @@ class Span:
         return Span(fields)
 
     def again(self) -> Span:
-        """Another try at the same operation."""
+        """A span for a retry of the same operation."""
         return Span({**self.fields, "span_id": token_hex(8)})
 
     def enter(self) -> Token[Span | None]:

@@ -1,8 +1,8 @@
-"""What a model hands a tool, checked against the tool's own schema.
+"""Validates a tool's input against the tool's own schema.
 
-Orchestrators check inputs too, but a tool may be called by one that does not; a tool written on
-top of this can rely on the types it declared. Read here are schemas of plain types, and of lists
-of those or of objects of them.
+Orchestrators check inputs too, but a tool may be called by one that does not; with this check a tool
+can rely on the types it declared. Supported are schemas of plain types, of lists of them, and of
+lists of objects of them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class InvalidInput(Exception):
-    """The input is not what the tool's schema asks for; the message is for the model."""
+    """The input does not match the tool's schema; the message is for the model."""
 
 
 def read_input(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """The values of `given` that `schema` declares; optional ones that are missing are left out.
+    """The values of `given` that `schema` declares; missing optional ones are omitted.
 
-    Keys that start with an underscore belong to whoever calls the tool and are ignored. A null is
-    a missing value.
+    Keys that start with an underscore belong to the caller of the tool and are ignored. A null
+    counts as missing.
 
     Args:
         schema: JSON schema of an object.
-        given: What the model sent.
+        given: The input from the model.
 
     Raises:
-        InvalidInput: A value is missing, of another type, below its minimum, or not known.
+        InvalidInput: A value is missing, has the wrong type, is below its minimum or is unknown.
     """
     if not isinstance(given, Mapping):
         raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
