@@ -63,7 +63,7 @@ class Registration(NamedTuple):
 
 async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...]) -> HookResult:
     """Call every handler in order and merge their results."""
-    asked: HookResult | None = None
+    question: HookResult | None = None
     injections: list[tuple[str, HookResult]] = []
     modified = False
     cancels = task_cancel_count()
@@ -82,15 +82,15 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
                 data = changed
                 modified = True
         elif action == "ask_user":
-            asked = asked or answer
+            question = question or answer
         elif action == "inject_context":
             if answer.context_injection is not None:
                 injections.append((entry.name, answer))
         else:
             # A result can be changed after validation; an invalid one denies the event.
             return _with_data(_denied(entry, event, f"action {action!r} with this data"), data)
-    if asked is not None:
-        return _with_data(asked, data)
+    if question is not None:
+        return _with_data(question, data)
     if injections:
         return _with_data(_merged(event, injections), data)
     return passed_on(data, "modify" if modified else "continue")
@@ -118,7 +118,7 @@ async def call_handler(
         if task_cancel_count() > cancels:
             raise
         failure: BaseException = error
-    # Handlers are foreign code: one that fails is skipped and the event goes on.
+    # Handlers are foreign code: one that fails is skipped and the event continues.
     except Exception as error:
         failure = error
     log_failure(

@@ -145,13 +145,13 @@ class CancellationToken:
                     await result
             # Callbacks are foreign code: one that fails must not keep the others from running.
             except BaseException as error:
-                asked = task_cancel_count()
+                requests = task_cancel_count()
                 # Also raised if a callback awaits a task it has cancelled; that is not a request to this task.
-                own_cancel = isinstance(error, asyncio.CancelledError) and asked == cancels
+                own_cancel = isinstance(error, asyncio.CancelledError) and requests == cancels
                 if isinstance(error, Exception) or own_cancel:
                     what = f"Cancellation callback '{code_name(callback, owner)}'"
                     log_failure(logger, what, callback, owner, error, "the others still run")
                 else:
-                    fatal, cancels = fatal or error, asked
+                    fatal, cancels = fatal or error, requests
         if fatal is not None:
             raise fatal

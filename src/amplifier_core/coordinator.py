@@ -51,8 +51,8 @@ class DetachedSession:
 class _Done(Coroutine[Any, Any, None]):
     """Awaitable that is already done, for methods that take effect when called, not when awaited.
 
-    It is a coroutine, so that `asyncio.run` and `create_task` accept it, but there is no warning
-    if it is never awaited.
+    It is a coroutine, so that `asyncio.run` and `create_task` accept it, but never awaiting it
+    causes no warning.
     """
 
     def send(self, value: Any) -> Any:

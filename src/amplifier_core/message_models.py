@@ -41,7 +41,7 @@ class MessageModel(BaseModel):
     """Base of the models below: keeps extra fields and can be read like a mapping.
 
     Raises:
-        KeyError: ``x["key"]`` if there is no field of that name.
+        KeyError: ``x["key"]`` for a name without a field.
     """
 
     model_config = ConfigDict(extra="allow", defer_build=True)

@@ -1,4 +1,4 @@
-"""Real module packages on disk, for tests of whatever loads modules."""
+"""Real module packages on disk, for tests that load modules."""
 
 import itertools
 import sys
@@ -11,7 +11,7 @@ _serial = itertools.count()
 
 
 class ModuleFolders:
-    """Writes packages under a temporary folder, each under a name of its own unless told otherwise."""
+    """Writes packages to a temporary folder, by default each with a different name."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -27,7 +27,7 @@ class ModuleFolders:
         return folder
 
     def forget(self) -> None:
-        """Take out of ``sys.modules`` what came from these folders."""
+        """Remove modules from these folders from ``sys.modules``."""
         for name in set(sys.modules) - self._known:
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).is_relative_to(self.root):

@@ -1,11 +1,11 @@
-"""Real pytest runs in a folder of their own, inside this process."""
+"""Real pytest runs in separate folders, inside this process."""
 
 import textwrap
 from pathlib import Path
 
 import pytest
 
-# Imported here so that the runs inside this process find the kernel loaded already.
+# Imported here so that the kernel is already loaded for the runs inside this process.
 import amplifier_core.testing
 import amplifier_core.validation.behavioral
 import amplifier_core.validation.structural  # noqa: F401
@@ -17,7 +17,7 @@ CONFIG = """
     filterwarnings = error
 """
 
-# Plugins of this environment that these runs have no use for, and that are slow to start.
+# Plugins of this environment that these runs do not need and that are slow to start.
 UNUSED_PLUGINS = [
     f"-pno:{name}"
     for name in ("cacheprovider", "hypothesispytest", "inline_snapshot", "benchmark", "xdist")
@@ -25,7 +25,7 @@ UNUSED_PLUGINS = [
 
 
 class Project:
-    """A folder with pytest settings in it, in which pytest is run."""
+    """A folder with pytest settings, in which pytest is run."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -39,7 +39,7 @@ class Project:
         return file
 
     def module(self, module_id: str, code: str, **files: str) -> Path:
-        """A module's repository: ``amplifier-module-<id>/amplifier_module_<id>``; gives the package."""
+        """A module's repository: ``amplifier-module-<id>/amplifier_module_<id>``; returns the package."""
         package = f"amplifier-module-{module_id}/amplifier_module_{module_id.replace('-', '_')}"
         for stem, text in files.items():
             self.write(f"{package}/{stem}.py", text)

@@ -11,7 +11,7 @@ from amplifier_core.cancellation import (
 )
 
 
-def test_states_only_go_forward() -> None:
+def test_states_only_advance() -> None:
     token = CancellationToken()
     assert (token.state, token.is_cancelled) == ("none", False)
     assert token.request_graceful() is True
@@ -24,7 +24,7 @@ def test_states_only_go_forward() -> None:
     assert token.state != CancellationState.IMMEDIATE
 
 
-def test_the_oldest_spelling_is_graceful() -> None:
+def test_request_cancellation_is_graceful() -> None:
     token = CancellationToken()
     assert token.request_cancellation() is None
     assert token.is_graceful
@@ -41,7 +41,7 @@ def test_running_tools_are_known_by_id_and_name() -> None:
     assert token.running_tools == {"2"}
 
 
-def test_requests_reach_children_early_and_late() -> None:
+def test_requests_reach_children_registered_before_and_after() -> None:
     parent, early, late, former = (CancellationToken() for _ in range(4))
     parent.register_child(early)
     parent.register_child(former)
@@ -56,7 +56,7 @@ def test_requests_reach_children_early_and_late() -> None:
     assert late.is_immediate
 
 
-def test_a_reset_forgets_the_state_and_the_tools_only() -> None:
+def test_a_reset_clears_only_state_and_tools() -> None:
     parent, child = CancellationToken(), CancellationToken()
     parent.register_child(child)
     parent.register_tool_start("1", "t")
@@ -68,7 +68,7 @@ def test_a_reset_forgets_the_state_and_the_tools_only() -> None:
     assert child.is_immediate
 
 
-async def test_callbacks_run_in_order_whatever_one_of_them_does(
+async def test_callbacks_run_in_order_even_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     token, ran = CancellationToken(), []
@@ -94,7 +94,7 @@ async def test_callbacks_run_in_order_whatever_one_of_them_does(
 
 
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
-async def test_callbacks_all_run_before_an_interrupt_is_raised(fatal: type[BaseException]) -> None:
+async def test_all_callbacks_run_before_an_interrupt_is_raised(fatal: type[BaseException]) -> None:
     token, ran = CancellationToken(), []
 
     def interrupted() -> None:
@@ -110,7 +110,7 @@ async def test_callbacks_all_run_before_an_interrupt_is_raised(fatal: type[BaseE
     assert ran == ["last"]
 
 
-async def test_callbacks_all_run_when_their_task_is_cancelled() -> None:
+async def test_all_callbacks_run_when_their_task_is_cancelled() -> None:
     token, ran, entered = CancellationToken(), [], asyncio.Event()
 
     async def waits() -> None:

@@ -1,4 +1,4 @@
-"""The page of capabilities lists each one, with everyone who registers and reads it."""
+"""The page of capabilities lists each one, with all code that registers or reads it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COMPUTED: dict[str, tuple[set[str], set[str]]] = {
     "amplifier_modules/provider_local/provider.py": (set(), {"cache.dir", "offline"}),
     "amplifier_modules/tool_task/tool.py": (set(), {"session.spawn", "session.resume"}),
 }
-"""What files register and read under names that are not literals at the call."""
+"""Capabilities that files register and read under computed names."""
 
 Uses = dict[str, tuple[set[str], set[str]]]
 
 
 def unit(file: Path) -> str:
-    """Who a file belongs to, as the page calls them."""
+    """Owner of a file, as named on the page."""
     package, *rest = file.relative_to(SRC).parts
     if package != "amplifier_modules":
         return package.removeprefix("amplifier_").replace("core", "kernel")
@@ -39,10 +39,10 @@ def unit(file: Path) -> str:
 
 
 def constants(file: Path, *, follow: bool = True) -> dict[str, str]:
-    """Strings at the top of a file, and in the files it imports them from."""
+    """String constants of a file and of the files it imports them from."""
     found: dict[str, str] = {}
     tree = ast.parse(file.read_text())
-    # Modules import within functions what mounting alone needs.
+    # Modules import in functions what only mounting needs.
     for node in ast.walk(tree) if follow else tree.body:
         if isinstance(node, ast.ImportFrom):
             origin = imported_file(file, node) if follow else None
@@ -69,7 +69,7 @@ def imported_file(file: Path, node: ast.ImportFrom) -> Path | None:
 
 
 def text_of(node: ast.expr, known: dict[str, str]) -> str | None:
-    """A string, as far as it is written down: ``*`` for what is computed within one."""
+    """The literal parts of a string, with ``*`` for computed parts."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.Name):
@@ -81,7 +81,7 @@ def text_of(node: ast.expr, known: dict[str, str]) -> str | None:
 
 
 def calls(file: Path) -> Iterator[tuple[str, ast.expr]]:
-    """Calls that register or read a capability: the method and the name."""
+    """Calls that register or read a capability, as method and name."""
     tree = ast.parse(file.read_text())
     aliases = {
         target.id: node.value.attr

@@ -1,4 +1,4 @@
-"""The contract pages: every Python block runs, every example is a valid module, no check is left out."""
+"""The contract pages: every Python block runs, every example is a valid module, every check is listed."""
 
 import re
 from pathlib import Path
@@ -27,12 +27,12 @@ def blocks(page: str) -> list[str]:
 
 
 def example(kind: str) -> str:
-    """The block of a kind's page that is a whole module."""
+    """The block of a kind's page that contains a complete module."""
     (code,) = [block for block in blocks(f"{kind}.md") if "async def mount(" in block]
     return code
 
 
-def test_there_is_a_page_for_each_kind_one_of_capabilities_and_one_to_start_from() -> None:
+def test_the_pages_are_a_start_page_one_for_each_kind_and_capabilities() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == {"README", "capabilities", *KINDS}
 
 
@@ -44,7 +44,7 @@ def test_every_python_block_runs_top_to_bottom(page: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_example_of_each_kind_is_valid_without_any_remark(
+async def test_the_example_of_each_kind_passes_every_check(
     kind: str, module_folders: ModuleFolders
 ) -> None:
     result = await VALIDATORS[kind]().validate(module_folders.package(example(kind)))
@@ -73,7 +73,7 @@ def test_each_page_names_every_check_of_its_kind(kind: str) -> None:
     assert [member.check for member in KINDS[kind].members if f"`{member.check}`" not in text] == []
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_resolve() -> None:
     for page in PAGES.glob("*.md"):
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (PAGES / target).is_file(), f"{page.name} links to {target}"
@@ -88,13 +88,13 @@ class _Folder(ModuleSource):
 
 
 class _Folders:
-    """A resolver as an app has one: the source of a module is its folder."""
+    """A resolver like an app's: the source of a module is its folder."""
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> _Folder:
         return _Folder(Path(source_hint))
 
 
-async def test_the_five_examples_make_a_session(module_folders: ModuleFolders) -> None:
+async def test_the_five_examples_work_together_in_a_session(module_folders: ModuleFolders) -> None:
     def spec(kind: str, **config: Any) -> dict[str, Any]:
         folder = module_folders.package(example(kind), name=f"page_example_{kind}")
         return {"module": f"{kind}-example", "source": str(folder), "config": config}
@@ -108,7 +108,7 @@ async def test_the_five_examples_make_a_session(module_folders: ModuleFolders) -
     session = AmplifierSession(plan)
     await session.coordinator.mount("module-source-resolver", _Folders())
     async with session:
-        assert await session.execute("Is anybody there?") == "Is anybody there?"
+        assert await session.execute("Is anyone there?") == "Is anyone there?"
         assert list(session.coordinator.get("tools")) == ["count_words"]
         assert session.coordinator.hooks.list_handlers("tool:pre") == {
             "tool:pre": ["protect-paths"]

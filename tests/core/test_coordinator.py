@@ -42,7 +42,7 @@ def test_it_has_exactly_the_mount_points_of_the_contract(coordinator: ModuleCoor
     assert coordinator.get("orchestrator") is None
 
 
-async def test_several_modules_mount_by_name_or_by_their_own(
+async def test_modules_mount_under_a_given_name_or_their_own(
     coordinator: ModuleCoordinator,
 ) -> None:
     named, other = Named("own"), Named("other")
@@ -55,7 +55,7 @@ async def test_several_modules_mount_by_name_or_by_their_own(
     assert coordinator.get_mounted("tools") is coordinator.get("tools")
 
 
-async def test_mounting_a_name_again_replaces_it_in_its_place(
+async def test_mounting_a_name_again_replaces_the_module_and_keeps_its_position(
     coordinator: ModuleCoordinator,
 ) -> None:
     for name in ("a", "b", "a"):
@@ -71,7 +71,7 @@ async def test_single_points_hold_the_last_one(coordinator: ModuleCoordinator) -
     assert coordinator.get("context") is None
 
 
-async def test_the_session_spelling_means_orchestrator_and_context(
+async def test_the_session_mount_point_maps_to_orchestrator_and_context(
     coordinator: ModuleCoordinator,
 ) -> None:
     await coordinator.mount("session", "loop", name="orchestrator")
@@ -97,7 +97,7 @@ def test_a_mount_takes_effect_without_being_awaited(coordinator: ModuleCoordinat
         ("tools", Named(3), TypeError),
     ],
 )
-def test_what_cannot_be_mounted_is_refused(
+def test_invalid_mounts_are_rejected(
     coordinator: ModuleCoordinator, point: str, module: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -144,7 +144,7 @@ def test_capabilities(coordinator: ModuleCoordinator) -> None:
     assert coordinator.get_capability("x") == 2
 
 
-async def test_contributions_come_in_order_without_none_and_without_the_failing(
+async def test_contributions_are_in_order_without_none_and_without_failures(
     coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def later() -> list[str]:
@@ -167,7 +167,7 @@ async def test_contributions_come_in_order_without_none_and_without_the_failing(
     assert [entry["name"] for entry in coordinator.channels["c"]][:2] == ["a", "none"]
 
 
-async def test_a_contributor_that_gives_up_ends_the_collection(
+async def test_a_contributor_that_raises_cancelled_error_ends_the_collection(
     coordinator: ModuleCoordinator,
 ) -> None:
     def gives_up() -> None:
@@ -194,7 +194,7 @@ async def test_cancelling_a_collection_is_not_swallowed(coordinator: ModuleCoord
         await task
 
 
-async def test_cleanups_run_backwards_and_all_of_them(
+async def test_all_cleanups_run_in_reverse_order(
     coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[str] = []
@@ -216,7 +216,7 @@ async def test_cleanups_run_backwards_and_all_of_them(
     assert len(ran) == 6
 
 
-async def test_an_interrupt_in_a_cleanup_comes_out_after_the_others(
+async def test_an_interrupt_in_a_cleanup_is_raised_after_the_others_ran(
     coordinator: ModuleCoordinator,
 ) -> None:
     ran: list[str] = []
@@ -235,15 +235,15 @@ async def test_an_interrupt_in_a_cleanup_comes_out_after_the_others(
     assert ran == ["last"]
 
 
-async def test_cancelling_moves_the_token_and_nothing_else(coordinator: ModuleCoordinator) -> None:
-    told: list[str] = []
-    coordinator.cancellation.on_cancel(lambda: told.append("told"))
-    coordinator.hooks.register("cancel:requested", lambda e, d: told.append(e))
+async def test_request_cancel_only_changes_the_token(coordinator: ModuleCoordinator) -> None:
+    seen: list[str] = []
+    coordinator.cancellation.on_cancel(lambda: seen.append("callback"))
+    coordinator.hooks.register("cancel:requested", lambda e, d: seen.append(e))
     await coordinator.request_cancel()
     assert coordinator.cancellation.is_graceful
     await coordinator.request_cancel(immediate=True)
     assert coordinator.cancellation.is_immediate
-    assert told == []
+    assert seen == []
 
 
 async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:

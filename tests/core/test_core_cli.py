@@ -1,4 +1,4 @@
-"""The command amplifier-core: exit codes, what it prints, and what it leaves out."""
+"""The command amplifier-core: exit codes and output."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def test_a_valid_module_of_each_kind_exits_0(
     assert err == ""
 
 
-def test_an_invalid_module_exits_1_and_says_what_is_wrong(
+def test_an_invalid_module_exits_1_and_lists_the_faults(
     module_folders: ModuleFolders, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = module_folders.package(TOOL.replace('"Gives its text back in capitals."', '""'))
@@ -77,9 +77,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["validate"], ["validate", "spaceship", "x"], ["validate", "tool"], ["fly"]]
 )
-def test_a_wrong_command_line_exits_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_usage_error_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 2
     assert "usage: amplifier-core" in capsys.readouterr().err
 

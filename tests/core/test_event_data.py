@@ -1,4 +1,4 @@
-"""However a handler reads or changes its data, what it was made from stays as it was."""
+"""A handler can read and change its data in any way without changing the original."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ READERS: list[Callable[[EventData], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_what_is_read_equals_the_original_and_is_not_it(
+def test_values_read_are_equal_copies_of_the_original(
     read: Callable[[EventData], dict[str, Any]],
 ) -> None:
     original = source()
@@ -77,7 +77,7 @@ def test_what_is_read_equals_the_original_and_is_not_it(
     assert original == source()
 
 
-def test_what_was_touched_stays_the_same_object() -> None:
+def test_a_value_read_again_is_the_same_object() -> None:
     data = EventData(source())
     data["list"].append("own")
     assert data["list"][-1] == "own"
@@ -142,7 +142,7 @@ def test_data_of_less_common_types_is_copied_too() -> None:
     }
 
 
-def test_a_dataclass_may_lack_a_field() -> None:
+def test_a_dataclass_with_a_missing_field_is_copied() -> None:
     @dataclass
     class Later:
         known: list[int]
@@ -155,7 +155,7 @@ def test_a_dataclass_may_lack_a_field() -> None:
     assert not hasattr(got, "found")
 
 
-def test_it_is_a_dict_for_whoever_asks() -> None:
+def test_event_data_is_a_dict() -> None:
     data = EventData({"a": [1], "b": {"c": None}})
     assert isinstance(data, dict)
     assert json.loads(json.dumps(data)) == {"a": [1], "b": {"c": None}}
@@ -185,7 +185,7 @@ def test_numbers_and_times_without_a_json_form_arrive_as_text() -> None:
     assert got["part"].words == Decimal(2)
 
 
-def test_making_one_copies_nothing_below_the_top() -> None:
+def test_creating_event_data_copies_only_the_top_level() -> None:
     class Untouchable(list[Any]):
         def __iter__(self) -> Any:
             raise AssertionError("looked at")

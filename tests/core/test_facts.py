@@ -1,4 +1,4 @@
-"""Names others rely on: exports, events, capabilities, errors, correlation."""
+"""Public names: exports, events, capabilities, errors, correlation."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ from amplifier_core.display import DisplaySystem
 from amplifier_core.models import ToolResult
 
 
-def test_everything_exported_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     missing = [name for name in amplifier_core.__all__ if not hasattr(amplifier_core, name)]
     assert missing == []
     assert set(amplifier_core.__all__) <= set(dir(amplifier_core))
@@ -162,7 +162,7 @@ def test_the_tree_of_model_errors(name: str, parent: str, retryable: bool) -> No
     assert str(error) == "m"
 
 
-def test_an_error_shows_what_is_not_default() -> None:
+def test_the_repr_of_an_error_shows_non_default_values() -> None:
     error = llm_errors.LLMError("m", provider="p", status_code=500, retry_after=2.0)
     assert repr(error) == "LLMError('m', provider='p', status_code=500, retry_after=2.0)"
     call = llm_errors.InvalidToolCallError("m", tool_name="t", raw_arguments="{")
@@ -172,7 +172,7 @@ def test_an_error_shows_what_is_not_default() -> None:
         llm_errors.InvalidToolCallError("m", retry_after=1)  # type: ignore[call-arg]
 
 
-def test_ids_outside_the_events_of_a_call_are_only_the_explicit_ones() -> None:
+def test_events_outside_a_model_call_get_only_explicit_ids() -> None:
     assert correlation.resolve_request_id("tool:pre") is None
     assert correlation.resolve_request_id("tool:pre", "x") == "x"
     opened = correlation.resolve_request_id("llm:request")

@@ -1,4 +1,4 @@
-"""Telling an author which line of a module it was."""
+"""Reporting the module and source line of a failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def raised_by(path: Path) -> Exception:
     return caught.value
 
 
-def test_the_innermost_line_of_the_module_is_told(tmp_path: Path) -> None:
+def test_the_innermost_line_of_the_module_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "package" / "deep.py"
     file.parent.mkdir()
     file.write_text(FAILING)
@@ -63,7 +63,7 @@ def test_the_innermost_line_of_the_module_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_line_outside_of_functions_has_no_name(tmp_path: Path) -> None:
+def test_a_line_outside_functions_is_reported_without_a_function_name(tmp_path: Path) -> None:
     file = tmp_path / "top.py"
     file.write_text("\n1 / 0\n")
     with pytest.raises(ZeroDivisionError) as caught:
@@ -71,7 +71,7 @@ def test_a_line_outside_of_functions_has_no_name(tmp_path: Path) -> None:
     assert place_of(caught.value, file) == "top.py, line 2"
 
 
-def test_a_syntax_error_tells_its_own_line(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_with_its_own_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     with pytest.raises(SyntaxError) as caught:
         compile("x = (\n", str(file), "exec")
@@ -84,11 +84,11 @@ def test_a_syntax_error_tells_its_own_line(tmp_path: Path) -> None:
     )
 
 
-def test_an_error_without_a_message_is_its_name() -> None:
+def test_an_error_without_a_message_is_described_by_its_type() -> None:
     assert describe_exception(KeyboardInterrupt(), None) == "KeyboardInterrupt"
 
 
-def test_an_error_whose_text_fails_is_told_as_well() -> None:
+def test_an_error_whose_str_raises_is_described() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise OSError
@@ -96,7 +96,7 @@ def test_an_error_whose_text_fails_is_told_as_well() -> None:
     assert describe_exception(Odd(), None) == "Odd: (its text is not available)"
 
 
-def test_pydantics_errors_are_told_in_a_line_and_without_what_was_given() -> None:
+def test_pydantic_errors_are_described_in_one_line_without_the_input() -> None:
     class Config(BaseModel):
         model_config = ConfigDict(extra="forbid")
         limit: int
@@ -186,7 +186,7 @@ def test_a_foreign_exception_names_kind_module_and_line(guard: ModuleType) -> No
     assert unnamed.startswith("tool 'acme_guard': get_schema() raised KeyError: 'x' (acme_guard/")
 
 
-def test_a_call_that_never_reached_the_module_names_where_the_function_begins(
+def test_a_failed_call_without_module_frames_names_the_function_definition(
     guard: ModuleType,
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -210,7 +210,7 @@ def test_blame_keeps_the_exception_and_the_first_origin(guard: ModuleType) -> No
 
 
 class Guard:
-    """Handlers in the forms modules write them."""
+    """Handlers in the forms that modules use."""
 
     def on_tool(self) -> None: ...
 
@@ -237,7 +237,7 @@ HERE = "tests.core.test_foreign"
         ("text", "str", "builtins"),
     ],
 )
-def test_code_has_the_name_its_author_gave_it(code: Any, name: str, written_in: str) -> None:
+def test_code_name_is_the_qualified_name(code: Any, name: str, written_in: str) -> None:
     assert code_name(code, None) == f"{written_in}.{name}"
     assert code_name(code, Owner("hook", "hooks-a")) == f"hooks-a.{name}"
     assert describe_owner(code, None) == written_in
@@ -249,7 +249,7 @@ def test_a_definition_is_found_behind_bound_arguments() -> None:
     assert where_defined(bound) == f"tests/core/test_foreign.py, line {line}, in close"
 
 
-def test_a_definition_made_at_run_time_is_named() -> None:
+def test_a_definition_created_at_run_time_is_named() -> None:
     namespace: dict[str, Any] = {"__name__": HERE}
     exec("def made(): ...", namespace)
     assert where_defined(namespace["made"]) == f"{HERE}.made"
@@ -283,7 +283,7 @@ class Closer:
         (Closer(), Closer.__call__.__code__.co_firstlineno, "__call__"),
     ],
 )
-def test_a_failure_is_logged_in_one_line_and_its_traceback_for_debugging(
+def test_a_failure_is_logged_in_one_line_with_the_traceback_at_debug_level(
     caplog: pytest.LogCaptureFixture, code: Any, line: int, name: str
 ) -> None:
     with caplog.at_level(logging.DEBUG), belonging_to("tool", "tool-a"):

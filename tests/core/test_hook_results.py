@@ -1,4 +1,4 @@
-"""What a hook's answer does: injections, messages, approvals."""
+"""Effects of a hook's result: injections, messages, approvals."""
 
 import logging
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ class Display:
 
 
 class Approval:
-    """Answers as scripted and remembers what it was asked."""
+    """Returns scripted answers and records the requests."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -51,7 +51,7 @@ def context() -> Context:
     return Context()
 
 
-async def test_an_injection_is_stored_with_who_asked_for_it(context: Context) -> None:
+async def test_an_injection_is_stored_with_its_hook(context: Context) -> None:
     coordinator = make()
     await coordinator.mount("context", context)
     result = HookResult(
@@ -109,7 +109,7 @@ async def test_ephemeral_injections_are_left_for_the_caller(context: Context) ->
 
 
 @pytest.mark.parametrize("text", [None, "", "\x00"])
-async def test_an_injection_without_text_is_none(context: Context, text: str | None) -> None:
+async def test_an_injection_without_text_is_ignored(context: Context, text: str | None) -> None:
     coordinator = make()
     await coordinator.mount("context", context)
     result = HookResult(action="inject_context", context_injection=text)
@@ -208,7 +208,7 @@ async def test_any_other_answer_denies(answer: Any) -> None:
     assert approval.asked[:2] == ("Really?", ["Yes"])
 
 
-async def test_nobody_to_ask_denies() -> None:
+async def test_without_an_approval_system_the_request_is_denied() -> None:
     left = await make().process_hook_result(HookResult(action="ask_user"), "e")
     assert (left.action, left.reason) == ("deny", "No approval system available")
 
@@ -223,7 +223,7 @@ async def test_a_synchronous_approval_system_works() -> None:
 
 
 @pytest.mark.parametrize(("default", "action"), [("allow", "continue"), ("deny", "deny")])
-async def test_a_timeout_takes_the_default(default: Any, action: str) -> None:
+async def test_a_timeout_applies_the_default(default: Any, action: str) -> None:
     result = HookResult(action="ask_user", approval_default=default, approval_timeout=3)
     left = await make(Approval(ApprovalTimeoutError())).process_hook_result(result, "e")
     assert left.action == action
@@ -231,7 +231,7 @@ async def test_a_timeout_takes_the_default(default: Any, action: str) -> None:
         assert left.reason == "Approval timeout after 3 s"
 
 
-async def test_other_failures_of_the_approval_system_come_out() -> None:
+async def test_other_failures_of_the_approval_system_propagate() -> None:
     with pytest.raises(RuntimeError, match="boom"):
         await make(Approval(RuntimeError("boom"))).process_hook_result(
             HookResult(action="ask_user"), "e"

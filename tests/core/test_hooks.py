@@ -1,4 +1,4 @@
-"""Dispatch order, what handlers see, and how their answers merge."""
+"""Dispatch order, the data handlers see, and merging of their results."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ async def test_handlers_run_by_priority_then_in_order_of_registration(hooks: Hoo
     assert hooks.list_handlers("e") == {"e": ["a", "b", "c", "d"]}
 
 
-async def test_unregistering_removes_that_very_handler_and_is_idempotent(
+async def test_unregistering_removes_only_that_handler_and_is_idempotent(
     hooks: HookRegistry,
 ) -> None:
     ran: list[int] = []
@@ -106,10 +106,10 @@ def test_event_names_are_reachable_from_the_registry() -> None:
     assert HookRegistry.ORCHESTRATOR_COMPLETE == "orchestrator:complete"
 
 
-# What handlers see
+# Data of handlers
 
 
-async def test_nobody_listening_returns_the_data_untouched(hooks: HookRegistry) -> None:
+async def test_without_handlers_the_data_is_returned_unchanged(hooks: HookRegistry) -> None:
     hooks.set_default_fields(session_id="s")
     data = {"a": [1]}
     result = await hooks.emit("e", data)
@@ -118,7 +118,7 @@ async def test_nobody_listening_returns_the_data_untouched(hooks: HookRegistry) 
     assert (await hooks.emit("e", None)).data == {}
 
 
-async def test_defaults_lie_under_the_data_and_the_timestamp_is_the_kernels(
+async def test_data_overrides_defaults_and_the_kernel_sets_the_timestamp(
     hooks: HookRegistry,
 ) -> None:
     seen: list[dict[str, Any]] = []
@@ -163,7 +163,7 @@ async def test_no_handler_can_change_what_the_caller_or_the_next_one_sees(
     assert result.data["messages"] == [{"content": "original"}]
 
 
-async def test_a_model_as_data_counts_as_its_fields_and_other_data_passes_as_it_is(
+async def test_model_data_is_converted_to_fields_and_other_data_is_unchanged(
     hooks: HookRegistry,
 ) -> None:
     seen: list[Any] = []
@@ -201,7 +201,7 @@ async def test_handlers_may_be_sync_or_async_or_objects(hooks: HookRegistry) -> 
     assert result.data["object"] is result.data["sync"] is True
 
 
-# How answers merge
+# Merging results
 
 
 async def test_a_modification_replaces_the_data_for_the_rest_and_for_the_caller(
@@ -217,7 +217,7 @@ async def test_a_modification_replaces_the_data_for_the_rest_and_for_the_caller(
     assert result.data == {"b": 2}
 
 
-async def test_an_empty_modification_is_no_modification(hooks: HookRegistry) -> None:
+async def test_an_empty_modification_is_not_a_modification(hooks: HookRegistry) -> None:
     hooks.register("e", answering(action="modify"))
     assert (await hooks.emit("e", {"a": 1})).action == "continue"
 
@@ -234,7 +234,7 @@ async def test_deny_ends_the_chain_at_once(hooks: HookRegistry) -> None:
     assert ran == []
 
 
-async def test_the_first_question_wins_over_injections_and_modifications(
+async def test_the_first_question_takes_precedence_over_injections_and_modifications(
     hooks: HookRegistry,
 ) -> None:
     hooks.register("e", answering(action="inject_context", context_injection="x"))
@@ -245,7 +245,7 @@ async def test_the_first_question_wins_over_injections_and_modifications(
     assert (result.action, result.approval_prompt, result.data) == ("ask_user", "first", {"m": 1})
 
 
-async def test_one_injection_comes_back_as_it_is_with_its_author(hooks: HookRegistry) -> None:
+async def test_a_single_injection_is_returned_unchanged_with_its_hook(hooks: HookRegistry) -> None:
     hooks.register(
         "e",
         answering(
@@ -253,7 +253,7 @@ async def test_one_injection_comes_back_as_it_is_with_its_author(hooks: HookRegi
             context_injection="x",
             context_injection_role="user",
             ephemeral=True,
-            user_message="told",
+            user_message="note",
         ),
         name="author",
     )
@@ -261,7 +261,7 @@ async def test_one_injection_comes_back_as_it_is_with_its_author(hooks: HookRegi
     assert (result.action, result.context_injection, result.user_message) == (
         "inject_context",
         "x",
-        "told",
+        "note",
     )
     (item,) = result.context_injections
     assert (item.content, item.role, item.ephemeral) == ("x", "user", True)
@@ -270,7 +270,9 @@ async def test_one_injection_comes_back_as_it_is_with_its_author(hooks: HookRegi
     assert result.data["a"] == 1
 
 
-async def test_several_injections_are_joined_and_kept_apart(hooks: HookRegistry) -> None:
+async def test_several_injections_are_joined_and_also_listed_separately(
+    hooks: HookRegistry,
+) -> None:
     hooks.register(
         "e",
         answering(
@@ -304,7 +306,7 @@ async def test_several_injections_are_joined_and_kept_apart(hooks: HookRegistry)
     assert [item.ephemeral for item in result.context_injections] == [False, True]
 
 
-async def test_a_model_as_the_data_of_an_answer_counts_as_its_fields(hooks: HookRegistry) -> None:
+async def test_a_model_as_the_data_of_a_result_is_converted_to_fields(hooks: HookRegistry) -> None:
     def changes(event: str, data: dict[str, Any]) -> HookResult:
         result = HookResult(action="modify", data=TextBlock(text="first"))  # type: ignore[arg-type]
         assert result.data is not None
@@ -376,7 +378,7 @@ async def test_a_handler_with_a_wrong_signature_is_located(
         ({"data": "text"}, "an invalid result: ValidationError: data: Input should be a valid"),
     ],
 )
-async def test_an_invalid_answer_is_described_in_one_line(
+async def test_an_invalid_result_is_described_in_one_line(
     hooks: HookRegistry, caplog: pytest.LogCaptureFixture, answer: Any, described: str
 ) -> None:
     def guard(event: str, data: dict[str, Any]) -> Any:
@@ -400,13 +402,13 @@ async def test_an_invalid_answer_is_described_in_one_line(
     "answer",
     ["text", 1, True, [], object(), {"action": "unknown"}, {"data": "text"}, {"action": 5}],
 )
-async def test_an_answer_that_cannot_be_read_denies(hooks: HookRegistry, answer: Any) -> None:
+async def test_an_unreadable_result_denies(hooks: HookRegistry, answer: Any) -> None:
     hooks.register("e", lambda e, d: answer)
     result = await hooks.emit("e", {})
     assert (result.action, result.reason) == ("deny", INVALID_RESPONSE)
 
 
-async def test_dicts_look_alikes_and_subclasses_are_read_as_results(hooks: HookRegistry) -> None:
+async def test_dicts_lookalikes_and_subclasses_are_accepted_as_results(hooks: HookRegistry) -> None:
     class Own(HookResult):
         pass
 
@@ -428,14 +430,14 @@ async def test_dicts_look_alikes_and_subclasses_are_read_as_results(hooks: HookR
 
 async def test_cancelling_the_caller_reaches_the_running_handler(hooks: HookRegistry) -> None:
     entered = asyncio.Event()
-    told: list[str] = []
+    seen: list[str] = []
 
     async def slow(event: str, data: dict[str, Any]) -> None:
         entered.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            seen.append("cancelled")
             raise
 
     hooks.register("e", slow)
@@ -444,13 +446,13 @@ async def test_cancelling_the_caller_reaches_the_running_handler(hooks: HookRegi
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told == ["cancelled"]
+    assert seen == ["cancelled"]
 
 
 # emit_and_collect
 
 
-async def test_collecting_returns_the_data_of_every_answer(hooks: HookRegistry) -> None:
+async def test_collecting_returns_the_data_of_every_result(hooks: HookRegistry) -> None:
     async def broken(event: str, data: dict[str, Any]) -> None:
         raise RuntimeError("boom")
 
@@ -468,7 +470,7 @@ async def test_collecting_returns_the_data_of_every_answer(hooks: HookRegistry) 
     hooks.register("e", answering(data={"n": 2}))
     assert await hooks.emit_and_collect("e", {"a": 1}, timeout=0.05) == [{"n": 1}, {"n": 2}]
     assert seen == [{"a": 1}]
-    assert await hooks.emit_and_collect("nobody", {}) == []
+    assert await hooks.emit_and_collect("no-handlers", {}) == []
 
 
 @pytest.mark.parametrize("timeout", [None, "1", True])

@@ -1,4 +1,4 @@
-"""How a module's mount function is found, validated, bound and kept apart from others."""
+"""How a module's mount function is found, validated, bound and isolated from others."""
 
 import logging
 import os
@@ -51,7 +51,7 @@ class Folder(ModuleSource):
 
 
 class Resolver:
-    """Knows the modules it was given and remembers what it was asked."""
+    """Resolves the modules it was given and records the requests."""
 
     def __init__(self, **sources: ModuleSource) -> None:
         self.sources = {name.replace("_", "-"): source for name, source in sources.items()}
@@ -122,13 +122,13 @@ async def test_an_installed_entry_point_comes_first() -> None:
     assert list(coordinator.get("providers")) == ["mock"]
 
 
-async def test_what_is_nowhere_is_not_found(tmp_path: Path) -> None:
+async def test_a_module_that_is_not_installed_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not found via entry points or filesystem"):
         await ModuleLoader(search_paths=[tmp_path]).load("tool-nowhere")
 
 
 @pytest.mark.parametrize("given", ["argument", "variable"])
-async def test_projects_in_search_folders_are_loaded_as_they_are_listed(
+async def test_projects_in_search_folders_are_found_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     package(tmp_path / "second" / "amplifier-module-tool-one", "amplifier_module_tool_one")
@@ -158,7 +158,7 @@ async def test_a_project_in_a_search_folder_must_be_a_module(tmp_path: Path) -> 
         await loader.load("tool-plain")
 
 
-async def test_a_package_that_fails_to_import_says_why(
+async def test_a_package_that_fails_to_import_is_reported_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(tmp_path, "amplifier_module_tool_broken", "import surely_not_installed")
@@ -190,7 +190,7 @@ async def test_a_resolved_folder_is_validated_imported_and_mounted(tmp_path: Pat
     assert str(tmp_path) not in sys.path
 
 
-async def test_resolvers_of_every_age_are_asked_in_their_own_words(tmp_path: Path) -> None:
+async def test_resolvers_of_every_version_are_called_with_their_parameters(tmp_path: Path) -> None:
     source = Folder(package(tmp_path, "amplifier_module_tool_three"))
     asked: list[Any] = []
 
@@ -222,14 +222,14 @@ async def test_resolvers_of_every_age_are_asked_in_their_own_words(tmp_path: Pat
     assert asked == ["h", "h", "tool-three", {"source_hint": "h", "profile_hint": "h"}]
 
 
-async def test_what_the_resolver_does_not_know_may_be_installed(tmp_path: Path) -> None:
+async def test_a_module_unknown_to_the_resolver_may_be_installed(tmp_path: Path) -> None:
     loader = loader_with(Resolver())
     assert await loader.load("provider-mock")
     with pytest.raises(ModuleNotFoundError, match="no source for tool-nowhere"):
         await loader.load("tool-nowhere")
 
 
-async def test_one_id_comes_from_one_folder(tmp_path: Path) -> None:
+async def test_an_id_cannot_be_loaded_from_two_folders(tmp_path: Path) -> None:
     resolver = Resolver(tool_four=Folder(package(tmp_path / "a", "amplifier_module_tool_four")))
     loader = loader_with(resolver)
     await loader.load("tool-four")
@@ -241,7 +241,7 @@ async def test_one_id_comes_from_one_folder(tmp_path: Path) -> None:
         await loader_with(resolver).load("tool-four")
 
 
-async def test_an_entry_point_of_the_source_names_what_to_import(tmp_path: Path) -> None:
+async def test_the_entry_point_of_a_source_is_imported(tmp_path: Path) -> None:
     package(tmp_path, "own_name", "", plugin=dedent(TOOL).format(name="own"))
     source = Folder(tmp_path, "own_name.plugin:mount")
     mount = await loader_with(Resolver(my_tool=source)).load("my-tool", {"a": 1})
@@ -255,7 +255,7 @@ async def test_an_entry_point_may_name_another_function_than_mount(tmp_path: Pat
     assert list(await mounted(mount)) == ["renamed"]
 
 
-async def test_a_provider_may_decline_to_mount(tmp_path: Path) -> None:
+async def test_a_provider_may_mount_nothing(tmp_path: Path) -> None:
     code = "async def mount(coordinator, config=None): return None"
     source = Folder(package(tmp_path, "amplifier_module_provider_x", code))
     mount = await loader_with(Resolver(provider_x=source)).load("provider-x")
@@ -269,7 +269,7 @@ async def test_an_entry_point_without_its_function_is_invalid(tmp_path: Path) ->
         await loader_with(Resolver(my_tool=source)).load("my-tool")
 
 
-async def test_an_entry_point_from_elsewhere_is_refused(tmp_path: Path) -> None:
+async def test_an_entry_point_from_another_location_is_rejected(tmp_path: Path) -> None:
     source = Folder(tmp_path, "json:loads")
     with pytest.raises(ImportError, match="already loaded from"):
         await loader_with(Resolver(my_tool=source)).load("my-tool")
@@ -279,7 +279,7 @@ async def test_an_entry_point_from_elsewhere_is_refused(tmp_path: Path) -> None:
     ("signature", "found"),
     [("def mount(c, config=None)", "is not async"), ("async def mount(c)", "takes 1 arguments")],
 )
-async def test_a_mount_function_that_cannot_be_one_is_not_loaded(
+async def test_an_invalid_mount_function_is_not_loaded(
     signature: str, found: str, tmp_path: Path
 ) -> None:
     source = Folder(package(tmp_path, "amplifier_module_tool_five", f"{signature}: ..."))
@@ -289,7 +289,7 @@ async def test_a_mount_function_that_cannot_be_one_is_not_loaded(
         await loader_with(Resolver(tool_five=source)).load("tool-five")
 
 
-async def test_the_current_directory_does_not_decide_what_is_loaded(
+async def test_the_current_directory_does_not_affect_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(tmp_path / "source", "own_tool")
@@ -333,7 +333,7 @@ READY = """
 """
 
 
-async def test_a_function_for_later_rides_on_the_mount(tmp_path: Path) -> None:
+async def test_on_session_ready_is_attached_to_the_mount_function(tmp_path: Path) -> None:
     code = READY.format(ready="async def")
     source = Folder(package(tmp_path, "amplifier_module_hooks_ready", code))
     mount = await loader_with(Resolver(hooks_ready=source)).load("hooks-ready")
@@ -342,7 +342,7 @@ async def test_a_function_for_later_rides_on_the_mount(tmp_path: Path) -> None:
     assert function.__name__ == "on_session_ready"
 
 
-async def test_it_must_be_async(
+async def test_on_session_ready_must_be_async(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = READY.format(ready="def")
@@ -356,7 +356,7 @@ async def test_it_must_be_async(
     assert "is not async" in caplog.text
 
 
-def test_the_queue_of_functions_for_later() -> None:
+def test_the_queue_of_on_session_ready_functions() -> None:
     loader = ModuleLoader()
     loader.enqueue_on_session_ready("a", print)
     loader.get_on_session_ready_queue().clear()
@@ -410,7 +410,7 @@ def test_a_kind_is_guessed_from_the_id(module_id: str, kind: str) -> None:
     assert kind_of(module_id) == kind
 
 
-def test_a_declared_kind_wins_and_must_exist() -> None:
+def test_a_declared_kind_takes_precedence_and_must_exist() -> None:
     declared = ModuleType("m")
     declared.__amplifier_module_type__ = "hook"  # type: ignore[attr-defined]
     assert kind_of("tool-x", declared) == "hook"
@@ -447,12 +447,12 @@ def test_the_package_of_a_folder(tmp_path: Path) -> None:
         (RuntimeError("m"), "unknown"),
     ],
 )
-def test_an_exception_has_a_reason(error: Exception, reason: str) -> None:
+def test_exceptions_have_reason_codes(error: Exception, reason: str) -> None:
     assert module_failure_reason(error) == reason
     assert reason in MODULE_FAILURE_REASONS
 
 
-# Importing from a place
+# Importing from a path
 
 
 def test_files_and_folders_are_imported_under_their_own_name(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_files_and_folders_are_imported_under_their_own_name(tmp_path: Path) -> 
     assert import_from_path(tmp_path / "plain_package").part.Y == 2
 
 
-def test_what_is_no_package_is_said(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_package_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"__init__\.py is missing"):
         import_from_path(tmp_path)
     (tmp_path / "plain_text.txt").write_text("")
@@ -472,12 +472,12 @@ def test_what_is_no_package_is_said(tmp_path: Path) -> None:
         import_from_path(tmp_path / "plain_text.txt")
 
 
-def test_a_failing_import_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failing_import_leaves_nothing_in_sys_modules(tmp_path: Path) -> None:
     (tmp_path / "plain_broken.py").write_text("raise RuntimeError('boom')")
     with pytest.raises(RuntimeError, match="boom"):
         import_from_path(tmp_path / "plain_broken.py")
     assert "plain_broken" not in sys.modules
 
 
-def test_what_has_no_file_has_no_origin() -> None:
+def test_a_module_without_a_file_has_no_origin() -> None:
     assert origin_of(SimpleNamespace()) is None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The data models: defaults, what they refuse, and how they print."""
+"""The data models: defaults, validation and string forms."""
 
 import base64
 from decimal import Decimal
@@ -33,7 +33,7 @@ def image(**source: Any) -> dict[str, Any]:
 # ToolResult
 
 
-def test_a_result_succeeds_unless_it_says_otherwise() -> None:
+def test_a_result_is_successful_by_default() -> None:
     result = ToolResult(output={"a": 1}, unknown=1)  # type: ignore[call-arg]
     assert (result.success, result.is_error, result.error) == (True, False, None)
     assert result.model_dump() == {"success": True, "output": {"a": 1}, "error": None}
@@ -79,7 +79,7 @@ def test_an_error_is_a_dict_and_assignments_are_checked() -> None:
         ({"success": False, "output": "o"}, "Failed", "o"),
     ],
 )
-def test_how_a_result_reads(fields: dict[str, Any], text: str, serialized: str) -> None:
+def test_a_result_as_string(fields: dict[str, Any], text: str, serialized: str) -> None:
     result = ToolResult(**fields)
     assert str(result) == text
     assert result.get_serialized_output() == serialized
@@ -134,7 +134,7 @@ def test_no_content_leaves_no_key() -> None:
         [image(data="-_-_")],
     ],
 )
-def test_content_that_is_no_content_is_refused(content: Any) -> None:
+def test_invalid_content_is_rejected(content: Any) -> None:
     with pytest.raises(ValidationError, match="invalid tool result"):
         ToolResult(content=content)
 
@@ -169,7 +169,7 @@ def test_a_currency_is_three_capital_letters(currency: str) -> None:
     assert Pricing(input_per_million=1, output_per_million=2).currency == "USD"
 
 
-def test_model_info_ignores_what_it_does_not_know() -> None:
+def test_model_info_ignores_unknown_fields() -> None:
     info = ModelInfo(
         id="m",
         display_name="M",
@@ -181,7 +181,7 @@ def test_model_info_ignores_what_it_does_not_know() -> None:
     assert not hasattr(info, "unknown")
 
 
-def test_a_status_dumps_without_what_is_none() -> None:
+def test_a_status_is_dumped_without_none_values() -> None:
     data = SessionStatus(session_id="s", cost_usd=Decimal("0.10")).to_dict()
     assert data["cost_usd"] == "0.10"
     assert data["status"] == "running"
@@ -204,7 +204,7 @@ def test_money_is_exact() -> None:
         usage(0.1)
 
 
-def test_blocks_are_told_apart_by_type_and_keep_extras() -> None:
+def test_blocks_are_parsed_by_type_and_keep_extra_fields() -> None:
     message = Message(
         role="assistant",
         content=[  # type: ignore[list-item]
@@ -296,7 +296,7 @@ def test_thinking_keeps_its_signature() -> None:
     assert ToolCallBlock(id="1", name="n", input={}).type == "tool_call"
 
 
-# Content for events
+# Content blocks for events
 
 
 def test_content_blocks_as_data() -> None:
@@ -316,14 +316,14 @@ def test_content_blocks_as_data() -> None:
     assert result.to_dict()["error"] == "e"
 
 
-def test_models_names_what_it_offers() -> None:
+def test_models_lists_its_public_names() -> None:
     assert all(hasattr(models, name) for name in models.__all__)
 
 
-def test_a_compaction_result_says_what_is_left_out_of_the_view() -> None:
+def test_a_compaction_result_counts_what_was_removed_from_the_view() -> None:
     result = models.CompactionResult(
         strategy="truncate", before_tokens=9, before_messages=5, after_tokens=4, after_messages=2
     )
     assert (result.removed_tokens, result.removed_messages) == (5, 3)
-    # A summary can be longer than what it replaces.
+    # A summary can be longer than the messages it replaces.
     assert result.model_copy(update={"after_tokens": 10}).removed_tokens == 0

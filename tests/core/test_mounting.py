@@ -1,4 +1,4 @@
-"""What a plan says of a module is held against what its mount function does, once, while it is mounted."""
+"""A module is checked against its plan entry while it is mounted, once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source(ModuleSource):
 
 
 class Sources:
-    """Resolves every id to the package folder that was written for it."""
+    """Resolves every id to the package folder created for it."""
 
     def __init__(self) -> None:
         self.folders: dict[str, Path] = {}
@@ -46,7 +46,7 @@ class Sources:
 
 
 class Bench:
-    """A coordinator with a real loader, and modules whose ids say nothing about their kind."""
+    """A coordinator with a real loader, and modules whose ids do not indicate their kind."""
 
     def __init__(self, folders: ModuleFolders) -> None:
         self._folders = folders
@@ -76,11 +76,11 @@ def mounted(coordinator: ModuleCoordinator, kind: str) -> Any:
     return coordinator.get(point)
 
 
-# What the section of the plan says
+# The section of the plan
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-async def test_the_section_names_the_kind_and_the_id_does_not(kind: str, bench: Bench) -> None:
+async def test_the_section_determines_the_kind_not_the_id(kind: str, bench: Bench) -> None:
     await bench.mount(kind, SAMPLES[kind])
     if kind == "hook":
         assert bench.coordinator.hooks.list_handlers("tool:pre") != {"tool:pre": []}
@@ -144,7 +144,7 @@ DECLINES = """
 
 
 @pytest.mark.parametrize("kind", ["tool", "provider", "hook"])
-async def test_a_module_that_declines_is_left_out_with_the_reason_it_logged(
+async def test_a_module_that_mounts_nothing_is_skipped_with_its_logged_reason(
     kind: str, bench: Bench
 ) -> None:
     with pytest.raises(NothingMountedError, match=r"^docker is missing$"):
@@ -152,7 +152,7 @@ async def test_a_module_that_declines_is_left_out_with_the_reason_it_logged(
 
 
 @pytest.mark.parametrize("kind", ["orchestrator", "context"])
-async def test_a_session_cannot_do_without_its_orchestrator_and_context(
+async def test_an_orchestrator_or_context_that_mounts_nothing_is_an_error(
     kind: str, bench: Bench
 ) -> None:
     with pytest.raises(
@@ -165,14 +165,14 @@ async def test_a_session_cannot_do_without_its_orchestrator_and_context(
     ("kind", "text"),
     [("tool", "mounted no tool and returned None"), ("hook", "registered nothing")],
 )
-async def test_a_module_that_declines_in_silence_is_left_out_too(
+async def test_a_module_that_mounts_nothing_without_a_reason_is_skipped(
     kind: str, text: str, bench: Bench
 ) -> None:
     with pytest.raises(NothingMountedError, match=text):
         await bench.mount(kind, "async def mount(coordinator, config=None): ...")
 
 
-async def test_a_tool_that_only_returns_a_cleanup_is_left_out_and_cleaned_up(bench: Bench) -> None:
+async def test_a_tool_that_only_returns_a_cleanup_is_skipped_and_cleaned_up(bench: Bench) -> None:
     code = """
         closed = []
 
@@ -188,7 +188,7 @@ async def test_a_tool_that_only_returns_a_cleanup_is_left_out_and_cleaned_up(ben
     assert [sample.closed for sample in samples] == [[1]]
 
 
-async def test_a_tool_that_mounts_later_is_no_failure(
+async def test_a_tool_that_mounts_later_is_not_a_failure(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.mount("tool", '__amplifier_module_type__ = "tool"\n' + dedent(HOOK))
@@ -197,7 +197,7 @@ async def test_a_tool_that_mounts_later_is_no_failure(
     assert "mounted no tool, registered a handler of tool:pre" in caplog.text
 
 
-async def test_a_hook_may_bring_anything_that_others_use(bench: Bench) -> None:
+async def test_a_hook_may_register_anything_that_others_use(bench: Bench) -> None:
     for body in (
         'coordinator.register_capability("x", 1)',
         'coordinator.register_contributor("c", "x", list)',
@@ -206,7 +206,7 @@ async def test_a_hook_may_bring_anything_that_others_use(bench: Bench) -> None:
         await bench.mount("hook", f"async def mount(coordinator, config=None): {body}")
 
 
-# What is mounted is checked
+# Checks of mounted modules
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_a_hook_may_bring_anything_that_others_use(bench: Bench) -> None:
         ("context", "async def clear", "async def clean", "context_clear: .*clear is missing"),
     ],
 )
-async def test_what_was_mounted_is_held_against_the_protocol_and_unmounted(
+async def test_a_mounted_object_that_violates_the_protocol_is_unmounted(
     kind: str, old: str, new: str, text: str, bench: Bench
 ) -> None:
     code = SAMPLES[kind]
@@ -232,14 +232,14 @@ async def test_what_was_mounted_is_held_against_the_protocol_and_unmounted(
     assert not mounted(bench.coordinator, kind)
 
 
-async def test_an_instance_that_is_returned_is_mounted(bench: Bench) -> None:
+async def test_a_returned_instance_is_mounted(bench: Bench) -> None:
     await bench.mount(
         "tool", TOOL.replace('await coordinator.mount("tools", Shout())', "return Shout()")
     )
     assert list(bench.coordinator.get("tools")) == ["shout"]
 
 
-async def test_a_returned_object_that_is_no_instance_of_the_kind_is_an_error(bench: Bench) -> None:
+async def test_a_returned_object_of_the_wrong_kind_is_an_error(bench: Bench) -> None:
     code = CONTEXT.replace('await coordinator.mount("context", Notebook())', "return Notebook()")
     with pytest.raises(ModuleValidationError, match=r"tool_execute: .*execute is missing"):
         await bench.mount("tool", code)
@@ -264,7 +264,7 @@ async def test_a_cleanup_that_requires_arguments_is_named_and_not_called(
 
 
 @pytest.mark.parametrize("error", ["RuntimeError('no luck')", "SystemExit('no luck')"])
-async def test_what_a_mount_function_raises_is_reported_with_its_line(
+async def test_an_exception_of_a_mount_function_is_reported_with_its_line(
     error: str, bench: Bench
 ) -> None:
     code = f"async def mount(coordinator, config=None):\n    raise {error}\n"
@@ -282,7 +282,7 @@ async def test_a_mount_function_that_cancels_itself_has_failed(bench: Bench) -> 
         await bench.mount("tool", code)
 
 
-async def test_a_cancelled_session_does_not_go_on_mounting(bench: Bench) -> None:
+async def test_a_cancelled_session_stops_mounting(bench: Bench) -> None:
     code = "import asyncio\nasync def mount(c, config=None):\n    await asyncio.sleep(60)\n"
     task = asyncio.create_task(bench.mount("tool", code))
     await asyncio.sleep(0.05)
@@ -291,7 +291,7 @@ async def test_a_cancelled_session_does_not_go_on_mounting(bench: Bench) -> None
         await task
 
 
-async def test_the_event_of_a_failure_has_the_type_that_was_raised(bench: Bench) -> None:
+async def test_the_event_of_a_failure_has_the_type_of_the_exception(bench: Bench) -> None:
     plan = {
         "session": {
             "orchestrator": bench.module(ORCHESTRATOR, "one"),

@@ -1,4 +1,4 @@
-"""The plugin in real pytest runs: finding the module, mounting it, cleaning up, and staying out of the way."""
+"""The plugin in real pytest runs: finding the module, mounting it, cleaning up, and not affecting other tests."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def test_the_module_around_a_test_file_is_found(kind: str, project: Project) -> 
     project.run().assert_outcomes(passed=1)
 
 
-def test_the_module_given_by_option_wins(project: Project) -> None:
+def test_the_module_option_takes_precedence(project: Project) -> None:
     project.module("tool-shout", "")
     project.module("loop-once", "")
     project.write(
@@ -70,20 +70,20 @@ def test_the_module_of_a_path_argument_is_found(project: Project) -> None:
     )
 
 
-def test_the_kind_can_be_given_where_the_name_does_not_say(project: Project) -> None:
+def test_the_kind_can_be_set_by_option(project: Project) -> None:
     project.write("mine/__init__.py", "")
     project.write("test_it.py", SHOW.format(expected=("mine", "tool", True)))
     project.run("--module-path", "mine", "--module-type", "tool").assert_outcomes(passed=1)
 
 
-def test_a_module_path_that_leads_nowhere_is_a_usage_error(project: Project) -> None:
+def test_a_missing_module_path_is_a_usage_error(project: Project) -> None:
     result = project.run("--module-path", "no/such/folder")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--module-path: 'no/such/folder' does not exist*"])
 
 
 @pytest.mark.parametrize(("text", "why"), [("{", "not JSON"), ("[]", "not a JSON object")])
-def test_a_config_that_is_no_json_object_is_a_usage_error(
+def test_a_config_that_is_not_a_json_object_is_a_usage_error(
     text: str, why: str, project: Project
 ) -> None:
     result = project.run("--module-config", text)
@@ -94,7 +94,7 @@ def test_a_config_that_is_no_json_object_is_a_usage_error(
 # An ordinary project
 
 
-def test_without_a_module_the_fixtures_say_so_and_skip(project: Project) -> None:
+def test_without_a_module_the_fixtures_skip_with_a_reason(project: Project) -> None:
     project.write(
         "test_it.py",
         SHOW.format(expected=(None, None, False))
@@ -120,7 +120,7 @@ def test_without_a_module_the_fixtures_say_so_and_skip(project: Project) -> None
     project.run().assert_outcomes(passed=1, skipped=5)
 
 
-def test_a_projects_own_fixtures_of_the_same_names_win(project: Project) -> None:
+def test_a_projects_fixtures_of_the_same_names_take_precedence(project: Project) -> None:
     project.write(
         "test_it.py",
         """
@@ -141,7 +141,7 @@ def test_a_projects_own_fixtures_of_the_same_names_win(project: Project) -> None
     project.run().assert_outcomes(passed=1)
 
 
-def test_an_ordinary_run_loads_no_kernel_module_behind_the_plugin(project: Project) -> None:
+def test_a_run_without_the_fixtures_does_not_import_the_kernel(project: Project) -> None:
     project.write(
         "test_it.py",
         """
@@ -207,7 +207,7 @@ def test_the_module_is_mounted_on_the_coordinator_of_the_test(
     project.run().assert_outcomes(passed=1)
 
 
-def test_a_hook_without_cleanup_gives_none(project: Project) -> None:
+def test_hook_cleanup_is_none_without_a_cleanup(project: Project) -> None:
     project.module("hooks-quiet", "async def mount(coordinator, config=None): ...\n")
     project.write(
         "amplifier-module-hooks-quiet/test_it.py",
@@ -216,7 +216,7 @@ def test_a_hook_without_cleanup_gives_none(project: Project) -> None:
     project.run().assert_outcomes(passed=1)
 
 
-def test_the_first_of_several_mounted_tools_is_given(project: Project) -> None:
+def test_tool_module_is_the_first_of_several_tools(project: Project) -> None:
     code = TOOL + '        await coordinator.mount("tools", Shout(), name="second")\n'
     project.module("tool-two", code)
     project.write(
@@ -321,7 +321,7 @@ def test_a_module_with_relative_imports_is_fresh_for_each_test(project: Project)
     assert not [name for name in sys.modules if name.startswith("amplifier_module_tool_relative")]
 
 
-def test_the_given_config_reaches_mount(project: Project) -> None:
+def test_the_config_option_is_passed_to_mount(project: Project) -> None:
     code = TOOL + '        assert config == {"key": "k"}\n'
     project.module("tool-shout", code)
     project.write(
@@ -427,7 +427,7 @@ def test_without_a_module_the_suites_skip(kind: str, project: Project) -> None:
             ["internal_should_compact_returns_bool", "internal_compact_does_not_crash"]),
     ],
 )  # fmt: skip
-def test_a_fault_fails_the_test_that_is_about_it(
+def test_each_fault_fails_the_corresponding_test(
     kind: str, old: str, new: str, failing: list[str], project: Project
 ) -> None:
     code = SAMPLES[kind].replace(old, new)
@@ -478,7 +478,9 @@ def test_a_fault_fails_the_test_that_is_about_it(
         ("hook", "return HookResult(action=\"continue\")", "return data['tool_name']"),
     ],
 )  # fmt: skip
-def test_what_a_contract_allows_passes(kind: str, old: str, new: str, project: Project) -> None:
+def test_behaviour_allowed_by_the_contracts_passes(
+    kind: str, old: str, new: str, project: Project
+) -> None:
     code = SAMPLES[kind].replace(old, new)
     assert code != SAMPLES[kind]
     write_suite(project, kind, code)
@@ -497,7 +499,7 @@ def test_a_service_that_cannot_be_reached_skips_the_list_of_models(project: Proj
     result.stdout.fnmatch_lines(["*did not list its models: OSError: no network*"])
 
 
-def test_the_suites_can_be_run_straight_on_a_module(project: Project) -> None:
+def test_the_suite_files_can_be_run_directly_on_a_module(project: Project) -> None:
     suites = Path(amplifier_core.validation.__file__).parent
     package = project.module("tool-shout", TOOL)
     result = project.run(
@@ -508,7 +510,7 @@ def test_the_suites_can_be_run_straight_on_a_module(project: Project) -> None:
     result.assert_outcomes(passed=COUNTS["tool"] + 1, skipped=others)
 
 
-def test_run_straight_without_a_module_every_suite_skips(project: Project) -> None:
+def test_suite_files_run_directly_without_a_module_are_skipped(project: Project) -> None:
     suites = Path(amplifier_core.validation.__file__).parent
     result = project.run("-o", "python_classes=*Tests", str(suites / "structural.py"))
     result.assert_outcomes(skipped=len(COUNTS))

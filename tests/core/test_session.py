@@ -18,7 +18,7 @@ Mount = Callable[[Any, dict[str, Any]], Any]
 
 
 class Orchestrator:
-    """Answers as told, or fails."""
+    """Returns the given answer, or fails."""
 
     def __init__(self, answer: Any = "answer") -> None:
         self.answer = answer
@@ -57,7 +57,7 @@ class Tool:
 
 
 class Loader(ModuleLoader):
-    """Loads from a table of mount functions and remembers the order."""
+    """Loads from a table of mount functions and records the order."""
 
     def __init__(self, **modules: Mount) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def test_a_plan_must_name_orchestrator_and_context(config: Any, message: str) ->
         AmplifierSession(config)
 
 
-def test_a_plan_is_a_mapping() -> None:
+def test_a_plan_must_be_a_mapping() -> None:
     with pytest.raises(TypeError, match="list"):
         AmplifierSession([1])  # type: ignore[arg-type]
 
@@ -186,7 +186,7 @@ async def test_modules_mount_in_the_order_of_the_contract() -> None:
     assert list(target.coordinator.get("tools")) == ["t"]
 
 
-async def test_the_short_spelling_has_its_source_and_config_beside_it() -> None:
+async def test_the_short_form_reads_source_and_config_from_separate_keys() -> None:
     config = plan(orchestrator={"config": {"o": 1}})
     config["session"] = {
         "orchestrator": "loop",
@@ -201,7 +201,7 @@ async def test_the_short_spelling_has_its_source_and_config_beside_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "text"), [("loop", "orchestrator"), ("memory", "context manager")]
 )
-async def test_without_orchestrator_or_context_there_is_no_session(kind: str, text: str) -> None:
+async def test_a_session_requires_orchestrator_and_context(kind: str, text: str) -> None:
     def broken(coordinator: Any, config: Any) -> None:
         raise KeyError("why")
 
@@ -216,7 +216,7 @@ async def test_without_orchestrator_or_context_there_is_no_session(kind: str, te
     assert not target.initialized
 
 
-async def test_what_mount_returns_is_an_instance_or_a_cleanup() -> None:
+async def test_mount_may_return_an_instance_or_a_cleanup() -> None:
     ran: list[str] = []
     tool = Tool()
     target = session(
@@ -234,7 +234,7 @@ async def test_what_mount_returns_is_an_instance_or_a_cleanup() -> None:
     assert ran == ["b"]
 
 
-async def test_a_failing_module_is_told_and_the_session_goes_on(
+async def test_a_failing_module_is_reported_and_the_session_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(coordinator: Any, config: Any) -> None:
@@ -246,7 +246,7 @@ async def test_a_failing_module_is_told_and_the_session_goes_on(
     seen = record(target, "module:load_failed")
     with caplog.at_level(logging.WARNING):
         await target.initialize()
-    told = [
+    reported = [
         (
             data["module_type"],
             data["module_id"],
@@ -256,7 +256,7 @@ async def test_a_failing_module_is_told_and_the_session_goes_on(
         )
         for _, data in seen
     ]
-    assert told == [
+    assert reported == [
         ("tool", "tool-x", "boom", "unknown", False),
         ("hook", "hooks-missing", "hooks-missing not found", "unknown", False),
     ]
@@ -288,7 +288,7 @@ async def test_on_session_ready_runs_after_everything_is_mounted() -> None:
 # Providers
 
 
-async def test_a_provider_that_mounts_nothing_is_told_with_its_own_reason() -> None:
+async def test_a_provider_that_mounts_nothing_is_reported_with_its_logged_reason() -> None:
     def no_key(coordinator: Any, config: Any) -> None:
         logging.getLogger("some.provider").warning("No API key - provider not mounted")
 
@@ -302,14 +302,14 @@ async def test_a_provider_that_mounts_nothing_is_told_with_its_own_reason() -> N
         await target.execute("x")
 
 
-async def test_a_provider_that_says_nothing_is_told_all_the_same() -> None:
+async def test_a_provider_that_mounts_nothing_without_a_reason_is_reported() -> None:
     target = session(provider_p=lambda c, config: None)
     seen = record(target, "module:load_failed")
     await target.initialize()
     assert seen[0][1]["error"] == "its mount function mounted nothing"
 
 
-async def test_a_failed_provider_leaves_no_trace() -> None:
+async def test_a_failed_provider_is_unmounted() -> None:
     earlier = Provider("earlier")
 
     async def half(coordinator: Any, config: Any) -> None:
@@ -325,7 +325,7 @@ async def test_a_failed_provider_leaves_no_trace() -> None:
     assert target.coordinator.get("providers") == {"p": earlier}
 
 
-async def test_instances_of_one_provider_are_kept_apart() -> None:
+async def test_instances_of_one_provider_have_separate_names() -> None:
     def make(coordinator: Any, config: dict[str, Any]) -> Any:
         return at("providers", Provider(config["n"]), "p")(coordinator, config)
 
@@ -341,7 +341,7 @@ async def test_instances_of_one_provider_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("instance_id", [None, "same"])
-async def test_entries_that_cannot_be_told_apart_are_an_error(instance_id: Any) -> None:
+async def test_provider_entries_with_the_same_instance_id_are_an_error(instance_id: Any) -> None:
     entry = {"module": "provider-p", "instance_id": instance_id}
     target = session(plan(providers=[entry, entry]))
     with pytest.raises(ValueError, match="more than once"):
@@ -349,7 +349,7 @@ async def test_entries_that_cannot_be_told_apart_are_an_error(instance_id: Any) 
     assert [name for name, _, _ in target.loader.loaded] == ["loop", "memory"]
 
 
-async def test_capabilities_may_watch_providers_being_loaded() -> None:
+async def test_host_callbacks_observe_providers_being_loaded() -> None:
     watched: list[Any] = []
 
     async def before(coordinator: Any, entry: dict[str, Any]) -> None:
@@ -381,7 +381,7 @@ async def test_capabilities_may_watch_providers_being_loaded() -> None:
 # Execution
 
 
-async def test_the_orchestrator_is_given_everything_by_keyword() -> None:
+async def test_the_orchestrator_receives_all_arguments_by_keyword() -> None:
     loop = Orchestrator()
     target = session(loop=at("session", loop, "orchestrator"))
     assert await target.execute("hello") == "answer"
@@ -426,7 +426,7 @@ async def test_a_session_starts_or_resumes_once(resumed: bool, event: str) -> No
         assert data["config"] is not config
 
 
-async def test_the_raw_plan_is_told_without_its_secrets() -> None:
+async def test_the_raw_plan_is_emitted_without_secrets() -> None:
     config = plan()
     config["session"]["raw"] = True
     config["providers"][0]["config"] = {"api_key": "sk-1"}
@@ -455,7 +455,7 @@ async def test_events_of_a_session_carry_its_plan_without_secrets(
 
 async def test_a_plan_that_is_not_a_mapping_is_left_out_of_events() -> None:
     class Plan:
-        """Answers like a mapping, and does not list what it has."""
+        """Supports `get` like a mapping, but cannot be iterated."""
 
         def get(self, key: str, default: Any = None) -> Any:
             return plan().get(key, default)
@@ -469,7 +469,7 @@ async def test_a_plan_that_is_not_a_mapping_is_left_out_of_events() -> None:
     assert seen[0][1]["config"] is None
 
 
-async def test_the_end_of_a_session_carries_what_was_counted(
+async def test_session_end_carries_statistics(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     target = session()
@@ -487,7 +487,7 @@ async def test_the_end_of_a_session_carries_what_was_counted(
     assert "session.stats" in caplog.text
 
 
-async def test_handlers_and_cleanups_of_a_module_are_reported_as_its_own(
+async def test_failing_handlers_and_cleanups_are_attributed_to_their_module(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def ready(coordinator: Any) -> None:
@@ -510,7 +510,7 @@ async def test_handlers_and_cleanups_of_a_module_are_reported_as_its_own(
     assert cleanup.startswith("Cleanup 'hooks-h.close' of hook 'hooks-h' failed: OSError: disk (")
 
 
-async def test_what_the_orchestrator_raises_comes_out_as_it_is() -> None:
+async def test_exceptions_of_the_orchestrator_propagate_unchanged() -> None:
     error = LookupError("boom")
     target = session(loop=at("orchestrator", Orchestrator(error)))
     with pytest.raises(LookupError) as caught:
@@ -534,7 +534,7 @@ async def test_a_session_cannot_run_without_any_provider() -> None:
         await session(plan(providers=None)).execute("x")
 
 
-async def test_a_cancelled_turn_is_told() -> None:
+async def test_a_cancelled_turn_is_reported() -> None:
     target = session()
     seen = record(target, "cancel:completed")
     await target.initialize()
@@ -544,7 +544,7 @@ async def test_a_cancelled_turn_is_told() -> None:
     assert target.status.status == "cancelled"
 
 
-async def test_a_turn_that_fails_while_cancelled_is_told_with_its_error() -> None:
+async def test_a_turn_that_fails_while_cancelled_is_reported_with_its_error() -> None:
     target = session(loop=at("orchestrator", Orchestrator(RuntimeError("boom"))))
     seen = record(target, "cancel:completed")
     await target.initialize()
@@ -555,7 +555,7 @@ async def test_a_turn_that_fails_while_cancelled_is_told_with_its_error() -> Non
     assert target.status.status == "cancelled"
 
 
-async def test_cancelling_the_task_comes_out_as_cancellation() -> None:
+async def test_cancelling_the_task_propagates_as_cancellation() -> None:
     target = session(loop=at("orchestrator", Orchestrator(asyncio.CancelledError())))
     with pytest.raises(asyncio.CancelledError):
         await target.execute("x")
@@ -565,7 +565,7 @@ async def test_cancelling_the_task_comes_out_as_cancellation() -> None:
 # Cleanup
 
 
-async def test_the_end_is_told_before_cleanups_run_and_only_once() -> None:
+async def test_session_end_is_emitted_once_and_before_cleanups() -> None:
     order: list[str] = []
     target = session(
         plan(tools=[{"module": "tool-t"}]),
@@ -583,14 +583,14 @@ async def test_the_end_is_told_before_cleanups_run_and_only_once() -> None:
     assert not target.initialized
 
 
-async def test_a_session_that_never_began_has_no_end() -> None:
+async def test_a_session_that_was_not_initialized_emits_no_session_end() -> None:
     target = AmplifierSession(plan())
     seen = record(target, "session:end")
     await target.cleanup()
     assert seen == []
 
 
-async def test_an_interrupt_during_cleanup_still_lets_the_loader_go() -> None:
+async def test_the_loader_is_cleaned_up_after_an_interrupt_during_cleanup() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -601,7 +601,7 @@ async def test_an_interrupt_during_cleanup_still_lets_the_loader_go() -> None:
     assert target.loader.cleaned == 1
 
 
-async def test_without_a_loader_one_is_made_for_the_coordinator() -> None:
+async def test_a_session_without_a_loader_creates_one() -> None:
     config = {
         "session": {"orchestrator": "loop-basic", "context": "context-simple"},
         "providers": [{"module": "provider-mock"}],

@@ -1,4 +1,4 @@
-"""Facts of the coordinator, hook results and cancellation that modules rely on."""
+"""Behaviour of the coordinator, hook results and cancellation that modules rely on."""
 
 import asyncio
 import inspect
@@ -21,7 +21,7 @@ def coordinator() -> ModuleCoordinator:
 # The coordinator itself
 
 
-def test_it_reads_three_things_of_its_session_and_needs_them() -> None:
+def test_a_coordinator_requires_three_attributes_of_its_session() -> None:
     config: dict[str, Any] = {"a": 1}
     holder = SimpleNamespace(session_id="s", parent_id="p", config=config)
     made = ModuleCoordinator(holder, "approval", "display")
@@ -33,7 +33,7 @@ def test_it_reads_three_things_of_its_session_and_needs_them() -> None:
         ModuleCoordinator(SimpleNamespace(session_id="s"))
 
 
-def test_its_identity_is_stable_and_its_facts_are_read_only(
+def test_coordinator_attributes_are_stable_and_read_only(
     coordinator: ModuleCoordinator,
 ) -> None:
     assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
@@ -46,7 +46,9 @@ def test_its_identity_is_stable_and_its_facts_are_read_only(
     assert coordinator.config == {"added": 1}
 
 
-def test_modules_and_hosts_may_keep_things_on_it(coordinator: ModuleCoordinator) -> None:
+def test_modules_and_hosts_may_set_attributes_on_a_coordinator(
+    coordinator: ModuleCoordinator,
+) -> None:
     class Own(ModuleCoordinator):
         pass
 
@@ -61,7 +63,7 @@ def test_modules_and_hosts_may_keep_things_on_it(coordinator: ModuleCoordinator)
         assert made.session_state == {"shared": True, "more": 1}
 
 
-async def test_mounting_can_be_awaited_gathered_or_left(coordinator: ModuleCoordinator) -> None:
+async def test_mounting_can_be_awaited_gathered_or_neither(coordinator: ModuleCoordinator) -> None:
     tool = SimpleNamespace(name="t")
     coordinator.mount("tools", tool)
     assert not await coordinator.mount("tools", tool, "u")
@@ -71,7 +73,7 @@ async def test_mounting_can_be_awaited_gathered_or_left(coordinator: ModuleCoord
     assert list(coordinator.get("tools")) == ["u", "v"]
 
 
-async def test_what_mounts_where(coordinator: ModuleCoordinator) -> None:
+async def test_each_kind_mounts_at_its_mount_point(coordinator: ModuleCoordinator) -> None:
     module = SimpleNamespace(name=5)
     with pytest.raises(TypeError, match="must be a string"):
         coordinator.mount("tools", module)
@@ -104,7 +106,7 @@ def test_capabilities_have_no_default_argument(coordinator: ModuleCoordinator) -
         coordinator.get_capability("c", "default")  # type: ignore[call-arg]
 
 
-async def test_contributions_are_kept_with_duplicates_and_not_flattened(
+async def test_contributions_keep_duplicates_and_are_not_flattened(
     coordinator: ModuleCoordinator,
 ) -> None:
     async def later() -> list[str]:
@@ -120,7 +122,7 @@ async def test_contributions_are_kept_with_duplicates_and_not_flattened(
     assert await coordinator.collect_contributions("never") == []
 
 
-async def test_a_cleanup_may_register_another_and_is_not_used_up(
+async def test_a_cleanup_may_register_another_and_runs_on_every_call(
     coordinator: ModuleCoordinator,
 ) -> None:
     ran: list[str] = []
@@ -136,7 +138,7 @@ async def test_a_cleanup_may_register_another_and_is_not_used_up(
     assert ran == ["first", "late", "first"]
 
 
-async def test_a_stopped_cleanup_still_runs_the_others(coordinator: ModuleCoordinator) -> None:
+async def test_a_cancelled_cleanup_still_runs_the_others(coordinator: ModuleCoordinator) -> None:
     ran: list[str] = []
     entered = asyncio.Event()
 
@@ -154,7 +156,7 @@ async def test_a_stopped_cleanup_still_runs_the_others(coordinator: ModuleCoordi
     assert ran == ["last"]
 
 
-def test_limits_are_read_as_the_plan_is_now(coordinator: ModuleCoordinator) -> None:
+def test_limits_follow_changes_of_the_plan(coordinator: ModuleCoordinator) -> None:
     assert coordinator.injection_budget_per_turn is coordinator.injection_size_limit is None
     coordinator.config["session"] = {"injection_budget_per_turn": 5, "injection_size_limit": 9}
     assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 9)
@@ -165,20 +167,20 @@ def test_limits_are_read_as_the_plan_is_now(coordinator: ModuleCoordinator) -> N
 # Hook results
 
 
-async def test_a_plain_dict_is_no_result(coordinator: ModuleCoordinator) -> None:
+async def test_a_plain_dict_is_not_a_result(coordinator: ModuleCoordinator) -> None:
     with pytest.raises(AttributeError):
         await coordinator.process_hook_result({"action": "continue"}, "e")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("action", ["continue", "deny", "modify"])
-async def test_what_needs_nothing_done_comes_back_as_the_same_object(
+async def test_a_result_that_needs_no_processing_is_returned_unchanged(
     coordinator: ModuleCoordinator, action: Any
 ) -> None:
     result = HookResult(action=action, data={"a": 1})
     assert await coordinator.process_hook_result(result, "e", "hook") is result
 
 
-async def test_an_injection_too_long_stops_before_anything_is_shown_or_written() -> None:
+async def test_too_long_an_injection_fails_before_anything_is_shown_or_stored() -> None:
     display, context = Display(), Context()
     coordinator = make(display=display, injection_size_limit=3)
     await coordinator.mount("context", context)
@@ -188,7 +190,7 @@ async def test_an_injection_too_long_stops_before_anything_is_shown_or_written()
     assert (display.shown, context.messages) == ([], [])
 
 
-async def test_sizes_are_counted_by_item_and_after_control_characters_are_gone() -> None:
+async def test_sizes_are_counted_per_item_after_removing_control_characters() -> None:
     context = Context()
     coordinator = make(injection_size_limit=3)
     await coordinator.mount("context", context)
@@ -203,7 +205,7 @@ async def test_sizes_are_counted_by_item_and_after_control_characters_are_gone()
     assert [message["content"] for message in context.messages] == ["abc", "def"]
 
 
-async def test_what_a_context_raises_comes_out() -> None:
+async def test_exceptions_of_a_context_propagate() -> None:
     class Broken:
         async def add_message(self, message: Any) -> None:
             raise LookupError("no room")
@@ -216,7 +218,7 @@ async def test_what_a_context_raises_comes_out() -> None:
         )
 
 
-async def test_ephemeral_items_that_stay_are_projected_again() -> None:
+async def test_remaining_ephemeral_items_are_merged_again() -> None:
     coordinator, context = make(), Context()
     await coordinator.mount("context", context)
     items = [
@@ -256,7 +258,7 @@ async def test_ephemeral_items_that_stay_are_projected_again() -> None:
     ]
 
 
-async def test_a_question_has_defaults_and_no_message_is_shown_with_it() -> None:
+async def test_a_question_has_defaults_and_shows_no_message() -> None:
     approval, display = Approval("Allow Once"), Display()
     coordinator = make(approval, display)
     answer = await coordinator.process_hook_result(
@@ -279,7 +281,7 @@ async def test_a_question_has_defaults_and_no_message_is_shown_with_it() -> None
 # Cancellation
 
 
-def test_a_state_is_text_and_no_member_of_the_enum() -> None:
+def test_a_state_is_a_string_not_an_enum_member() -> None:
     token = CancellationToken()
     assert token.state == "none"
     assert token.state != CancellationState.NONE  # type: ignore[comparison-overlap]
@@ -290,7 +292,7 @@ def test_a_state_is_text_and_no_member_of_the_enum() -> None:
     assert token.state == "immediate"
 
 
-def test_tokens_that_are_each_others_children_do_not_run_in_circles() -> None:
+def test_cyclic_child_tokens_do_not_loop() -> None:
     first, second = CancellationToken(), CancellationToken()
     first.register_child(second)
     second.register_child(first)
@@ -299,7 +301,7 @@ def test_tokens_that_are_each_others_children_do_not_run_in_circles() -> None:
     second.unregister_child(CancellationToken())
 
 
-def test_what_is_read_of_running_tools_is_a_copy() -> None:
+def test_running_tools_are_returned_as_a_copy() -> None:
     token = CancellationToken()
     token.register_tool_start("1", "bash")
     token.register_tool_start("2", "bash")
@@ -325,7 +327,7 @@ async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others
     assert ran == ["other", "other"]
 
 
-async def test_stopping_whoever_runs_the_callbacks_reaches_the_running_one() -> None:
+async def test_cancelling_the_task_that_runs_callbacks_reaches_the_running_callback() -> None:
     token, entered = CancellationToken(), asyncio.Event()
 
     async def slow() -> None:

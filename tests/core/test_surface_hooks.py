@@ -1,4 +1,4 @@
-"""Facts of the registry that published hooks and loops rely on, each tried on the real thing."""
+"""Behaviour of the hook registry that published hooks and loops rely on."""
 
 import asyncio
 from collections.abc import Generator
@@ -24,13 +24,13 @@ def hooks() -> HookRegistry:
 # Registration
 
 
-def test_everything_can_be_given_by_position(hooks: HookRegistry) -> None:
+def test_all_arguments_can_be_positional(hooks: HookRegistry) -> None:
     hooks.register("e", print, 5, "late")
     hooks.on("e", print, -5, "early")
     assert hooks.list_handlers("e") == {"e": ["early", "late"]}
 
 
-async def test_there_are_no_wildcards(hooks: HookRegistry) -> None:
+async def test_event_names_have_no_wildcards(hooks: HookRegistry) -> None:
     ran: list[str] = []
     for pattern in ("*", "tool:*", "TOOL:PRE", ""):
         hooks.register(pattern, lambda e, d: ran.append(e))
@@ -79,7 +79,7 @@ async def test_a_handler_may_emit_the_same_event(hooks: HookRegistry) -> None:
 
 
 @pytest.mark.parametrize("collect", [False, True])
-async def test_handlers_see_the_callers_variables_and_leave_them_alone(
+async def test_handlers_see_the_callers_context_variables_but_cannot_change_them(
     hooks: HookRegistry, collect: bool
 ) -> None:
     seen: list[str] = []
@@ -103,7 +103,7 @@ async def test_handlers_see_the_callers_variables_and_leave_them_alone(
     assert variable.get() == "caller's"
 
 
-async def test_a_handler_waits_times_out_and_catches_as_in_any_coroutine(
+async def test_a_handler_can_await_time_out_and_catch_like_any_coroutine(
     hooks: HookRegistry,
 ) -> None:
     steps: list[str] = []
@@ -127,13 +127,13 @@ async def test_a_handler_waits_times_out_and_catches_as_in_any_coroutine(
 
 
 async def test_an_emit_that_is_abandoned_closes_its_handler(hooks: HookRegistry) -> None:
-    told: list[str] = []
+    seen: list[str] = []
 
     async def handler(event: str, data: dict[str, Any]) -> None:
         try:
             await asyncio.Event().wait()
         except GeneratorExit:
-            told.append(variable.get())
+            seen.append(variable.get())
             raise
 
     variable.set("caller's")
@@ -141,10 +141,10 @@ async def test_an_emit_that_is_abandoned_closes_its_handler(hooks: HookRegistry)
     emitting = hooks.emit("e", {})
     emitting.send(None)
     emitting.close()
-    assert told == ["caller's"]
+    assert seen == ["caller's"]
 
 
-async def test_what_is_sent_to_a_coroutine_in_its_own_context_arrives() -> None:
+async def test_values_sent_to_a_coroutine_in_a_context_arrive() -> None:
     import contextvars
     import types
 
@@ -165,7 +165,7 @@ async def test_what_is_sent_to_a_coroutine_in_its_own_context_arrives() -> None:
 # Cancellation
 
 
-async def test_a_request_to_stop_made_just_before_an_event_is_not_lost(
+async def test_a_cancellation_requested_just_before_an_event_is_not_lost(
     hooks: HookRegistry,
 ) -> None:
     async def waits(event: str, data: dict[str, Any]) -> None:
@@ -174,7 +174,7 @@ async def test_a_request_to_stop_made_just_before_an_event_is_not_lost(
     async def turn() -> None:
         task = asyncio.current_task()
         assert task is not None
-        task.cancel()  # as a signal handler does while the task runs
+        task.cancel()  # like a signal handler while the task runs
         await hooks.emit("e", {})
 
     hooks.register("e", waits)
@@ -211,7 +211,7 @@ async def test_a_handlers_own_cancelled_error_is_skipped_while_a_stopped_task_cl
     assert reached == ["e", "e"]
 
 
-async def test_cancelling_the_caller_of_a_collection_is_not_taken_for_a_timeout(
+async def test_cancelling_the_caller_of_a_collection_is_not_treated_as_a_timeout(
     hooks: HookRegistry,
 ) -> None:
     entered = asyncio.Event()
@@ -228,7 +228,7 @@ async def test_cancelling_the_caller_of_a_collection_is_not_taken_for_a_timeout(
         await task
 
 
-async def test_an_exit_of_the_process_passes_through(hooks: HookRegistry) -> None:
+async def test_system_exit_propagates(hooks: HookRegistry) -> None:
     def leave(event: str, data: dict[str, Any]) -> None:
         raise SystemExit(3)
 
@@ -237,7 +237,7 @@ async def test_an_exit_of_the_process_passes_through(hooks: HookRegistry) -> Non
         await hooks.emit("e", {})
 
 
-# Answers
+# Results
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_an_exit_of_the_process_passes_through(hooks: HookRegistry) -> Non
         HookResult.model_construct(action="modify", data=["no dict"]),
     ],
 )
-async def test_a_result_made_or_changed_past_its_checks_denies(
+async def test_a_result_that_bypassed_validation_denies(
     hooks: HookRegistry, answer: HookResult
 ) -> None:
     hooks.register("e", lambda e, d: answer)
@@ -255,7 +255,9 @@ async def test_a_result_made_or_changed_past_its_checks_denies(
     assert (result.action, result.reason) == ("deny", INVALID_RESPONSE)
 
 
-async def test_whatever_dumps_the_fields_of_a_result_counts_as_one(hooks: HookRegistry) -> None:
+async def test_any_object_that_dumps_the_fields_of_a_result_is_accepted(
+    hooks: HookRegistry,
+) -> None:
     class Foreign:
         def model_dump(self) -> dict[str, Any]:
             return {"action": "deny", "reason": "foreign"}
@@ -270,7 +272,7 @@ async def test_whatever_dumps_the_fields_of_a_result_counts_as_one(hooks: HookRe
     assert (await hooks.emit("b", {})).reason == INVALID_RESPONSE
 
 
-async def test_an_answers_own_messages_are_discarded_when_it_continues(
+async def test_messages_of_a_continue_result_are_discarded(
     hooks: HookRegistry,
 ) -> None:
     hooks.register("e", lambda e, d: HookResult(user_message="hello", data={"own": 1}))
@@ -280,7 +282,7 @@ async def test_an_answers_own_messages_are_discarded_when_it_continues(
     assert "own" not in result.data
 
 
-async def test_data_given_back_in_an_answer_is_still_the_handlers_own(
+async def test_data_returned_in_a_result_is_still_isolated(
     hooks: HookRegistry,
 ) -> None:
     def changes_its_answer(event: str, data: dict[str, Any]) -> HookResult:
@@ -303,13 +305,13 @@ async def test_data_of_a_subclass_of_dict_may_be_emitted_again(hooks: HookRegist
     data = EventData({"a": [1]})
     await hooks.emit("e", data)
     assert seen == [[1]]
-    assert (await hooks.emit("nobody", data)).data == {"a": [1]}
+    assert (await hooks.emit("no-handlers", data)).data == {"a": [1]}
 
 
 # emit_and_collect
 
 
-async def test_a_collection_hands_over_models_as_their_fields(hooks: HookRegistry) -> None:
+async def test_a_collection_passes_models_as_their_fields(hooks: HookRegistry) -> None:
     hooks.register("e", lambda e, d: HookResult(data={"text": d["text"]}))
     assert await hooks.emit_and_collect("e", TextBlock(text="t")) == [{"text": "t"}]
 

@@ -1,4 +1,4 @@
-"""Facts of loading that hosts and published modules rely on, each tried on real packages."""
+"""Behaviour of the loader that hosts and published modules rely on, with real packages."""
 
 import asyncio
 import inspect
@@ -52,7 +52,7 @@ def _paths_undone() -> Iterator[None]:
     sys.path[:] = path
 
 
-# What is given back
+# Return values
 
 
 async def test_a_loaded_module_is_an_async_function_of_one_argument(
@@ -86,7 +86,7 @@ async def test_a_module_loaded_again_is_the_same_function_with_its_own_config(
     assert calls == [{"n": 1}, {"n": 2}]
 
 
-async def test_the_coordinator_given_to_load_serves_a_loader_without_one(
+async def test_load_uses_its_coordinator_if_the_loader_has_none(
     module_folders: ModuleFolders,
 ) -> None:
     module_folders.package(TOOL, name="amplifier_module_tool_late")
@@ -101,7 +101,7 @@ async def test_the_coordinator_given_to_load_serves_a_loader_without_one(
 # Errors
 
 
-async def test_what_is_not_found_is_both_errors_the_contracts_name() -> None:
+async def test_not_found_raises_both_error_types_of_the_contracts() -> None:
     for error in (ValueError, ModuleNotFoundError):
         with pytest.raises(error, match="not found via entry points or filesystem") as caught:
             await ModuleLoader().load("tool-nowhere")
@@ -117,7 +117,7 @@ async def test_what_is_not_found_is_both_errors_the_contracts_name() -> None:
         ("import sys; sys.exit(3)", "SystemExit: 3"),
     ],
 )
-async def test_what_a_module_raises_on_import_names_the_module(
+async def test_import_errors_name_the_module(
     module_folders: ModuleFolders, code: str, text: str
 ) -> None:
     module_folders.package(code, name="amplifier_module_tool_bad")
@@ -128,13 +128,13 @@ async def test_what_a_module_raises_on_import_names_the_module(
         assert text in str(caught.value)
 
 
-async def test_an_invalid_module_is_a_load_error_too(module_folders: ModuleFolders) -> None:
+async def test_an_invalid_module_is_also_a_load_error(module_folders: ModuleFolders) -> None:
     module_folders.package("", name="amplifier_module_tool_empty")
     with pytest.raises(ModuleLoadError, match="failed validation: mount_exists"):
         await loader_of(tool_empty=Source(module_folders.root)).load("tool-empty")
 
 
-async def test_an_entry_point_without_its_function_has_its_reason(
+async def test_an_entry_point_without_its_function_has_a_reason_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(module_id: str) -> Any:
@@ -147,7 +147,7 @@ async def test_an_entry_point_without_its_function_has_its_reason(
     assert module_failure_reason(loader_module.ModuleImportError("m")) == "unknown"
 
 
-async def test_installed_modules_are_imported_as_they_are(module_folders: ModuleFolders) -> None:
+async def test_installed_modules_are_imported_unchanged(module_folders: ModuleFolders) -> None:
     module_folders.package(
         "async def mount(c, config=None): return 'plain'\nnothing = None", name="installed_here"
     )
@@ -165,7 +165,7 @@ async def test_installed_modules_are_imported_as_they_are(module_folders: Module
         await loader.load("tool-a")
 
 
-async def test_a_mount_that_passed_its_checks_and_went_away_is_said(
+async def test_a_mount_function_that_disappears_after_its_checks_is_reported(
     module_folders: ModuleFolders,
 ) -> None:
     module_folders.package(
@@ -183,7 +183,7 @@ async def test_a_mount_that_passed_its_checks_and_went_away_is_said(
 
 
 @pytest.mark.parametrize("kind", [Mock, MagicMock])
-async def test_a_mock_as_source_says_nothing_but_its_folder(
+async def test_only_the_folder_of_a_mock_source_is_used(
     kind: type[Mock], module_folders: ModuleFolders
 ) -> None:
     module_folders.package(TOOL, name="amplifier_module_tool_mocked")
@@ -192,7 +192,7 @@ async def test_a_mock_as_source_says_nothing_but_its_folder(
     assert await loader_of(tool_mocked=source).load("tool-mocked")
 
 
-async def test_one_folder_by_two_paths_is_one_folder(module_folders: ModuleFolders) -> None:
+async def test_two_paths_to_one_folder_are_the_same_source(module_folders: ModuleFolders) -> None:
     module_folders.package(TOOL, name="real/amplifier_module_tool_linked")
     link = module_folders.root / "link"
     link.symlink_to(module_folders.root / "real")
@@ -203,14 +203,16 @@ async def test_one_folder_by_two_paths_is_one_folder(module_folders: ModuleFolde
     assert await loader.load("tool-linked")
 
 
-def test_a_linked_package_has_the_name_of_the_link(module_folders: ModuleFolders) -> None:
+def test_a_package_behind_a_symlink_is_named_after_the_link(module_folders: ModuleFolders) -> None:
     store = module_folders.package("", name="store_0123")
     link = module_folders.root / "linked_package"
     link.symlink_to(store)
     assert import_from_path(link).__name__ == "linked_package"
 
 
-async def test_folders_for_what_a_module_needs_come_last(module_folders: ModuleFolders) -> None:
+async def test_folders_for_dependencies_are_appended_to_sys_path(
+    module_folders: ModuleFolders,
+) -> None:
     module_folders.package(TOOL, name="own/amplifier_module_tool_needy")
     required = module_folders.root / "required"
     source = Source(module_folders.root / "own", import_paths=(required,))
@@ -238,7 +240,7 @@ async def test_a_folder_stays_importable_while_any_loader_needs_it(
     assert folder not in sys.path
 
 
-async def test_a_folder_that_was_importable_before_stays_so(module_folders: ModuleFolders) -> None:
+async def test_a_folder_already_on_sys_path_is_not_removed(module_folders: ModuleFolders) -> None:
     module_folders.package(TOOL, name="amplifier_module_tool_there")
     folder = str(module_folders.root)
     sys.path.append(folder)
@@ -248,7 +250,9 @@ async def test_a_folder_that_was_importable_before_stays_so(module_folders: Modu
     assert folder in sys.path
 
 
-async def test_a_folder_taken_away_meanwhile_is_no_error(module_folders: ModuleFolders) -> None:
+async def test_a_folder_already_removed_from_sys_path_is_not_an_error(
+    module_folders: ModuleFolders,
+) -> None:
     module_folders.package(TOOL, name="amplifier_module_tool_gone")
     loader = loader_of(tool_gone=Source(module_folders.root))
     await loader.load("tool-gone")
@@ -259,7 +263,7 @@ async def test_a_folder_taken_away_meanwhile_is_no_error(module_folders: ModuleF
 # on_session_ready
 
 
-async def test_the_packages_on_session_ready_is_found_from_a_mount_in_a_module_of_it(
+async def test_on_session_ready_of_the_package_is_found_for_a_mount_in_a_submodule(
     module_folders: ModuleFolders,
 ) -> None:
     module_folders.package(
@@ -276,7 +280,7 @@ async def test_the_packages_on_session_ready_is_found_from_a_mount_in_a_module_o
     assert (module_id, ready.__module__) == ("hooks-split", "amplifier_module_hooks_split")
 
 
-async def test_a_module_without_it_has_nothing_on_its_closure(
+async def test_a_module_without_on_session_ready_has_no_attribute_for_it(
     module_folders: ModuleFolders,
 ) -> None:
     module_folders.package(HOOK, name="amplifier_module_hooks_bare")
@@ -288,7 +292,7 @@ async def test_a_module_without_it_has_nothing_on_its_closure(
 # Concurrency
 
 
-async def test_modules_may_be_loaded_at_once(module_folders: ModuleFolders) -> None:
+async def test_modules_may_be_loaded_concurrently(module_folders: ModuleFolders) -> None:
     for index in range(4):
         code = TOOL.replace('"shout"', f'"shout{index}"')
         module_folders.package(code, name=f"{index}/amplifier_module_tool_par{index}")

@@ -1,4 +1,4 @@
-"""Fields, defaults and behaviour of the models, as published modules were written for them."""
+"""Fields, defaults and behaviour of the models that published modules rely on."""
 
 import json
 import pickle
@@ -223,7 +223,7 @@ def test_the_fields_of_a_model(home: Any, name: str, expected: dict[str, Any]) -
         (message_models.Usage, True),
     ],
 )
-def test_what_becomes_of_fields_nobody_declared(model: type[BaseModel], keeps: bool) -> None:
+def test_undeclared_fields_are_kept_or_ignored(model: type[BaseModel], keeps: bool) -> None:
     given: dict[type[BaseModel], dict[str, Any]] = {
         models.ConfigField: {"id": "i", "display_name": "d", "prompt": "p"},
         models.ModelInfo: {
@@ -244,13 +244,13 @@ def test_what_becomes_of_fields_nobody_declared(model: type[BaseModel], keeps: b
 
 
 @pytest.mark.parametrize("name", ["TextBlock", "Message", "ToolResult", "HookResult", "Usage"])
-def test_models_take_nothing_by_position(name: str) -> None:
+def test_models_do_not_accept_positional_arguments(name: str) -> None:
     model = getattr(models, name, None) or getattr(message_models, name)
     with pytest.raises(TypeError):
         model("x")
 
 
-def test_models_survive_pickling_and_give_their_schema() -> None:
+def test_models_can_be_pickled_and_have_a_schema() -> None:
     request = ChatRequest(messages=[Message(role="user", content="x", extra=1)], other=2)  # type: ignore[call-arg]
     assert pickle.loads(pickle.dumps(request)) == request
     assert ChatRequest.model_json_schema()["required"] == ["messages"]
@@ -289,7 +289,7 @@ def test_a_result_as_text(fields: dict[str, Any], text: str) -> None:
         ({}, "Success"),
     ],
 )
-def test_a_result_as_the_model_is_shown_it(fields: dict[str, Any], text: str) -> None:
+def test_a_result_as_the_model_receives_it(fields: dict[str, Any], text: str) -> None:
     assert ToolResult(**fields).get_serialized_output() == text
 
 
@@ -331,7 +331,7 @@ def test_the_keys_of_a_dumped_result() -> None:
         ),
     ],
 )
-def test_an_image_that_is_none_is_refused(source: dict[str, Any], text: str) -> None:
+def test_an_invalid_image_is_rejected(source: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text) as caught:
         ToolResult(content=[{"type": "image", "source": source}])  # type: ignore[list-item]
     assert "input_value" not in str(caught.value)
@@ -379,7 +379,7 @@ def test_money_is_text_in_every_dump(cost: Any) -> None:
         SessionStatus(session_id="s", cost_usd=0.1)  # type: ignore[arg-type]
 
 
-def test_a_session_status_begins_running_at_a_local_time() -> None:
+def test_a_session_status_starts_as_running_with_a_local_time() -> None:
     status = SessionStatus(session_id="s")
     assert status.started_at.tzinfo is None
     assert status.model_dump(exclude={"started_at"}) == {
@@ -450,6 +450,6 @@ def test_content_blocks_as_data() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_an_approval_needs_some_time(timeout: float) -> None:
+def test_an_approval_timeout_must_be_positive(timeout: float) -> None:
     with pytest.raises(ValidationError):
         interfaces.ApprovalRequest(tool_name="t", action="a", risk_level="r", timeout=timeout)

@@ -1,4 +1,4 @@
-"""Facts of sessions that hosts rely on, each tried on a session of real modules."""
+"""Behaviour of sessions that hosts rely on, with real modules."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from amplifier_core.session import AmplifierSession
 from tests.core.test_session import Loader, Orchestrator, Provider, Tool, at, modules, plan, session
 
 
-def test_everything_can_be_given_by_position() -> None:
+def test_all_arguments_can_be_positional() -> None:
     loader, approval, display = ModuleLoader(), object(), object()
     made = AmplifierSession(plan(), loader, "s", "p", approval, display, True)
     assert (made.session_id, made.parent_id, made.is_resumed) == ("s", "p", True)
@@ -34,12 +34,12 @@ def test_the_loader_can_be_assigned_on_the_session_and_on_its_coordinator() -> N
     assert made.loader is second
 
 
-def test_a_session_section_that_is_no_mapping_is_said() -> None:
+def test_a_session_section_that_is_not_a_mapping_is_an_error() -> None:
     with pytest.raises(TypeError, match="session in the mount plan must be a mapping, not 'x'"):
         AmplifierSession({"session": "x"})
 
 
-def test_hosts_may_patch_what_a_session_is_made_of() -> None:
+def test_hosts_may_patch_the_parts_of_a_session() -> None:
     with patch("amplifier_core.AmplifierSession") as fake:
         assert amplifier_core.AmplifierSession is fake
     assert amplifier_core.AmplifierSession is AmplifierSession
@@ -69,7 +69,7 @@ async def test_default_fields_are_on_every_event_from_the_start() -> None:
 # Initialization
 
 
-async def test_a_plan_is_mounted_once_however_many_ask_at_once() -> None:
+async def test_concurrent_initializations_mount_the_plan_once() -> None:
     mounted: list[str] = []
     entered = asyncio.Event()
 
@@ -87,7 +87,7 @@ async def test_a_plan_is_mounted_once_however_many_ask_at_once() -> None:
     assert answers == [None, "answer", "answer", None]
 
 
-async def test_a_module_may_ask_for_initialization_while_it_is_mounted() -> None:
+async def test_a_module_may_call_initialize_while_it_is_mounted() -> None:
     async def mount(coordinator: Any, config: Any) -> None:
         await coordinator.mount("providers", Provider())
         await coordinator.session.initialize()
@@ -99,7 +99,7 @@ async def test_a_module_may_ask_for_initialization_while_it_is_mounted() -> None
     assert target.initialized
 
 
-async def test_an_initialization_that_failed_or_was_cancelled_can_be_tried_again() -> None:
+async def test_a_failed_or_cancelled_initialization_can_be_repeated() -> None:
     trouble: list[BaseException] = [RuntimeError("not yet"), asyncio.CancelledError()]
 
     async def mount(coordinator: Any, config: Any) -> None:
@@ -125,14 +125,14 @@ async def test_after_its_cleanup_a_session_may_be_initialized_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["orchestrator", "context"])
-async def test_an_entry_without_a_module_is_said(kind: str) -> None:
+async def test_an_entry_without_a_module_is_an_error(kind: str) -> None:
     config = plan()
     config["session"][kind] = {"source": "./x"}
     with pytest.raises(RuntimeError, match=f"session.{kind} of the mount plan has no 'module'"):
         await AmplifierSession(config, loader=Loader(**modules())).initialize()
 
 
-async def test_an_entry_that_is_no_mapping_is_said() -> None:
+async def test_an_entry_that_is_not_a_mapping_is_an_error() -> None:
     with pytest.raises(
         ValueError,
         match=r"tools\[1\] of the mount plan must be a mapping with 'module' \(got 'tool-t'\)",
@@ -140,7 +140,7 @@ async def test_an_entry_that_is_no_mapping_is_said() -> None:
         await session(plan(tools=[{"no": "module"}, "tool-t"])).initialize()
 
 
-async def test_loaders_are_asked_in_the_published_words() -> None:
+async def test_loaders_are_called_with_the_published_keywords() -> None:
     asked: list[Any] = []
 
     class Recording(Loader):
@@ -160,7 +160,7 @@ async def test_loaders_are_asked_in_the_published_words() -> None:
 # Providers
 
 
-async def test_a_second_instance_leaves_the_order_of_the_providers_alone() -> None:
+async def test_a_second_instance_does_not_change_the_order_of_providers() -> None:
     def make(coordinator: Any, config: dict[str, Any]) -> Any:
         return at("providers", Provider(config["n"]), "p")(coordinator, config)
 
@@ -179,19 +179,19 @@ async def test_a_second_instance_leaves_the_order_of_the_providers_alone() -> No
     assert providers["p"].name == "first"
 
 
-async def test_a_provider_mounted_under_another_name_gets_its_instance_id_too() -> None:
+async def test_a_provider_mounted_under_another_name_also_gets_its_instance_id() -> None:
     entries = [{"module": "provider-p", "instance_id": "mine"}]
     target = session(plan(providers=entries), provider_p=at("providers", Provider(), "other"))
     await target.initialize()
     assert list(target.coordinator.get("providers")) == ["mine"]
 
 
-async def test_only_the_providers_own_warnings_are_its_reason() -> None:
+async def test_only_the_providers_own_warnings_become_its_reason() -> None:
     async def silent(coordinator: Any, config: Any) -> None:
         await asyncio.sleep(0)
 
     async def noisy() -> None:
-        logging.getLogger("somebody.else").warning("unrelated")
+        logging.getLogger("another.module").warning("unrelated")
 
     target = session(provider_p=silent)
     await asyncio.gather(target.initialize(), noisy())
@@ -199,18 +199,18 @@ async def test_only_the_providers_own_warnings_are_its_reason() -> None:
         await target.execute("x")
 
 
-async def test_a_failed_instance_is_told_by_its_id() -> None:
+async def test_a_failed_instance_is_reported_by_its_id() -> None:
     target = session(
         plan(providers=[{"module": "provider-p", "instance_id": "mine"}]),
         provider_p=lambda c, config: None,
     )
-    told: list[Any] = []
-    target.coordinator.hooks.register("module:load_failed", lambda e, d: told.append(dict(d)))
+    failures: list[Any] = []
+    target.coordinator.hooks.register("module:load_failed", lambda e, d: failures.append(dict(d)))
     await target.initialize()
-    assert (told[0]["module_id"], told[0]["instance_id"]) == ("provider-p", "mine")
+    assert (failures[0]["module_id"], failures[0]["instance_id"]) == ("provider-p", "mine")
 
 
-async def test_what_watches_failures_may_stop_the_initialization() -> None:
+async def test_a_failure_callback_may_stop_the_initialization() -> None:
     def stop(coordinator: Any, entry: dict[str, Any], error: Exception) -> None:
         raise LookupError(f"{entry['module']}: {error}")
 
@@ -247,7 +247,7 @@ async def test_a_session_whose_last_turn_failed_ends_as_failed() -> None:
     assert ends == ["failed"]
 
 
-async def test_a_compiled_orchestrator_that_hides_its_arguments_is_given_all() -> None:
+async def test_a_compiled_orchestrator_without_signature_receives_all_arguments() -> None:
     class Hidden:
         __signature__ = "none"
 
@@ -260,11 +260,11 @@ async def test_a_compiled_orchestrator_that_hides_its_arguments_is_given_all() -
     assert await target.execute("x") == "context,coordinator,hooks,prompt,providers,tools"
 
 
-async def test_what_an_orchestrator_returns_is_returned_as_it_is() -> None:
+async def test_the_return_value_of_an_orchestrator_is_returned_unchanged() -> None:
     assert await session(loop=at("orchestrator", Orchestrator(5))).execute("x") == 5
 
 
-async def test_a_session_is_its_own_context_manager() -> None:
+async def test_a_session_is_an_async_context_manager() -> None:
     target = session()
     async with target as entered:
         assert entered is target
@@ -272,7 +272,7 @@ async def test_a_session_is_its_own_context_manager() -> None:
     assert not target.initialized
 
 
-async def test_entering_a_session_that_cannot_be_lets_go_of_what_it_had_mounted() -> None:
+async def test_a_failed_entry_into_a_session_cleans_up_what_was_mounted() -> None:
     ran: list[str] = []
     target = session(
         loop=at("orchestrator", Orchestrator(), then=lambda: ran.append("loop")),

@@ -1,4 +1,4 @@
-"""The test doubles: real enough to be mounted, plain enough to be asserted on."""
+"""The test doubles: they can be mounted and asserted on."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ from amplifier_core.testing import (
 USER = {"role": "user", "content": "Hello there"}
 
 
-def test_both_spellings_are_one_class_that_pytest_does_not_collect() -> None:
+def test_both_names_are_one_class_that_pytest_does_not_collect() -> None:
     assert TestCoordinator is MockCoordinator
     assert not TestCoordinator.__test__
 
@@ -62,7 +62,7 @@ async def test_mounts_and_unmounts_take_effect_and_are_recorded() -> None:
     assert coordinator.unmount_history == [{"mount_point": "tools", "name": "a"}]
 
 
-async def test_a_mount_that_is_refused_is_not_recorded() -> None:
+async def test_a_rejected_mount_is_not_recorded() -> None:
     coordinator = MockCoordinator()
     with pytest.raises(ValueError, match="Unknown mount point"):
         await coordinator.mount("nowhere", object())
@@ -77,14 +77,14 @@ async def test_approvals_are_denied_and_messages_shown_to_a_mock() -> None:
     ask = HookResult(action="ask_user", approval_prompt="Really?")
     assert (await coordinator.process_hook_result(ask, "tool:pre")).action == "deny"
     coordinator.approval_system.request_approval.assert_awaited_once()
-    tell = HookResult(user_message="Look here")
-    await coordinator.process_hook_result(tell, "tool:pre", "watcher")
+    message = HookResult(user_message="Look here")
+    await coordinator.process_hook_result(message, "tool:pre", "watcher")
     coordinator.display_system.show_message.assert_called_once_with(
         "Look here", "info", "hook:watcher"
     )
 
 
-async def test_a_tool_answers_the_same_and_remembers_its_input() -> None:
+async def test_a_mock_tool_returns_its_output_and_records_its_input() -> None:
     tool = MockTool()
     assert isinstance(tool, Tool)
     assert (tool.name, tool.call_count, tool.last_input) == ("mock_tool", 0, None)
@@ -104,7 +104,9 @@ async def test_a_tool_answers_the_same_and_remembers_its_input() -> None:
         (MockTool(name="t", description="d", return_value="seed"), "seed"),
     ],
 )
-async def test_both_spellings_of_a_tools_answer(tool: MockTool, output: Any) -> None:
+async def test_output_and_return_value_set_the_result_of_a_tool(
+    tool: MockTool, output: Any
+) -> None:
     assert (await tool.execute({})).output == output
     tool.output = "another"
     assert (await tool.execute({})).output == "another"
@@ -159,7 +161,7 @@ async def test_a_provider_answers_with_one_text() -> None:
     provider.complete.assert_awaited_once()
 
 
-async def test_a_provider_can_be_given_another_answer() -> None:
+async def test_the_answer_of_a_provider_can_be_replaced() -> None:
     provider = MockProvider()
     call = ToolCall(id="1", name="echo", arguments={})
     provider.complete.return_value = ChatResponse(content=[TextBlock(text="")], tool_calls=[call])
@@ -192,7 +194,7 @@ async def test_a_recorder_can_listen_to_a_registry() -> None:
     assert recorder.events[0][1]["tool_name"] == "a"
 
 
-async def test_a_scripted_loop_answers_in_turn_and_then_is_done() -> None:
+async def test_a_scripted_loop_returns_its_answers_in_order_and_then_done() -> None:
     loop, context, recorder = ScriptedOrchestrator(["one"]), MockContextManager(), EventRecorder()
     assert isinstance(loop, Orchestrator)
     assert await loop.execute("a", context, {}, {}, recorder) == "one"
@@ -219,19 +221,19 @@ async def test_a_ready_made_coordinator_has_tools_and_a_context() -> None:
     assert coordinator.get_mounted("providers") == {}
 
 
-async def test_waiting_ends_when_the_condition_holds() -> None:
+async def test_wait_for_returns_when_the_condition_is_true() -> None:
     turns = iter([False, False, True])
     assert await wait_for(lambda: next(turns)) is True
 
 
-async def test_waiting_takes_an_async_condition() -> None:
+async def test_wait_for_accepts_an_async_condition() -> None:
     async def holds() -> bool:
         return True
 
     assert await wait_for(holds) is True
 
 
-async def test_waiting_gives_up_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, now = asyncio.get_running_loop(), 0.0
 
     async def sleep(delay: float) -> None:

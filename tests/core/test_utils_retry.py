@@ -1,4 +1,4 @@
-"""Retry: what is retried, how often, how long in between, and how errors are named."""
+"""Retries: which errors, how often, with which delays; and classification of errors."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ from amplifier_core.utils.retry import RetryConfig, classify_error_message, retr
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The delays asked of asyncio.sleep, which returns at once."""
+    """The delays passed to asyncio.sleep, which returns immediately."""
     delays: list[float] = []
 
     async def sleep(delay: float) -> None:
@@ -35,7 +35,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Flaky:
-    """An operation that raises the given errors in turn, then returns "done"."""
+    """An operation that raises the given errors in order, then returns "done"."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -52,7 +52,7 @@ def steady(max_retries: int = 5, **fields: object) -> RetryConfig:
     return RetryConfig(max_retries=max_retries, jitter=False, **fields)  # type: ignore[arg-type]
 
 
-async def test_success_at_once_is_returned_without_sleep(slept: list[float]) -> None:
+async def test_immediate_success_is_returned_without_sleep(slept: list[float]) -> None:
     operation = Flaky()
     assert await retry_with_backoff(operation) == "done"
     assert operation.calls == 1
@@ -65,7 +65,7 @@ async def test_retryable_errors_are_retried_with_growing_capped_delays(slept: li
     assert slept == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-async def test_last_error_is_raised_as_it_is_after_max_retries(slept: list[float]) -> None:
+async def test_last_error_is_raised_unchanged_after_max_retries(slept: list[float]) -> None:
     errors = [ProviderUnavailableError(f"down {number}") for number in range(4)]
     operation = Flaky(*errors)
     with pytest.raises(ProviderUnavailableError) as raised:
@@ -88,13 +88,13 @@ async def test_no_retries_means_one_attempt(slept: list[float]) -> None:
     [
         AuthenticationError("who"),
         QuotaExceededError("paid out"),
-        RateLimitError("told not to", retryable=False),
+        RateLimitError("not retryable", retryable=False),
         ValueError("a bug"),
         asyncio.CancelledError(),
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_is_not_retryable_is_raised_at_once(
+async def test_other_errors_are_raised_immediately(
     slept: list[float], error: BaseException
 ) -> None:
     operation = Flaky(error)
@@ -104,7 +104,9 @@ async def test_what_is_not_retryable_is_raised_at_once(
     assert operation.calls == 1
 
 
-async def test_an_error_marked_retryable_is_retried_whatever_its_class(slept: list[float]) -> None:
+async def test_an_error_marked_retryable_is_retried_regardless_of_its_class(
+    slept: list[float],
+) -> None:
     operation = Flaky(InvalidRequestError("odd", retryable=True))
     assert await retry_with_backoff(operation, steady()) == "done"
 
@@ -149,7 +151,7 @@ async def test_multiplier_applies_after_the_cap(slept: list[float]) -> None:
     assert slept[-1] == 50.0
 
 
-async def test_growth_beyond_floating_point_stays_at_the_cap(slept: list[float]) -> None:
+async def test_delay_growth_beyond_float_range_is_capped(slept: list[float]) -> None:
     operation = Flaky(*(RateLimitError("") for _ in range(1100)))
     await retry_with_backoff(operation, steady(max_retries=1100, max_delay=60.0))
     assert slept[-1] == 60.0
@@ -208,7 +210,7 @@ def test_config_defaults() -> None:
     assert (config.backoff_factor, config.jitter, config.honor_retry_after) == (2.0, 0.2, True)
 
 
-def test_config_takes_its_fields_by_position() -> None:
+def test_config_accepts_positional_arguments() -> None:
     config = RetryConfig(1, 2.0, 3.0, 4.0, False, False)
     assert (config.max_retries, config.initial_delay, config.max_delay) == (1, 2.0, 3.0)
     assert (config.backoff_factor, config.jitter, config.honor_retry_after) == (4.0, 0.0, False)
@@ -228,31 +230,29 @@ def test_config_cannot_be_changed_or_extended() -> None:
         RetryConfig(attempts=9)  # type: ignore[call-arg]
 
 
-def test_two_configs_of_the_same_values_are_not_equal() -> None:
+def test_configs_with_equal_values_are_not_equal() -> None:
     assert RetryConfig() != RetryConfig()
 
 
-def test_negative_retries_are_refused() -> None:
+def test_negative_retries_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"max_retries must be 0 or more \(got -1\)"):
         RetryConfig(max_retries=-1)
 
 
 @pytest.mark.parametrize(("jitter", "reads"), [(0.7, 0.2), (0.0, 0.0)])
-def test_a_float_jitter_is_deprecated_and_only_its_truth_counts(
-    jitter: float, reads: float
-) -> None:
+def test_a_float_jitter_is_deprecated_and_read_as_a_boolean(jitter: float, reads: float) -> None:
     with pytest.warns(DeprecationWarning, match="jitter"):
         assert RetryConfig(jitter=jitter).jitter == reads
 
 
-def test_deprecated_names_fill_in_for_fields_left_alone() -> None:
+def test_deprecated_names_set_fields_left_at_their_default() -> None:
     with pytest.warns(DeprecationWarning, match="RetryConfig") as caught:
         config = RetryConfig(min_delay=7.0, backoff_multiplier=3.0)
     assert len(caught) == 2
     assert (config.initial_delay, config.backoff_factor) == (7.0, 3.0)
 
 
-def test_deprecated_names_lose_against_the_new_fields() -> None:
+def test_new_fields_take_precedence_over_deprecated_names() -> None:
     with pytest.warns(DeprecationWarning, match="RetryConfig"):
         config = RetryConfig(
             initial_delay=2.0, backoff_factor=4.0, min_delay=7.0, backoff_multiplier=3.0
@@ -296,7 +296,9 @@ def test_reading_a_deprecated_name_warns() -> None:
         ("timed out", None, LLMError),
     ],
 )
-def test_error_texts_are_named(message: str, status: int | None, expected: type[LLMError]) -> None:
+def test_error_messages_are_classified(
+    message: str, status: int | None, expected: type[LLMError]
+) -> None:
     assert classify_error_message(message, status_code=status, provider="any") is expected
 
 

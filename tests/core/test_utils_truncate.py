@@ -1,4 +1,4 @@
-"""Shortening and redaction of data for logs."""
+"""Truncation and redaction of data for logs."""
 
 from amplifier_core.utils.truncate import (
     SENSITIVE_KEYS,
@@ -8,7 +8,7 @@ from amplifier_core.utils.truncate import (
 )
 
 
-def test_long_strings_are_cut_with_a_note_of_the_rest() -> None:
+def test_long_strings_are_truncated_with_a_note() -> None:
     assert truncate_values("x" * 185) == "x" * 180 + "... (truncated 5 chars)"
 
 
@@ -26,7 +26,7 @@ def test_truncation_recurses_into_dicts_and_lists_only() -> None:
     }
 
 
-def test_truncation_leaves_the_original_alone() -> None:
+def test_truncation_does_not_change_the_original() -> None:
     inner = ["abcdef"]
     data = {"list": inner}
     result = truncate_values(data, 2)
@@ -34,7 +34,7 @@ def test_truncation_leaves_the_original_alone() -> None:
     assert data == {"list": ["abcdef"]}
 
 
-def test_every_sensitive_key_is_redacted_whatever_its_case_and_value() -> None:
+def test_sensitive_keys_are_redacted_regardless_of_case_and_value() -> None:
     data: dict[str, object] = {key.upper(): {"nested": [1]} for key in SENSITIVE_KEYS}
     assert set(redact_secrets(data).values()) == {"[REDACTED]"}
 
@@ -71,7 +71,7 @@ def test_sensitive_keys_are_a_fixed_set() -> None:
     } == SENSITIVE_KEYS  # fmt: skip
 
 
-def test_a_plan_is_shown_without_secrets_and_otherwise_as_it_is() -> None:
+def test_a_plan_is_shown_without_secrets_and_otherwise_unchanged() -> None:
     plan = {
         "session": {"max_tokens": 5, "token_budget": 9, 1: None},
         "providers": [{"config": {"api_key": {"from": "vault"}, "github_token": "abc", "auth": 1}}],

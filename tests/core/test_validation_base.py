@@ -1,4 +1,4 @@
-"""Checks and results, what can be told of a callable, importing a module from its place."""
+"""Checks and results, inspection of callables, importing a module from its path."""
 
 import asyncio
 import functools
@@ -39,7 +39,7 @@ def test_only_failed_errors_fail_a_result() -> None:
     assert result.summary() == "FAILED: 2/5 checks passed (1 errors, 1 warnings)"
 
 
-def test_results_take_their_fields_by_position() -> None:
+def test_results_accept_positional_arguments() -> None:
     check = ValidationCheck("a", True, "fine", "info")
     result = ValidationResult("tool", "somewhere", [check])
     assert (result.module_type, result.module_path, result.checks) == ("tool", "somewhere", [check])
@@ -104,7 +104,7 @@ class _Module:
         self.__dict__.update(attributes)
 
 
-def test_session_ready_is_fine_when_absent_or_right() -> None:
+def test_session_ready_is_valid_if_missing_or_correct() -> None:
     async def ready(coordinator: Any) -> None: ...
 
     assert check_on_session_ready(_Module()) is None
@@ -148,14 +148,14 @@ def test_a_package_is_imported_under_its_own_name(module_folders: ModuleFolders)
     assert import_module_from_path(str(folder)) is module
 
 
-def test_a_name_loaded_from_elsewhere_is_refused(module_folders: ModuleFolders) -> None:
+def test_a_name_loaded_from_another_location_is_rejected(module_folders: ModuleFolders) -> None:
     import_module_from_path(module_folders.package("", name="first/sample_twice"))
     other = module_folders.package("", name="second/sample_twice")
     with pytest.raises(ImportError, match="sample_twice"):
         import_module_from_path(other)
 
 
-def test_a_failed_import_can_be_tried_again(module_folders: ModuleFolders) -> None:
+def test_a_failed_import_can_be_repeated(module_folders: ModuleFolders) -> None:
     folder = module_folders.package("raise RuntimeError('not yet')", name="sample_retry")
     with pytest.raises(RuntimeError, match="not yet"):
         import_module_from_path(folder)

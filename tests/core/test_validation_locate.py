@@ -1,4 +1,4 @@
-"""Finding the module under test by the names of folders, and loading it afresh."""
+"""Finding the module under test by folder names, and loading a new copy of it."""
 
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_kind_by_declaration(code: str, kind: str | None, module_folders: Module
     assert kind_of(module_folders.package(code, name="plain")) == kind
 
 
-def test_the_own_name_goes_before_the_declaration_and_that_before_the_folders_above(
+def test_kind_precedence_is_name_then_declaration_then_parent_folders(
     module_folders: ModuleFolders,
 ) -> None:
     declared = '__amplifier_module_type__ = "hook"'
@@ -54,14 +54,14 @@ def test_the_own_name_goes_before_the_declaration_and_that_before_the_folders_ab
     assert [kind_of(path) for path in (named, plain, bare)] == ["tool", "hook", "context"]
 
 
-def test_kind_of_a_file_and_of_nothing(tmp_path: Path) -> None:
+def test_kind_of_a_file_and_of_a_missing_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text('__amplifier_module_type__ = "tool"')
     assert kind_of(file) == "tool"
     assert kind_of(tmp_path / "missing") is None
 
 
-def test_a_given_package_or_file_is_taken_as_it_is(module_folders: ModuleFolders) -> None:
+def test_a_given_package_or_file_is_used_as_is(module_folders: ModuleFolders) -> None:
     package = module_folders.package("")
     (package / "part").mkdir()
     (package / "part" / "__init__.py").touch()
@@ -69,7 +69,7 @@ def test_a_given_package_or_file_is_taken_as_it_is(module_folders: ModuleFolders
     assert locate_given(package / "__init__.py").path == package / "__init__.py"
 
 
-def test_a_given_project_folder_leads_to_the_package_in_it(module_folders: ModuleFolders) -> None:
+def test_a_given_project_folder_resolves_to_its_package(module_folders: ModuleFolders) -> None:
     package = module_folders.package("", name="one/amplifier_module_tool_x")
     module_folders.package("", name="one/another")
     assert locate_given(module_folders.root / "one") == (package, "tool")
@@ -91,7 +91,7 @@ def test_around_a_test_file(module_folders: ModuleFolders) -> None:
     assert locate_around(module_folders.root / "test_it.py") is None
 
 
-def test_the_modules_package_goes_before_others_of_the_project(
+def test_the_modules_package_takes_precedence_over_others_in_the_project(
     module_folders: ModuleFolders,
 ) -> None:
     project = module_folders.root / "amplifier-module-tool-x"
@@ -131,7 +131,7 @@ CODE = """
 """
 
 
-def test_each_load_is_a_new_module_that_leaves_no_trace(module_folders: ModuleFolders) -> None:
+def test_each_load_is_a_new_module_not_kept_in_sys_modules(module_folders: ModuleFolders) -> None:
     folder = module_folders.package(
         CODE, name="sample_fresh", part="class Shared: ...", late="VALUE = 5"
     )
@@ -150,7 +150,7 @@ def test_each_load_is_a_new_module_that_leaves_no_trace(module_folders: ModuleFo
     assert sys.path == path
 
 
-def test_what_the_tests_imported_themselves_stays_and_is_shared(
+def test_modules_imported_by_the_tests_are_kept_and_shared(
     module_folders: ModuleFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = module_folders.package(
@@ -173,7 +173,7 @@ def test_a_single_file_can_be_loaded(tmp_path: Path) -> None:
         assert (module.__name__, module.VALUE) == ("sample_alone", 1)
 
 
-def test_a_module_that_fails_leaves_no_trace(module_folders: ModuleFolders) -> None:
+def test_a_failing_module_is_not_kept_in_sys_modules(module_folders: ModuleFolders) -> None:
     folder = module_folders.package("from . import part\n1 / 0", name="sample_fails", part="")
     before, path = set(sys.modules), list(sys.path)
     with pytest.raises(ZeroDivisionError), fresh_module(folder):
@@ -183,7 +183,7 @@ def test_a_module_that_fails_leaves_no_trace(module_folders: ModuleFolders) -> N
 
 
 @pytest.mark.parametrize("name", ["missing", "missing.py", "notes.txt"])
-def test_what_is_no_python_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_python_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ImportError, match=name), fresh_module(tmp_path / name):
         pytest.fail("the block must not run")

@@ -1,4 +1,4 @@
-"""Mount plans: which shapes are right, and under which name each fault is reported."""
+"""Mount plans: valid structures, and the check that reports each fault."""
 
 from typing import Any
 
@@ -51,12 +51,12 @@ def test_orchestrator_and_context_may_be_named_by_id() -> None:
     assert result.warnings == []
 
 
-def test_sections_that_are_empty_are_as_good_as_absent() -> None:
+def test_empty_sections_are_treated_as_missing() -> None:
     assert MountPlanValidator().validate({**MINIMAL, "tools": None, "context": None}).passed
 
 
 @pytest.mark.parametrize("plan", [None, [], "plan", 7])
-def test_a_plan_that_is_no_mapping(plan: Any) -> None:
+def test_a_plan_that_is_not_a_mapping_fails(plan: Any) -> None:
     assert names_of_faults(plan) == ["root_type"]
 
 
@@ -97,7 +97,7 @@ def test_unknown_sections_are_a_warning_that_names_them() -> None:
     assert "modules, tool" in result.warnings[0].message
 
 
-def test_errors_are_formatted_one_a_line() -> None:
+def test_errors_are_formatted_one_per_line() -> None:
     result = MountPlanValidator().validate({**MINIMAL, "tools": 7, "hooks": None, "providers": 8})
     assert result.format_errors() == (
         "providers_type: is of type int, not a list\ntools_type: is of type int, not a list"

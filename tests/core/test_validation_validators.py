@@ -1,4 +1,4 @@
-"""The validators on real modules: what passes, what fails under which check, and what is left behind."""
+"""The validators on real modules: valid modules, failing checks, and cleanup."""
 
 import sys
 import textwrap
@@ -26,7 +26,7 @@ def failed(result: ValidationResult) -> list[str]:
     return [check.name for check in result.checks if not check.passed]
 
 
-# What passes
+# Valid modules
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
@@ -86,7 +86,7 @@ async def test_a_module_may_be_given_as_file_or_dotted_name(
         assert (await validate("tool", path)).passed
 
 
-async def test_a_dotted_name_is_none_of_a_folder_in_the_current_directory(
+async def test_a_dotted_name_is_not_read_as_a_folder_in_the_current_directory(
     module_folders: ModuleFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = module_folders.package(TOOL, name="sample_named_alike")
@@ -98,7 +98,7 @@ async def test_a_dotted_name_is_none_of_a_folder_in_the_current_directory(
 
 
 @pytest.mark.parametrize(("kind", "code"), [("orchestrator", ORCHESTRATOR), ("context", CONTEXT)])
-async def test_mounting_at_the_session_by_name_is_understood(
+async def test_mounting_at_the_session_mount_point_is_supported(
     kind: str, code: str, module_folders: ModuleFolders
 ) -> None:
     code = code.replace(f'mount("{kind}", ', 'mount("session", ').replace(
@@ -109,7 +109,7 @@ async def test_mounting_at_the_session_by_name_is_understood(
     assert result.passed, result.errors
 
 
-async def test_an_instance_that_is_returned_counts_as_mounted(
+async def test_a_returned_instance_counts_as_mounted(
     module_folders: ModuleFolders,
 ) -> None:
     code = TOOL.replace('await coordinator.mount("tools", Shout())', "return Shout()")
@@ -150,7 +150,7 @@ async def test_every_mounted_tool_is_checked(module_folders: ModuleFolders) -> N
     assert [check.name for check in result.errors] == ["tool_execute"]
 
 
-async def test_config_reaches_mount_as_a_copy(module_folders: ModuleFolders) -> None:
+async def test_mount_receives_a_copy_of_the_config(module_folders: ModuleFolders) -> None:
     code = """
         async def mount(coordinator, config=None):
             assert config.pop("key") == "k", config
@@ -164,12 +164,12 @@ async def test_config_reaches_mount_as_a_copy(module_folders: ModuleFolders) -> 
     assert config == {"key": "k", "list": [1], "inner": {}}
 
 
-async def test_a_mount_without_config_gets_an_empty_one(module_folders: ModuleFolders) -> None:
+async def test_mount_receives_an_empty_config_by_default(module_folders: ModuleFolders) -> None:
     code = "async def mount(coordinator, config):\n    assert config == {}\n    return print\n"
     assert (await validate("tool", module_folders.package(code))).passed
 
 
-async def test_the_coordinator_of_a_trial_belongs_to_no_session(
+async def test_the_coordinator_of_a_validation_has_no_session(
     module_folders: ModuleFolders,
 ) -> None:
     code = """
@@ -206,10 +206,10 @@ async def test_an_entry_point_may_name_a_module_of_the_package(
     assert failed(result) == ["module_importable"]
 
 
-# What cannot be imported
+# Import errors
 
 
-async def test_a_folder_without_init_is_told_where_the_package_is(
+async def test_a_folder_without_init_fails_with_the_location_of_the_package(
     module_folders: ModuleFolders,
 ) -> None:
     module_folders.package(TOOL, name="project/my_tool")
@@ -225,7 +225,7 @@ async def test_a_folder_without_init_is_told_where_the_package_is(
 @pytest.mark.parametrize(
     "path", ["no_such_module_anywhere", "no/such/folder", "missing.py", Path("missing")]
 )
-async def test_what_does_not_exist_is_not_importable(path: Path | str) -> None:
+async def test_a_missing_path_is_not_importable(path: Path | str) -> None:
     result = await validate("tool", path)
     assert failed(result) == ["module_importable"]
     assert len(result.checks) == 1
@@ -243,10 +243,10 @@ async def test_a_module_that_fails_on_import_is_reported(
     assert folder.name not in sys.modules
 
 
-# What is wrong with mount
+# Faults of mount
 
 
-async def test_a_module_without_mount_stops_there(module_folders: ModuleFolders) -> None:
+async def test_a_module_without_mount_is_not_checked_further(module_folders: ModuleFolders) -> None:
     for code in ("", "mount = 7"):
         result = await validate("tool", module_folders.package(code))
         assert [check.name for check in result.checks] == ["module_importable", "mount_exists"]
@@ -260,7 +260,7 @@ async def test_a_module_without_mount_stops_there(module_folders: ModuleFolders)
         ("async def mount(coordinator)", "takes 1 arguments"),
     ],
 )
-async def test_a_mount_that_cannot_be_called_as_agreed(
+async def test_a_mount_with_a_wrong_signature_fails(
     signature: str, found: str, module_folders: ModuleFolders
 ) -> None:
     result = await validate("tool", module_folders.package(f"{signature}:\n    return None\n"))
@@ -268,7 +268,7 @@ async def test_a_mount_that_cannot_be_called_as_agreed(
     assert found in only(result, "mount_signature").message
 
 
-async def test_a_mount_with_any_arguments_is_fine(module_folders: ModuleFolders) -> None:
+async def test_a_mount_with_any_arguments_passes(module_folders: ModuleFolders) -> None:
     code = "async def mount(*args, **kwargs):\n    return lambda: None\n"
     assert (await validate("tool", module_folders.package(code))).passed
 
@@ -284,7 +284,7 @@ async def test_a_mount_that_raises_is_an_error_of_every_kind(
     assert "bad url" in result.errors[0].message
 
 
-async def test_a_mount_that_gives_up_is_an_error_with_the_reason_it_logged(
+async def test_a_mount_without_result_is_an_error_with_its_logged_reason(
     module_folders: ModuleFolders,
 ) -> None:
     code = """
@@ -300,18 +300,20 @@ async def test_a_mount_that_gives_up_is_an_error_with_the_reason_it_logged(
     assert "looking for a key" not in result.errors[0].message
 
 
-async def test_a_silent_mount_is_told_how_to_mount(module_folders: ModuleFolders) -> None:
+async def test_a_mount_without_result_fails_with_advice_how_to_mount(
+    module_folders: ModuleFolders,
+) -> None:
     code = "async def mount(coordinator, config=None): ...\n"
     result = await validate("tool", module_folders.package(code))
     assert 'coordinator.mount("tools"' in result.errors[0].message
 
 
-async def test_something_of_another_kind_does_not_count(module_folders: ModuleFolders) -> None:
+async def test_a_module_of_another_kind_does_not_count(module_folders: ModuleFolders) -> None:
     result = await validate("provider", module_folders.package(TOOL))
     assert failed(result) == ["protocol_compliance"]
 
 
-# What is wrong with what was mounted
+# Faults of mounted objects
 
 
 @pytest.mark.parametrize(
@@ -400,7 +402,7 @@ async def test_a_missing_member_breaks_compliance_too(
     assert "is missing" in only(result, check).message
 
 
-async def test_a_property_that_raises_is_a_finding_not_a_crash(
+async def test_a_property_that_raises_is_reported_as_a_failed_check(
     module_folders: ModuleFolders,
 ) -> None:
     code = TOOL.replace(
@@ -422,7 +424,7 @@ async def test_a_returned_object_whose_name_raises_is_still_checked(
     assert failed(result) == ["tool_name"]
 
 
-async def test_a_schema_by_method_is_as_good_as_an_attribute(
+async def test_a_schema_may_come_from_a_method(
     module_folders: ModuleFolders,
 ) -> None:
     code = TOOL.replace("input_schema = {", "def get_schema(self):\n            return {")
@@ -504,7 +506,7 @@ async def test_an_async_on_session_ready_is_not_mentioned_and_not_called(
     assert result.passed
 
 
-async def test_a_class_in_place_of_an_instance_is_an_error(module_folders: ModuleFolders) -> None:
+async def test_a_class_instead_of_an_instance_is_an_error(module_folders: ModuleFolders) -> None:
     for code in (
         TOOL.replace('mount("tools", Shout())', 'mount("tools", Shout)'),
         TOOL.replace('await coordinator.mount("tools", Shout())', "return Shout"),
@@ -552,7 +554,7 @@ async def test_what_a_failing_mount_registered_is_cleaned_up(
     assert sys.modules[folder.name].closed == ["registered"]
 
 
-async def test_a_cleanup_that_raises_is_no_more_than_a_warning(
+async def test_a_cleanup_that_raises_is_only_a_warning(
     module_folders: ModuleFolders,
 ) -> None:
     code = (
@@ -575,7 +577,7 @@ async def test_a_cleanup_that_requires_arguments_is_a_warning(
     assert "__init__.py, line 22, in close" in result.warnings[0].message
 
 
-async def test_a_callable_instance_is_not_taken_for_a_cleanup(
+async def test_a_callable_instance_is_not_treated_as_a_cleanup(
     module_folders: ModuleFolders,
 ) -> None:
     code = TOOL.replace(
@@ -588,7 +590,7 @@ async def test_a_callable_instance_is_not_taken_for_a_cleanup(
     assert failed(result) == []
 
 
-async def test_a_builtin_that_tells_no_signature_counts_as_cleanup(
+async def test_a_builtin_without_signature_counts_as_cleanup(
     module_folders: ModuleFolders,
 ) -> None:
     code = "async def mount(coordinator, config=None):\n    return dir\n"

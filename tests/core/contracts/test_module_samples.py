@@ -1,4 +1,4 @@
-"""Tools, providers, hooks and contexts written as their contracts write them."""
+"""Tools, providers, hooks and contexts as in the samples of their contracts."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ from amplifier_core.testing import (
 
 
 class MyTool:
-    """A tool with a schema that answers every problem as a result."""
+    """A tool with a schema that returns every problem as a result."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -67,7 +67,7 @@ async def mount_tool(coordinator: Any, config: dict[str, Any]) -> Any:
     return tool
 
 
-async def test_a_tool_succeeds_and_fails_in_its_result() -> None:
+async def test_a_tool_reports_success_and_failure_in_its_result() -> None:
     tool = MyTool(config={})
     assert isinstance(tool, Tool)
     done = await tool.execute({"required_param": "value"})
@@ -81,7 +81,7 @@ async def test_a_tool_succeeds_and_fails_in_its_result() -> None:
     assert wrong.error["type"] == "AttributeError"
 
 
-async def test_a_tool_mounts_under_its_name_and_names_its_events() -> None:
+async def test_a_tool_mounts_under_its_name_and_declares_its_events() -> None:
     coordinator = TestCoordinator()
     tool = await mount_tool(coordinator, {"max_size": 1})
     assert coordinator.get("tools", "my-tool") is tool
@@ -209,8 +209,8 @@ async def test_handlers_work_until_they_are_cleaned_up() -> None:
     cleanup = await mount_hook(coordinator, {})
     blocked = {"tool_name": "Write", "tool_input": {"file_path": "/etc/passwd"}}
     assert (await coordinator.hooks.emit("tool:pre", blocked)).action == "deny"
-    told = await coordinator.hooks.emit("tool:post", blocked)
-    assert (told.action, told.user_message) == ("inject_context", "Linting issues detected")
+    result = await coordinator.hooks.emit("tool:post", blocked)
+    assert (result.action, result.user_message) == ("inject_context", "Linting issues detected")
     cleanup()
     assert (await coordinator.hooks.emit("tool:pre", blocked)).action == "continue"
     assert (await coordinator.hooks.emit("tool:post", blocked)).action == "continue"
@@ -237,7 +237,7 @@ async def test_the_recorder_keeps_names_and_data() -> None:
 
 
 class MyContextManager:
-    """The contract's context manager: a view of the last messages, whole tool groups only."""
+    """The contract's context manager: a view of the last messages with complete tool groups."""
 
     def __init__(
         self,
@@ -337,11 +337,11 @@ async def test_messages_round_trip_and_clear() -> None:
         await context.add_message({"content": "x"})
 
 
-async def test_compaction_is_a_view_that_splits_no_tool_group_and_is_told() -> None:
-    told: list[tuple[str, int]] = []
+async def test_compaction_is_a_view_that_keeps_tool_groups_and_emits_events() -> None:
+    emitted: list[tuple[str, int]] = []
     hooks = HookRegistry()
     for event in ("context:pre_compact", "context:post_compact"):
-        hooks.register(event, lambda e, d: told.append((e, d["message_count"])))
+        hooks.register(event, lambda e, d: emitted.append((e, d["message_count"])))
     context = MyContextManager(
         max_tokens=100, compaction_threshold=0.5, keep_recent=50, hooks=hooks
     )
@@ -359,7 +359,7 @@ async def test_compaction_is_a_view_that_splits_no_tool_group_and_is_told() -> N
     assert not any(message["role"] == "tool" for message in view)
     assert len(view) == 51
     assert len(await context.get_messages()) == 53
-    assert told == [
+    assert emitted == [
         ("context:pre_compact", 52),
         ("context:post_compact", 52),
         ("context:pre_compact", 53),
@@ -367,7 +367,7 @@ async def test_compaction_is_a_view_that_splits_no_tool_group_and_is_told() -> N
     ]
 
 
-async def test_a_budget_comes_from_the_provider() -> None:
+async def test_the_budget_is_derived_from_the_provider() -> None:
     class Wide(MyProvider):
         def get_info(self) -> ProviderInfo:
             defaults = {"context_window": 9000, "max_output_tokens": 1000}
@@ -379,7 +379,7 @@ async def test_a_budget_comes_from_the_provider() -> None:
     assert context._calculate_budget(None, MyProvider("k", {})) == 10
 
 
-async def test_a_saved_conversation_is_set_again() -> None:
+async def test_a_saved_conversation_can_be_restored() -> None:
     context = MyContextManager(max_tokens=1000)
     saved = [
         {"role": "user", "content": "Previous conversation"},
@@ -391,7 +391,7 @@ async def test_a_saved_conversation_is_set_again() -> None:
     assert messages is not saved
 
 
-async def test_a_context_with_a_file_of_its_own_ignores_the_apps_copy(
+async def test_a_context_with_its_own_file_ignores_the_apps_copy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class FileContext(MyContextManager):
@@ -412,7 +412,7 @@ async def test_a_context_with_a_file_of_its_own_ignores_the_apps_copy(
     assert await context.get_messages() == [{"role": "user", "content": "fresh"}]
 
 
-async def test_a_context_mounts_in_the_contracts_spelling() -> None:
+async def test_a_context_mounts_in_the_form_of_the_contract() -> None:
     async def mount(coordinator: Any, config: dict[str, Any]) -> Any:
         context = MyContextManager(max_tokens=config.get("max_tokens", 100_000))
         await coordinator.mount("session", context, name="context")
@@ -423,7 +423,7 @@ async def test_a_context_mounts_in_the_contracts_spelling() -> None:
     assert coordinator.get("context") is context
 
 
-async def test_the_mock_context_shows_what_it_was_told() -> None:
+async def test_the_mock_context_records_messages() -> None:
     context = MockContextManager()
     await context.add_message({"role": "user", "content": "Test"})
     assert len(await context.get_messages_for_request()) == 1

@@ -1,4 +1,4 @@
-"""Loops written as the Orchestrator Contract writes them run on the kernel and its models.
+"""Loops as in the samples of the Orchestrator Contract run on the kernel and its models.
 
 They send plain dictionaries, read answers and calls by subscript, and know nothing of ids,
 budgets or cancellation.
@@ -35,7 +35,7 @@ def calls(name: str, **arguments: Any) -> ChatResponse:
 
 
 class Provider(MockProvider):
-    """Gives scripted answers and keeps the requests."""
+    """Returns scripted answers and records the requests."""
 
     def __init__(self, *answers: ChatResponse) -> None:
         super().__init__("scripted")
@@ -56,7 +56,7 @@ class Provider(MockProvider):
 
 
 class Loop:
-    """The contract's loop; `streaming` asks for chunks instead of whole answers."""
+    """The contract's loop; `streaming` requests chunks instead of complete answers."""
 
     name = "basic"
     streaming = False
@@ -224,7 +224,7 @@ async def test_a_loop_that_never_ends_is_incomplete(
     assert (seen[-1][1]["turn_count"], seen[-1][1]["status"]) == (3, "incomplete")
 
 
-async def test_a_failing_turn_is_told_and_raised(
+async def test_a_failing_turn_is_reported_and_raised(
     hooks: HookRegistry, seen: list[tuple[str, dict[str, Any]]]
 ) -> None:
     with pytest.raises(IndexError):
@@ -242,7 +242,7 @@ async def test_inputs_are_checked(prompt: str, providers: dict[str, Any]) -> Non
 
 
 async def guarded(tool: MockTool, call: ToolCall, hooks: HookRegistry, context: Any) -> ToolResult:
-    """Hook processing as the contract shows it: deny, modify, inject, ask."""
+    """Hook processing as in the contract: deny, modify, inject, ask."""
     data: dict[str, Any] = {"tool_name": call.name, "tool_input": call.input}
     before = await hooks.emit("tool:pre", data)
     if before.action == "deny":
@@ -276,7 +276,7 @@ async def guarded(tool: MockTool, call: ToolCall, hooks: HookRegistry, context: 
         (HookResult(action="ask_user", approval_prompt="?"), False, "User denied", None),
     ],
 )
-async def test_every_answer_of_a_hook_can_be_honoured(
+async def test_every_result_of_a_hook_can_be_handled(
     answer: HookResult, success: bool, output: str, ran_with: Any
 ) -> None:
     hooks, context, tool = HookRegistry(), MockContextManager(), MockTool("t", return_value="ran")
@@ -301,7 +301,7 @@ async def test_the_scripted_orchestrator_answers_in_order() -> None:
     assert answers == ["Response 1", "Response 2", "DONE"]
 
 
-async def test_a_loop_mounts_in_either_spelling_and_names_its_events() -> None:
+async def test_a_loop_mounts_in_either_form_and_declares_its_events() -> None:
     async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
         config = config or {}
         coordinator.register_contributor(
@@ -315,7 +315,7 @@ async def test_a_loop_mounts_in_either_spelling_and_names_its_events() -> None:
     assert await coordinator.collect_contributions("observability.events") == [["my-loop:started"]]
 
 
-def test_a_provider_is_chosen_by_name_or_is_the_first() -> None:
+def test_a_provider_is_chosen_by_name_or_else_the_first() -> None:
     providers = {"a": 1, "b": 2}
     for config, chosen in [({}, 1), ({"default_provider": "b"}, 2)]:
         assert providers[config.get("default_provider", next(iter(providers)))] == chosen

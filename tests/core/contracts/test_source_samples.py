@@ -1,4 +1,4 @@
-"""Resolvers and sources written as the Module Source Protocol writes them."""
+"""Resolvers and sources as in the samples of the Module Source Protocol."""
 
 import sys
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ async def mount(coordinator, config):
 
 
 class FileSource:
-    """Conforms by shape alone."""
+    """Conforms by structure only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,9 @@ async def test_a_resolver_mounted_before_the_loader_is_used(folder: Path, by_hin
     assert (await coordinator.get("tools", "sample").execute({})).output == "ok"
 
 
-async def test_what_no_resolver_finds_is_reported_with_what_was_tried(tmp_path: Path) -> None:
+async def test_a_module_no_resolver_finds_is_reported_with_the_places_searched(
+    tmp_path: Path,
+) -> None:
     coordinator = ModuleCoordinator()
     coordinator.mount("module-source-resolver", CustomResolver({"tool-b": tmp_path / "gone"}))
     loader = ModuleLoader(coordinator)
