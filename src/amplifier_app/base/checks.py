@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
-KINDS = ("provider", "tool", "hook", "orchestrator", "context")
-
 Severity = Literal["error", "warning", "info"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from amplifier_app.plan.documents import MergedPlan
+from amplifier_app.plan.entries import entry_keys
 from amplifier_app.plan.history import leaves
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.merge import entry_keys
 from amplifier_app.plan.nodes import ListNode, Node, Scalar, plain_data
 from amplifier_app.plan.paths import Path, find
 from amplifier_app.plan.shapes import ENTRY_SECTIONS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
@@ -12,7 +13,7 @@ from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.paths import NoSuchPath, Path, find
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.shapes import ENTRY_SECTIONS
-from amplifier_app.plan.structure import entry_key, normalise
+from amplifier_app.plan.structure import normalise
 
 
 class Value(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.entries import entry_key, entry_keys
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of, with_items
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
-from amplifier_app.plan.structure import entry_key
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _SETTINGS_ONLY = ("profile", "sources", "display")
@@ -205,10 +205,3 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
         left = {name: agent for name, agent in agents.items.items() if name not in wanted}
         items["agents"] = with_items(agents, left)
     return MapNode(items, base.at, base.keys), missed
-
-
-def entry_keys(document: MapNode, section: str) -> list[str]:
-    """The keys of the entries of a section, in order."""
-    node = document.items.get(section)
-    entries = node.items if isinstance(node, ListNode) else []
-    return [key for entry in entries if (key := entry_key(entry)) is not None]

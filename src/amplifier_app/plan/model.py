@@ -7,7 +7,7 @@ ResolvedPlan                conditions and variables  (environment: checked on f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from amplifier_app.base import keys
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped
+from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
-from amplifier_app.plan.resolution import Resolution, Unset, entries_of, resolve
+from amplifier_app.plan.resolution import Resolution, Unset, resolve
 from amplifier_app.plan.scopes import Override, read_settings
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
-from amplifier_app.plan.structure import entry_key
+from amplifier_app.plan.shapes import ENTRY_SECTIONS
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class ResolvedPlan:
         for section in ENTRY_SECTIONS:
             plan[section] = data.get(section, [])
         plan["providers"] = [*plan["providers"], *self.chosen.traffic.entries()]
-        for module in (*(plan["session"][part] for part in PARTS), *_modules_of(plan)):
+        for _, _, module in mounted_entries(plan):
             module.setdefault("config", {})
         if "agents" in data:
             plan["agents"] = data["agents"]
@@ -346,8 +346,3 @@ def apply_overrides(
         keep_unset=plan.keep_unset,
         lenient=plan.lenient,
     )
-
-
-def _modules_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for section in ENTRY_SECTIONS:
-        yield from plan[section]

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amplifier_app.plan.entries import ModuleEntry, entry_key, module_entries
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
-from amplifier_app.plan.shapes import PARTS
-from amplifier_app.plan.structure import entry_key
-
-KINDS = {"providers": "provider", "tools": "tool", "hooks": "hook"}
-"""Section with a list of modules → kind of its modules."""
+from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 
 
 class PlannedModule(NamedTuple):
@@ -36,7 +32,7 @@ class PlannedModule(NamedTuple):
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     """The modules in mount order, without those of agents."""
-    return list(_modules(plan.tree))
+    return [_planned(one) for one in module_entries(plan.tree) if one.agent is None]
 
 
 def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
@@ -45,28 +41,18 @@ def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     If an agent only changes a module of the plan, the plan's source applies.
     """
     sources = {(one.kind, one.key): one.source for one in planned_modules(plan)}
-    agents = plan.tree.items.get("agents")
+    found = [_planned(one) for one in module_entries(plan.tree) if one.agent is not None]
     return [
-        one._replace(agent=name, source=one.source or sources.get((one.kind, one.key)))
-        for name, agent in (agents.items.items() if isinstance(agents, MapNode) else ())
-        if isinstance(agent, MapNode)
-        for one in _modules(agent)
+        one._replace(source=one.source or sources.get((one.kind, one.key)))
+        for one in found
         if one.module
     ]
 
 
-def _modules(document: MapNode) -> Iterator[PlannedModule]:
-    session = document.items.get("session")
-    parts = session.items if isinstance(session, MapNode) else {}
-    found: list[tuple[str, Node]] = [(part, parts[part]) for part in PARTS if part in parts]
-    for section, kind in KINDS.items():
-        entries = document.items.get(section)
-        found += [(kind, entry) for entry in entries.items] if isinstance(entries, ListNode) else []
-    for kind, entry in found:
-        if isinstance(entry, MapNode):
-            module = text_of(entry.items.get("module")) or ""
-            source = text_of(entry.items.get("source"))
-            yield PlannedModule(kind, entry_key(entry) or "", module, source, entry)
+def _planned(one: ModuleEntry) -> PlannedModule:
+    module = text_of(one.node.items.get("module")) or ""
+    source = text_of(one.node.items.get("source"))
+    return PlannedModule(one.kind, entry_key(one.node) or "", module, source, one.node, one.agent)
 
 
 def unset_variables(node: Node) -> Iterator[str]:

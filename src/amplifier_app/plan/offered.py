@@ -15,12 +15,12 @@ from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import apply_conditions
 from amplifier_app.plan.documents import MergedPlan, read_profile
+from amplifier_app.plan.entries import entries_of, entry_key
 from amplifier_app.plan.merge import overlay_settings
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import PlanError, Problem, suggest
 from amplifier_app.plan.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
-from amplifier_app.plan.structure import entry_key
 
 NO_PROVIDER = "the plan has no provider; choose one with '-p NAME', or set one up: amplifier init"
 """The hint for a plan without any provider."""
@@ -129,20 +129,16 @@ def _offered(merged: MergedPlan) -> _Offered:
     tree = MapNode({}, NOWHERE)
     for one in settings.files:
         tree, _ = overlay_settings(tree, one.tree)
-    own = _providers(tree)
+    own = entries_of(tree, "providers")
     name = text_of(settings.profile) or _DEFAULT_PROFILE
     try:
         profile = read_profile(name, settings, fetch=merged.fetch)
     except ConfigError:
         # A broken default profile must not stop this plan.
         return _Offered(own, ())
-    return _Offered(own, [_with_source(profile, entry) for entry in _providers(profile.document)])
-
-
-def _providers(tree: MapNode) -> list[MapNode]:
-    section = tree.items.get("providers")
-    entries = section.items if isinstance(section, ListNode) else ()
-    return [entry for entry in entries if isinstance(entry, MapNode)]
+    return _Offered(
+        own, [_with_source(profile, entry) for entry in entries_of(profile.document, "providers")]
+    )
 
 
 def _with_source(profile: MergedPlan, entry: MapNode) -> MapNode:

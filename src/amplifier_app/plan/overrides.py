@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.entries import entries_of, entry_key
 from amplifier_app.plan.nodes import (
     ListNode,
     MapNode,
@@ -18,7 +19,6 @@ from amplifier_app.plan.nodes import (
 )
 from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_value
 from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
-from amplifier_app.plan.structure import entry_key
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.yaml_reader import plain_scalar, read_yaml
 
@@ -180,8 +180,7 @@ def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
         PlanError: The plan has no such provider.
     """
     section = tree.items.get("providers")
-    given = section.items if isinstance(section, ListNode) else ()
-    entries = [entry for entry in given if isinstance(entry, MapNode)]
+    entries = entries_of(tree, "providers")
     key = find_provider(entries, name)
     tree, entries = prefer(tree, entries, key)
     if model:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.nodes import ListNode, MapNode, Node
 from amplifier_app.plan.shapes import PARTS
-from amplifier_app.plan.structure import entry_key
 
 Path = tuple[str, ...]
 

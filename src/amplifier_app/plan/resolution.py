@@ -9,13 +9,13 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
 from amplifier_app.plan.documents import MergedPlan
+from amplifier_app.plan.entries import entries_of, entry_keys, module_entries
 from amplifier_app.plan.interpolation import interpolate
-from amplifier_app.plan.merge import entry_keys
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.paths import find, with_value
+from amplifier_app.plan.paths import with_value
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import Override
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.shapes import ENTRY_SECTIONS
 from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.structure import check_complete, normalise
 
@@ -198,9 +198,8 @@ def with_sources(
         source_of: Returns the replacement of a source; None keeps it.
         problems: Collects the problems.
     """
-    for path in _module_paths(tree):
-        module = find(tree, path)
-        source = module.items.get("source") if isinstance(module, MapNode) else None
+    for one in module_entries(tree):
+        source = one.node.items.get("source")
         if not isinstance(source, Scalar):
             continue
         try:
@@ -209,14 +208,13 @@ def with_sources(
             problems.add(error.message, source.at, error.hint)
             continue
         if text is not None and text != source.value:
-            tree = with_value(tree, (*path, "source"), source._replace(value=text))
+            tree = with_value(tree, (*one.path, "source"), source._replace(value=text))
     return tree
 
 
 def _requires(tree: MapNode, problems: Problems) -> dict[str, tuple[PlanRequirement, ...]]:
     """The checked requirements that entries add to their modules."""
-    modules = [find(tree, path) for path in _module_paths(tree)]
-    entries = [one for one in modules if isinstance(one, MapNode) and "requires" in one.items]
+    entries = [one.node for one in module_entries(tree) if "requires" in one.node.items]
     if not entries:
         return {}
     from amplifier_app.plan.requirements import requirements_of
@@ -257,25 +255,3 @@ def _unset_in(node: Node) -> Iterator[Unset]:
         return
     for value in node.items.values() if isinstance(node, MapNode) else node.items:
         yield from _unset_in(value)
-
-
-def _module_paths(tree: MapNode) -> Iterator[tuple[str, ...]]:
-    """The addresses of all modules, including those of agents."""
-    agents = tree.items.get("agents")
-    documents: dict[tuple[str, ...], MapNode] = {(): tree}
-    for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
-        if isinstance(agent, MapNode):
-            documents[("agents", name)] = agent
-    for prefix, document in documents.items():
-        session = document.items.get("session")
-        parts = session.items if isinstance(session, MapNode) else {}
-        yield from ((*prefix, "session", part) for part in PARTS if part in parts)
-        for section in ENTRY_SECTIONS:
-            for index in range(len(entries_of(document, section))):
-                yield (*prefix, section, str(index))
-
-
-def entries_of(document: MapNode, section: str) -> list[Node]:
-    """The entries of a section."""
-    node = document.items.get(section)
-    return list(node.items) if isinstance(node, ListNode) else []

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amplifier_app.plan.module_schemas import ModuleSchema, Schema, bundled_schemas
-from amplifier_app.plan.modules import KINDS
 from amplifier_app.plan.schema_parts import REFERENCE, embedded, for_files
-from amplifier_app.plan.shapes import DISPLAY, ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.shapes import DISPLAY, ENTRY_SECTIONS, PARTS, SECTION_KINDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -43,7 +42,7 @@ def plan_schema() -> Schema:
         "source": _SOURCE,
         **{part: _part(part, modules) for part in PARTS},
         **{section: _section(section) for section in ENTRY_SECTIONS},
-        **{f"{kind}_entry": _entry(kind, modules) for kind in KINDS.values()},
+        **{f"{kind}_entry": _entry(kind, modules) for kind in SECTION_KINDS.values()},
     }
     for module in modules:
         if module.config is not None:
@@ -254,7 +253,7 @@ def _section(section: str) -> Schema:
         "tools": "Tools the model can call.",
         "hooks": "Observe a session's events and can change, deny or add to them.",
     }[section]
-    kind = KINDS[section]
+    kind = SECTION_KINDS[section]
     return {
         "type": ["array", "null"],
         "description": what,

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-ENTRY_SECTIONS = ("providers", "tools", "hooks")
+SECTION_KINDS = MappingProxyType({"providers": "provider", "tools": "tool", "hooks": "hook"})
+"""Section with a list of modules → kind of its modules."""
+
+ENTRY_SECTIONS = tuple(SECTION_KINDS)
+
 PARTS = ("orchestrator", "context")
+"""The parts of `session` that are a module each; the name of a part is the kind of its module."""
 
 _OVERLAY_SECTIONS = (
     "exclude",

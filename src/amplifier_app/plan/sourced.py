@@ -6,17 +6,17 @@ provider that is skipped here may be mounted on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.entries import module_entries
 from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -56,8 +56,7 @@ def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
     """
     tree = plan.tree
     problems = Problems()
-    agents = tree.items.get("agents")
-    nodes = [(node, False) for node in (*_modules(tree), *_inside(agents, _modules))]
+    nodes = [(node, False) for node in _modules(tree)]
     mounted = {node.at for node, _ in nodes}
     nodes += [(node, True) for node in _left_out(plan, mounted, problems)]
     for node, _ in nodes:
@@ -81,8 +80,7 @@ def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
 
     problems = Problems(plan.merged.texts)
     tree, found = plan.tree, dict(plan.requires)
-    nodes = (*_modules(tree), *_inside(tree.items.get("agents"), _modules))
-    left_out = _left_out(plan, {node.at for node in nodes}, problems)
+    left_out = _left_out(plan, {node.at for node in _modules(tree)}, problems)
     for module, requires in requirements_of(left_out, problems).items():
         found[module] = tuple(
             {one.written: one for one in (*found.get(module, ()), *requires)}.values()
@@ -105,41 +103,16 @@ def written_value(source: str) -> str:
     return _portable(source, source, secret=False)
 
 
-def _modules(document: MapNode) -> Iterator[MapNode]:
-    session = document.items.get("session")
-    if isinstance(session, MapNode):
-        for part in PARTS:
-            node = session.items.get(part)
-            if isinstance(node, MapNode) and "module" in node.items:
-                yield node
-    for section in ENTRY_SECTIONS:
-        yield from _entries(document, section)
-
-
-def _providers(document: MapNode) -> Iterator[MapNode]:
-    return _entries(document, "providers")
-
-
-def _entries(document: MapNode, section: str) -> Iterator[MapNode]:
-    entries = document.items.get(section)
-    for entry in entries.items if isinstance(entries, ListNode) else ():
-        if isinstance(entry, MapNode):
-            yield entry
-
-
-def _inside(agents: Node | None, of: Callable[[MapNode], Iterator[MapNode]]) -> Iterator[MapNode]:
-    for agent in agents.items.values() if isinstance(agents, MapNode) else ():
-        if isinstance(agent, MapNode):
-            yield from of(agent)
+def _modules(tree: MapNode) -> list[MapNode]:
+    return [one.node for one in module_entries(tree) if "module" in one.node.items]
 
 
 def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) -> Iterator[MapNode]:
     """The providers whose conditions are not met, with their sources resolved."""
     environ = keys.environment() if plan.environ is None else plan.environ
-    document = plan.merged.document
-    agents = document.items.get("agents")
-    for entry in (*_providers(document), *_inside(agents, _providers)):
-        if entry.at in mounted:
+    for one in module_entries(plan.merged.document):
+        entry = one.node
+        if one.kind != "provider" or entry.at in mounted:
             continue
         source = entry.items.get("source")
         items = {"module": entry.items["module"]}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.shapes import AGENT, DISPLAY, PARTS, PLAN, Shape
@@ -40,13 +41,6 @@ _WHEN_KEYS = ("env", "no_other")
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _AGENT = rf"(?:{_ID}:)?{_ID}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-
-
-def entry_key(entry: Node) -> str | None:
-    """The key of a list entry: its instance id, else its module id."""
-    if not isinstance(entry, MapNode):
-        return None
-    return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
 
 
 def normalise(root: Node | None, file: str, problems: Problems, shape: Shape = PLAN) -> MapNode:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.entries import entries_of
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
 
 MODULE = "provider-replay"
@@ -41,7 +42,7 @@ class Traffic(NamedTuple):
             return tree
         at = Location("--replay")
         recorded = _recorded_providers(self.replay)
-        entries = _entries(tree)
+        entries = entries_of(tree, "providers")
         kept = [self._stand_in(e, mount_name(e)) for e in entries if mount_name(e) in recorded]
         named = {mount_name(entry) for entry in entries}
         kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
@@ -62,7 +63,7 @@ class Traffic(NamedTuple):
     ) -> Node:
         if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
             return agent
-        entries = [e for e in _entries(agent) if mount_name(e) in recorded]
+        entries = [e for e in entries_of(agent, "providers") if mount_name(e) in recorded]
         if not entries:  # it was not used in the recording; it gets the plan's providers
             return with_items(agent, {k: v for k, v in agent.items.items() if k != "providers"})
         stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
@@ -84,12 +85,6 @@ class Traffic(NamedTuple):
 
 
 NO_TRAFFIC = Traffic()
-
-
-def _entries(document: MapNode) -> list[MapNode]:
-    section = document.items.get("providers")
-    items = section.items if isinstance(section, ListNode) else ()
-    return [entry for entry in items if isinstance(entry, MapNode)]
 
 
 def _entry(at: Location, *, config: dict[str, Any]) -> MapNode:

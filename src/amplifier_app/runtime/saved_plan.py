@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.masking import MASK
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.structure import entry_key
 from amplifier_app.plan.yaml_reader import read_yaml
 from amplifier_app.sessions.store import SessionStore
 

@@ -14,7 +14,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.plan.sourced import sourced_modules
 from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.lockfile import Lock, lock_path_for
@@ -88,10 +88,8 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
     Only those that can be imported as things are: nothing of the others runs before mounting.
     """
     mounted = plan.mount_plan()
-    entries: list[dict[str, Any]] = [mounted["session"][part] for part in PARTS]
-    entries += [entry for section in ENTRY_SECTIONS for entry in mounted[section]]
     found: list[str] = []
-    for entry in entries:
+    for _, _, entry in mounted_entries(mounted):
         try:
             source = resolver.resolve(entry["module"], entry.get("source"))
         except Exception:

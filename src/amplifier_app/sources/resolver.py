@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_app.sources.search_order import Candidate, Override, Places, variable_of
@@ -302,11 +303,7 @@ def _hint(module_id: str, source_hint: Any, profile_hint: Any) -> str | None:
 
 
 def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
-    session = mount_plan["session"]
-    entries = [session["orchestrator"], session["context"]]
-    for section in ("providers", "tools", "hooks"):
-        entries.extend(mount_plan.get(section) or [])
-    for entry in entries:
+    for _, _, entry in mounted_entries(mount_plan):
         if isinstance(entry, str):
             yield entry, None
         else:

@@ -9,10 +9,10 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, Stored, Where, environment
 from amplifier_app.commands.init.setup import Choice, user_plan
 from amplifier_app.plan import edit
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, plain_data
 from amplifier_app.plan.scopes import USER, read_settings, settings_path
-from amplifier_app.plan.structure import entry_key
 
 _FIRST = 10
 """The priority of the provider that was set up last; without one it is 100."""

@@ -36,6 +36,7 @@ def list_modules(
 def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
     from amplifier_app.base import installed
     from amplifier_app.commands.plan_options import chosen_plan
+    from amplifier_app.plan.entries import mounted_entries
     from amplifier_core.loader import kind_of
 
     plan = chosen_plan(plan_file, profile)
@@ -55,7 +56,7 @@ def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
             }
         )
 
-    for kind, path, entry in _plan_modules(plan.mount_plan()):
+    for kind, path, entry in mounted_entries(plan.mount_plan()):
         use = entry.get("instance_id") or "yes"
         add(entry["module"], kind, use, entry.get("source"), str(plan.origin(path)))
     for left in plan.dropped:
@@ -64,14 +65,3 @@ def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
     for module_id in sorted(there.keys() - named):
         add(module_id, None, "", None, None)
     return rows
-
-
-def _plan_modules(mount_plan: dict[str, Any]) -> list[tuple[str, list[str | int], dict[str, Any]]]:
-    session = mount_plan["session"]
-    found: list[tuple[str, list[str | int], dict[str, Any]]] = [
-        (part, ["session", part], session[part]) for part in ("orchestrator", "context")
-    ]
-    for section, kind in (("providers", "provider"), ("tools", "tool"), ("hooks", "hook")):
-        for index, entry in enumerate(mount_plan[section]):
-            found.append((kind, [section, index], entry))
-    return found

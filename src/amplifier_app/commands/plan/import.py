@@ -14,8 +14,8 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import project_to_look_at
 from amplifier_app.plan.documents import MergedPlan
+from amplifier_app.plan.entries import entry_keys
 from amplifier_app.plan.masking import open_tree
-from amplifier_app.plan.merge import entry_keys
 from amplifier_app.plan.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.resolution import with_sources

@@ -20,6 +20,7 @@ from amplifier_app.commands.settings.checks import (
     refuse_near_miss,
 )
 from amplifier_app.plan import edit
+from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems, suggest
@@ -27,7 +28,6 @@ from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, set
 from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.plan.structure import entry_key
 from amplifier_app.sources.layout import find_layout
 from amplifier_app.sources.loading import load_profile
 from amplifier_support.did_you_mean import did_you_mean
