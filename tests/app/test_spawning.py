@@ -294,7 +294,7 @@ async def test_agents_passed_by_a_caller_are_ignored(tmp_path: Path) -> None:
     }
     async with parent(tmp_path, {"it": answering("done")}) as session:
         assert (await spawn(session, agent_configs=configs))["output"] == "done"
-        with pytest.raises(ConfigError, match=r"no agent 'other'.*the plan has: it"):
+        with pytest.raises(ConfigError, match=r"unknown agent 'other'; the plan has: it"):
             await spawn(session, "other", agent_configs=configs)
 
 

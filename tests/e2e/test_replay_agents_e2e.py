@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.cast import KEY, LEAD, meeting, plan_of, playing, tasks
+from tests.e2e.agent_scripts import KEY, LEAD, plan_of, running_agents, simultaneous, tasks
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 
@@ -39,7 +39,7 @@ def test_sub_agents_are_answered_again_in_another_folder_too(tmp_path: Path) -> 
         more = {"session_id": session_id, "instruction": "go on"}
         return Reply(tool_calls=[ToolCall("task", more)])
 
-    both = meeting(2)
+    both = simultaneous(2)
     lines: dict[str, list[Any]] = {
         LEAD: [tasks("reader", "other"), again, "All is done."],
         "reader": [both(READ), "It says: the notes.", "And nothing more."],
@@ -47,7 +47,7 @@ def test_sub_agents_are_answered_again_in_another_folder_too(tmp_path: Path) -> 
     }
     model = {"module": "provider-anthropic", "config": {"model": "claude-haiku-4-5"}}
     agents = {"reader": {"tools": ["tool-filesystem"], "providers": [model]}, "other": {}}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan_of(here, server, agents)
         shutil.copytree(here, there)
         arguments = ("run", "-f", "plan.yaml", "--output", "json", "Go.")

@@ -13,7 +13,17 @@ import pytest
 from tests.app.plans import module_folder
 from tests.app.schemas import RESULT, STREAM
 from tests.app.terminal import ENTER, Terminal
-from tests.e2e.cast import KEY, LEAD, asked_of, called, meeting, plan_of, playing, task, tasks
+from tests.e2e.agent_scripts import (
+    KEY,
+    LEAD,
+    called,
+    plan_of,
+    requests_of,
+    running_agents,
+    simultaneous,
+    task,
+    tasks,
+)
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 
@@ -53,7 +63,7 @@ def tool_results(body: Any) -> list[str]:
 
 
 def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
-    both = meeting(2)
+    both = simultaneous(2)
 
     def again(request: Request) -> Reply:
         first, _ = tool_results(request.body)
@@ -67,7 +77,7 @@ def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
         "sheller": [both(SHELL), "It printed."],
     }
     agents = {"reader": {"tools": ["tool-filesystem"]}, "sheller": {}}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, agents)
         result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
         assert server.rejections == []
@@ -81,7 +91,7 @@ def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
 
 def check_what_agents_had(server: ScriptedLLM) -> None:
     """Separate conversations, restricted tools, and no tool to delegate further."""
-    reader, sheller = asked_of(server, "reader"), asked_of(server, "sheller")
+    reader, sheller = requests_of(server, "reader"), requests_of(server, "sheller")
     assert len(reader) == 3
     names = {tool["name"] for tool in reader[0]["tools"]}
     assert "read_file" in names
@@ -145,7 +155,7 @@ def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None
     lines = {LEAD: [tasks("worker"), "Done."], "worker": ["I worked.", SHELL, "Still me."]}
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {"tools": ["tool-bash"]}})
         result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
         child = result["sub_sessions"][0]["session_id"]
@@ -153,7 +163,7 @@ def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None
             "run", "--resume", child, "--approve", "allow", "Who?", cwd=elsewhere, env=KEY
         )
         assert (again.code, again.stdout) == (0, "Still me.\n"), again.stderr
-        last = asked_of(server, "worker")[-1]
+        last = requests_of(server, "worker")[-1]
         offered = {tool["name"] for tool in last["tools"]}
         assert "bash" in offered
         assert not offered & {"read_file", "task"}
@@ -163,7 +173,7 @@ def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None
 
 def test_the_last_session_of_a_directory_is_not_a_sub_session(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "Done.", "Here I am."], "worker": ["I worked."]}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}})
         assert run(plan, "Go.", "--session", "s1").code == 0
         done = run(plan, "--continue", "Who?")
@@ -176,16 +186,16 @@ def test_agents_may_delegate_as_deep_as_the_plan_allows(folder: Path) -> None:
         "worker": [tasks("helper"), "I was helped."],
         "helper": ["I help."],
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}, "helper": {}}, config={"max_depth": 2})
         result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
         worker, helper = result["sub_sessions"]
         assert (worker["agent"], worker["parent_id"]) == ("worker", "s1")
         assert (helper["agent"], helper["parent_id"]) == ("helper", worker["session_id"])
         assert result["usage"]["output_tokens"] == 5 * len(server.completions) == 25
-        offered = {tool["name"] for tool in asked_of(server, "helper")[0]["tools"]}
+        offered = {tool["name"] for tool in requests_of(server, "helper")[0]["tools"]}
         assert "task" not in offered
-        assert "task" in {tool["name"] for tool in asked_of(server, "worker")[0]["tools"]}
+        assert "task" in {tool["name"] for tool in requests_of(server, "worker")[0]["tools"]}
 
 
 def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
@@ -199,10 +209,10 @@ def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
         "refused": {},
         "fine": {},
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, agents)
         result = result_of(run(plan, "Go.", "--output", "json"))
-        unknown, broken, refused, fine = tool_results(asked_of(server, LEAD)[1])
+        unknown, broken, refused, fine = tool_results(requests_of(server, LEAD)[1])
         assert "no agent 'unknown'; the agents are: broken, fine, refused" in unknown
         assert "tiemout" in broken
         assert "agent 'refused' failed" in refused
@@ -221,7 +231,7 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
         LEAD: [tasks("worker", "worker", "worker"), "Never said."],
         "worker": [SHELL] * 20,
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}}, session={"budget": {"max_turns": 7}})
         result = result_of(run(plan, "Go.", "--output", "json"), code=7)
         assert result["outcome"] == "budget"
@@ -232,11 +242,11 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
 def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "It took too long."], "worker": [SHELL] * 20}
     agents = {"worker": {"session": {"budget": {"max_turns": 2}}}}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, agents, session={"budget": {"max_turns": 9}})
         result = result_of(run(plan, "Go.", "--output", "json"))
-        assert len(asked_of(server, "worker")) == 2
-        (result,) = tool_results(asked_of(server, LEAD)[1])
+        assert len(requests_of(server, "worker")) == 2
+        (result,) = tool_results(requests_of(server, LEAD)[1])
         assert "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in result
         assert result["response"] == "It took too long."
 
@@ -244,19 +254,19 @@ def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -
 def test_denials_of_an_agent_count_for_the_run(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [SHELL, "I may not."]}
     rules = {"rules": [{"action": "allow", "tool": "task"}]}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         hooks = [{"module": "hooks-approval", "config": rules}]
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         done = run_amplifier(
             "run", "-f", plan, "--approve", "deny", "Go.", "--output", "json", cwd=folder, env=KEY
         )
         assert result_of(done, code=8)["outcome"] == "denied"
-        assert "denied" in tool_results(asked_of(server, "worker")[1])[0]
+        assert "denied" in tool_results(requests_of(server, "worker")[1])[0]
 
 
 def test_the_event_stream_has_the_start_and_end_of_sub_sessions(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "Done."], "worker": [SHELL, "I worked."]}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}})
         done = run(plan, "Go.", "--session", "s1", "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -279,7 +289,7 @@ def test_secrets_are_not_saved_with_agents(folder: Path) -> None:
         LEAD: [Reply(tool_calls=[task("worker", f"use {secret}")]), "Done."],
         "worker": [leak, "I worked."],
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         hooks = ["hooks-redaction", "hooks-logging"]
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         done = run_amplifier(
@@ -288,7 +298,7 @@ def test_secrets_are_not_saved_with_agents(folder: Path) -> None:
         )  # fmt: skip
         assert done.code == 0, done.stderr
         assert secret not in done.stdout + done.stderr
-        assert called("worker") in json.dumps(asked_of(server, "worker")[0])
+        assert called("worker") in json.dumps(requests_of(server, "worker")[0])
     logs = list((done.home / "sessions").glob("*/events.jsonl"))
     assert len(logs) == 2
     for log in (*logs, *(done.home / "sessions").glob("*/metadata.json")):
@@ -302,7 +312,7 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
         "worker": [SHELL, "I worked."],
         "reader": [READ, "I read."],
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         own = {"module": "provider-anthropic", "config": provider | {"base_url": server.base_url}}
         plan = plan_of(folder, server, {"worker": {"providers": [own]}, "reader": {}})
         recorded = run_amplifier(
@@ -310,7 +320,7 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
             "--output", "json", cwd=folder, env={**KEY, "WORKER_KEY": "another"},
         )  # fmt: skip
         before = result_of(recorded)
-        models = {body["model"] for body in asked_of(server, "worker")}
+        models = {body["model"] for body in requests_of(server, "worker")}
         assert models == {"claude-haiku-4-5"}
         count = len(server.completions)
         replayed = run_amplifier(
@@ -335,7 +345,7 @@ def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:
         "worker": [Reply(tool_calls=[ToolCall("write_file", write)]), "I wrote it."],
     }
     rules = {"rules": [{"action": "allow", "tool": "task"}]}
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         hooks = [{"module": "hooks-approval", "config": rules}]
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         with Terminal("run", "-f", plan, "Go.", cwd=folder, env=KEY) as terminal:
@@ -367,7 +377,7 @@ def test_code_of_an_agent_runs_only_while_the_project_is_trusted(folder: Path) -
     source = module_folder(project, MARKING, "amplifier_module_marking")
     hook = {"module": "marking", "source": str(source), "config": {"file": str(mark)}}
     ask = ("--approve", "allow", "--output", "json")
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {"hooks": [hook]}})
         plan.rename(project / "profiles" / "cast.yaml")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.e2e.cast import KEY, LEAD, plan_of, playing, tasks
+from tests.e2e.agent_scripts import KEY, LEAD, plan_of, running_agents, tasks
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall
 
@@ -120,7 +120,7 @@ def test_running_agents_are_stopped_with_the_run(
     signals: list[signal.Signals], code: int, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
-    with playing(three_running()) as server:
+    with running_agents(three_running()) as server:
         plan = plan_of(tmp_path, server, AGENTS)
         process = start(plan, home)
         started(tmp_path, 2, server, 4)
@@ -152,7 +152,7 @@ def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) 
         "boss": [tasks("sheller", "sheller"), "So was I."],
         "sheller": [sleeping(), "And I."],
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         config = {"max_depth": 2, "max_parallel": 1}
         plan = plan_of(tmp_path, server, {"boss": {}, "sheller": {}}, config=config)
         process = start(plan, home)
@@ -176,7 +176,7 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
         LEAD: [tasks("sheller", "sheller"), "Never asked."],
         "sheller": [slow, "Never asked either."],
     }
-    with playing(lines) as server:
+    with running_agents(lines) as server:
         plan = plan_of(tmp_path, server, AGENTS)
         process = start(plan, home)
         started(tmp_path, 2, server, 3)
@@ -197,7 +197,7 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
 @pytest.mark.parametrize("after", [0.0, 0.4])
 def test_messages_of_agents_survive_a_killed_run(after: float, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with playing(three_running()) as server:
+    with running_agents(three_running()) as server:
         plan = plan_of(tmp_path, server, AGENTS)
         process = start(plan, home)
         started(tmp_path, 2, server, 4)

@@ -89,7 +89,7 @@ class _Conversation:
         """
         if self._upcoming:
             text = self._upcoming.pop(0)
-            self._renderer.said(text)
+            self._renderer.message_sent(text)
             return text
         draft, self._draft = self._draft, ""
         return await self._editor.read(draft)
@@ -138,7 +138,7 @@ class _Conversation:
             self._upcoming.append(text)
         elif text not in steering.waiting():
             # The orchestrator took the message but does not list what is queued.
-            self._renderer.said(text)
+            self._renderer.message_sent(text)
         self._show()
 
     def _show(self) -> None:

@@ -75,7 +75,7 @@ class PlainRenderer(StderrNotices):
         if not line:
             self._release()
 
-    def said(self, text: str) -> None:
+    def message_sent(self, text: str) -> None:
         self._end_line()
         self._write(f"> {for_terminal(text)}\n")
 
@@ -115,7 +115,7 @@ class PlainRenderer(StderrNotices):
             show()
 
     def _on_steering(self, event: str, data: dict[str, Any]) -> None:
-        self.said(str(peek(data, "text") or ""))
+        self.message_sent(str(peek(data, "text") or ""))
 
     def _begin_message(self) -> None:
         self._sanitizer = StreamSanitizer(terminal=True)

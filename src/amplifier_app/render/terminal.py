@@ -144,10 +144,10 @@ class TerminalRenderer(Renderer):
         self._refresh()
         self._schedule()
 
-    def said(self, text: str) -> None:
+    def message_sent(self, text: str) -> None:
         self._flush()
         with self.console:
-            self._space("said", continues=False)
+            self._space("message", continues=False)
             self.console.print(Text.assemble(("› ", "bold"), for_terminal(text)))
             self._refresh()
         self._check_output()
@@ -299,7 +299,7 @@ class TerminalRenderer(Renderer):
         self._schedule()
 
     def _on_steering(self, event: str, data: dict[str, Any]) -> None:
-        self.said(str(peek(data, "text") or ""))
+        self.message_sent(str(peek(data, "text") or ""))
 
     # The live region
 

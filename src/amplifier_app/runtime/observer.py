@@ -168,7 +168,7 @@ class Renderer:
     def typed(self, typed: Typed) -> None:
         """The user's input during the turn has changed."""
 
-    def said(self, text: str) -> None:
+    def message_sent(self, text: str) -> None:
         """A line typed during the turn is sent to the model now."""
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ class OpenSession:
     @property
     def is_saved(self) -> bool:
         """Whether it is saved and can be resumed."""
-        return self._record is not None and self._record.touched
+        return self._record is not None and self._record.is_resumable
 
     @property
     def spent(self) -> dict[str, Any] | None:

@@ -62,12 +62,12 @@ class SessionRecord:
         resumed: Whether the session continues an earlier conversation.
 
     Attributes:
-        touched: Whether there is something to resume.
+        is_resumable: Whether the session can be resumed.
     """
 
     def __init__(self, saved: SavedSession, *, resumed: bool) -> None:
         self.saved = saved
-        self.touched = resumed
+        self.is_resumable = resumed
         self._unrecorded: list[dict[str, Any]] = []
         self._resumed = resumed
 
@@ -97,7 +97,7 @@ class SessionRecord:
             self.saved.append(self._unrecorded[0])
             self._unrecorded.pop(0)
         self.saved.append(record)
-        self.touched = True
+        self.is_resumable = True
 
     def _remarks(self) -> list[Remark]:
         remarks: list[Remark] = []
@@ -117,7 +117,7 @@ class SessionRecord:
         Raises:
             SessionError: The session cannot be written.
         """
-        if self.touched:
+        if self.is_resumable:
             self.saved.update(spent=dict(spent))
 
     def save_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
@@ -126,7 +126,7 @@ class SessionRecord:
         Raises:
             SessionError: The session cannot be written.
         """
-        if not self.touched or self.saved.is_empty:
+        if not self.is_resumable or self.saved.is_empty:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})
@@ -140,5 +140,5 @@ class SessionRecord:
 
     def close(self) -> None:
         """Delete the session if it was never used."""
-        if not self.touched:
+        if not self.is_resumable:
             shutil.rmtree(self.saved.path, ignore_errors=True)

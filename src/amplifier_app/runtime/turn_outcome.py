@@ -1,4 +1,4 @@
-"""Map a turn that raised no exception to an outcome, with a hint where there is no answer."""
+"""Map a turn that raised no exception to an outcome, with a hint if the answer is missing."""
 
 from __future__ import annotations
 

@@ -21,33 +21,33 @@ LEAD = "lead"
 """The main agent: the plan itself."""
 
 
-def cast(lines: Mapping[str, Sequence[Item]]) -> Callable[[Request], Awaitable[Any]]:
+def agent_scripts(lines: Mapping[str, Sequence[Item]]) -> Callable[[Request], Awaitable[Any]]:
     """One script for the conversation of each agent.
 
-    The instruction identifies the agent (`called`), and how far it is in the number
-    of answers so far; a resumed conversation goes on with its lines.
+    The instruction identifies the agent (`called`), and the number of answers so far selects the
+    next line; a resumed conversation continues its script.
     """
 
     async def answer(request: Request) -> Any:
         instruction = json.dumps(request.body.get("system"))
         name = next(name for name in lines if called(name) in instruction)
-        said = sum(message["role"] == "assistant" for message in request.body["messages"])
-        line = lines[name][said]
-        made: Any = line(request) if callable(line) else line
-        return await made if inspect.isawaitable(made) else made
+        answers = sum(message["role"] == "assistant" for message in request.body["messages"])
+        line = lines[name][answers]
+        reply: Any = line(request) if callable(line) else line
+        return await reply if inspect.isawaitable(reply) else reply
 
     return answer
 
 
-def meeting(parties: int) -> Callable[[Item], Item]:
+def simultaneous(parties: int) -> Callable[[Item], Item]:
     """Makes answers that are sent once the given number of requests wait for them."""
     barrier = asyncio.Barrier(parties)
 
-    def line(said: Item) -> Item:
+    def line(reply: Item) -> Item:
         async def wait(_: Request) -> Any:
             async with asyncio.timeout(30):
                 await barrier.wait()
-            return said
+            return reply
 
         return wait
 
@@ -55,9 +55,9 @@ def meeting(parties: int) -> Callable[[Item], Item]:
 
 
 @contextmanager
-def playing(lines: Mapping[str, Sequence[Item]]) -> Iterator[ScriptedLLM]:
+def running_agents(lines: Mapping[str, Sequence[Item]]) -> Iterator[ScriptedLLM]:
     """The server, ready for requests of all agents."""
-    with ScriptedLLM.running([cast(lines)] * 200) as server:
+    with ScriptedLLM.running([agent_scripts(lines)] * 200) as server:
         yield server
 
 
@@ -92,7 +92,7 @@ def plan_of(
         **more.pop("session", {}),
     }
     plan = {
-        "name": "cast",
+        "name": "agents",
         "instruction": called(LEAD),
         "session": session,
         "providers": [{"module": "provider-anthropic", "config": provider}],
@@ -113,7 +113,7 @@ def plan_of(
     return path
 
 
-def asked_of(server: ScriptedLLM, name: str) -> list[Any]:
+def requests_of(server: ScriptedLLM, name: str) -> list[Any]:
     """The bodies of the requests of one agent."""
     return [
         request.body
