@@ -246,8 +246,10 @@ def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -
         plan = plan_of(folder, server, agents, session={"budget": {"max_turns": 9}})
         result = result_of(run(plan, "Go.", "--output", "json"))
         assert len(requests_of(server, "worker")) == 2
-        (result,) = tool_results(requests_of(server, LEAD)[1])
-        assert "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in result
+        (task_result,) = tool_results(requests_of(server, LEAD)[1])
+        assert (
+            "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in task_result
+        )
         assert result["response"] == "It took too long."
 
 
