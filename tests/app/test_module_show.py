@@ -68,7 +68,7 @@ def test_a_module_of_the_plan_with_all_that_is_known_of_it(tmp_path: Path) -> No
     lines = text(tmp_path, file).stdout.splitlines()
     assert lines[0] == "my-tool  greets."
     assert f"  from         {folder} (folder)" in lines
-    assert f"> plan         {folder}: the first that has it" in lines
+    assert f"> plan         {folder}: first match" in lines
     assert '  greeting  string, default "Hello". What it says.' in lines
     assert "  times     integer, required" in lines
 
@@ -82,7 +82,7 @@ def test_what_stands_before_the_plan_is_told(tmp_path: Path) -> None:
     shown = show(tmp_path, file, home=home)
     assert (shown["place"], shown["source"]) == ("settings", str(other))
     reasons = {one["place"]: one["reason"] for one in shown["considered"] if one["found"]}
-    assert reasons == {"settings": "the first that has it", "plan": "settings comes before it"}
+    assert reasons == {"settings": "first match", "plan": "settings takes precedence"}
     env = {"AMPLIFIER_MODULE_MY_TOOL": str(planned)}
     assert show(tmp_path, file, home=home, env=env)["place"] == "environment"
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_had_ends_with_3_and_still_tells_where_was_looked(tmp_pat
     file = plan(tmp_path, "./gone")
     done = text(tmp_path, file)
     assert done.code == 3
-    assert f"> plan         {tmp_path}/gone: the first that has it" in done.stdout.splitlines()
+    assert f"> plan         {tmp_path}/gone: first match" in done.stdout.splitlines()
     assert "there is no folder" in done.stderr
     assert "Traceback" not in done.stderr
     done = run_amplifier("module", "show", "tool-bahs", "--output", "json")
@@ -165,7 +165,7 @@ def test_offline_nothing_is_fetched(tmp_path: Path) -> None:
     file = plan(tmp_path, "git+https://127.0.0.1:1/my-tool")
     done = run_amplifier("module", "show", "my-tool", "--plan", file, "--offline")
     assert done.code == 3
-    assert "is not in the cache, and offline nothing is fetched" in done.stderr
+    assert "is not in the cache and cannot be downloaded offline" in done.stderr
 
 
 def test_no_control_characters_of_a_module_reach_the_terminal(tmp_path: Path) -> None:

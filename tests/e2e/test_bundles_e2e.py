@@ -140,18 +140,18 @@ def test_a_locked_bundle_stays_at_its_commit(
     app(machine, f"{kit.url}@other")
     refused = machine("run", "-f", "bundle.md", "--locked", "go")
     assert refused.code == 78
-    assert "the lock does not know this bundle" in refused.stderr
+    assert "this bundle is not in the lock" in refused.stderr
     assert "bundle.md:4:13" in refused.stderr
 
 
-def test_a_locked_run_without_a_lock_says_so(machine: Machine, kit: Repository) -> None:
+def test_a_locked_run_without_a_lock_is_refused(machine: Machine, kit: Repository) -> None:
     app(machine, f"{kit.url}@main")
     done = machine("run", "-f", "bundle.md", "--locked", "go")
     assert done.code == 78
-    assert "bundle.lock.json: there is no such lock" in done.stderr
+    assert "bundle.lock.json: the lock does not exist" in done.stderr
 
 
-def test_offline_a_bundle_is_what_was_fetched_last(
+def test_offline_a_bundle_is_the_last_fetched_one(
     machine: Machine, kit: Repository, tmp_path: Path
 ) -> None:
     machine.env["GIT_SSL_CAINFO"] = str(CERTIFICATE)
@@ -160,7 +160,7 @@ def test_offline_a_bundle_is_what_was_fetched_last(
     try:
         refused = machine("plan", "show", "-f", "bundle.md", AMPLIFIER_OFFLINE="1")
         assert refused.code == 78
-        assert "offline nothing is fetched" in refused.stderr
+        assert "cannot be downloaded offline" in refused.stderr
         assert not server.requests
         assert machine.greeting() == "Hello"
     finally:
@@ -171,7 +171,7 @@ def test_offline_a_bundle_is_what_was_fetched_last(
     assert "bundle.md:4:13: the bundle cannot be fetched" in gone.stderr
 
 
-def test_a_fetched_bundle_keeps_to_its_own_files(
+def test_a_fetched_bundle_can_use_only_its_own_files(
     machine: Machine, kit: Repository, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.md").write_text("TOP SECRET")
@@ -190,7 +190,7 @@ def test_a_fetched_bundle_keeps_to_its_own_files(
     assert done.code == 0, done.stderr
     assert "TOP SECRET" not in done.stdout
     assert f"'{secret}' is outside the fetched files" in done.stderr
-    for text, told in (
+    for text, message in (
         (f"includes: ['{machine.cwd / 'bundle.md'}']\n", "is outside the fetched files"),
         (f"context: {{include: ['{secret}']}}\n", "does not exist"),
         ("tools: [{module: x, source: ../../../../x}]\n", "is outside the fetched files"),
@@ -198,11 +198,11 @@ def test_a_fetched_bundle_keeps_to_its_own_files(
         kit.commit({"behaviors/greeting.yaml": f"bundle: {{name: greeting}}\n{text}"})
         done = machine("plan", "show", "-f", "bundle.md")
         assert done.code == 78, done.stdout
-        assert told in done.stderr
+        assert message in done.stderr
         assert "kit@" in done.stderr
 
 
-def test_a_bundle_of_a_name_comes_from_the_settings(machine: Machine, kit: Repository) -> None:
+def test_a_named_bundle_comes_from_the_settings(machine: Machine, kit: Repository) -> None:
     app(machine, "kit")
     unknown = machine("plan", "show", "-f", "bundle.md")
     assert unknown.code == 78
@@ -231,8 +231,8 @@ def test_an_agent_of_a_bundle_is_given_a_task(machine: Machine, kit: Repository)
     done = machine("run", "-f", "bundle.yaml", "go", "--output", "json")
     assert done.code == 0, done.stderr
     session = json.loads(done.stdout)["session_id"]
-    told = [file.read_text() for file in (machine.home / "sessions").glob("*/metadata.json")]
-    assert any('"kit:helper"' in text and session in text for text in told), told
+    texts = [file.read_text() for file in (machine.home / "sessions").glob("*/metadata.json")]
+    assert any('"kit:helper"' in text and session in text for text in texts), texts
     assert "helped" in (machine.home / "sessions" / session / "transcript.jsonl").read_text()
 
 
@@ -267,7 +267,7 @@ def test_a_bundle_without_a_provider_is_run_with_an_option(
     assert again.code == 0, again.stderr
 
 
-def test_an_imported_bundle_is_a_plan_that_says_the_same(machine: Machine, kit: Repository) -> None:
+def test_an_imported_bundle_is_an_equivalent_plan(machine: Machine, kit: Repository) -> None:
     kit.commit({"context/base.md": "Base ${RULES} cost $5.\n@@not-a-file\n"})
     app(
         machine,

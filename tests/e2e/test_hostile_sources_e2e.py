@@ -1,4 +1,4 @@
-"""Sources that are up to something, given to the real program: nothing they name is executed."""
+"""Hostile sources in the real program: nothing they contain is executed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_with(tmp_path: Path, sources: dict[str, str], **env: str) -> Finished:
 
 
 def commands(marker: Path) -> list[str]:
-    """Texts that run a command where somebody hands them on without looking."""
+    """Texts that run a command when passed on without a check."""
     touch = f"touch {marker}"
     coded = touch.replace(" ", "%20")
     return [
@@ -70,9 +70,7 @@ def commands(marker: Path) -> list[str]:
     ]
 
 
-def test_texts_that_would_be_commands_are_told_with_their_lines(
-    tmp_path: Path, marker: Path
-) -> None:
+def test_command_like_texts_are_reported_with_their_lines(tmp_path: Path, marker: Path) -> None:
     texts = [*commands(marker), *filter(None, HOSTILE)]
     sources = {f"tool-{number}": text for number, text in enumerate(texts)}
     assert len(sources) > 100
@@ -179,7 +177,7 @@ def not_a_commit(repository: Repository, tmp_path: Path) -> str:
     return f"{repository.url}@{git(repository.folder, 'rev-parse', 'HEAD:a.py')}"
 
 
-def somebody_elses_commit(repository: Repository, tmp_path: Path) -> str:
+def unrelated_commit(repository: Repository, tmp_path: Path) -> str:
     repository.commit({"a.py": "x"})
     other = Repository(tmp_path / f"other-{repository.folder.name}")
     return f"{repository.url}@{other.commit({'b.py': 'y'})}"
@@ -230,24 +228,27 @@ HOSTILE_THINGS: dict[str, tuple[Callable[[Repository, Path], str], str]] = {
     "link-out": (link_out, "has a link that leaves the repository: my_tool"),
     "path-up": (path_up, "invalid path"),
     "own-git-folder": (own_git_folder, "invalid path"),
-    "missing-parts": (missing_parts, "cannot be fetched"),
+    "missing-parts": (missing_parts, "cannot fetch"),
     "no-such-ref": (no_such_ref, "has no branch or tag"),
-    "not-a-commit": (not_a_commit, "cannot be fetched"),
-    "somebody-elses-commit": (somebody_elses_commit, "cannot be fetched"),
-    "a-file": (a_file, "cannot be fetched"),
-    "tar-up": (tar_with("../evil.py"), "is not a path inside it"),
-    "tar-absolute": (tar_with("/tmp/evil.py"), "is not a path inside it"),
-    "tar-link": (tar_with("my_tool", tarfile.SYMTYPE, "/etc"), "leaves it"),
-    "tar-link-up": (tar_with("a/my_tool", tarfile.SYMTYPE, "../../.."), "leaves it"),
-    "tar-same": (tar_with("passwd.py", tarfile.LNKTYPE, "/etc/passwd"), "is not a path inside it"),
+    "not-a-commit": (not_a_commit, "cannot fetch"),
+    "unrelated-commit": (unrelated_commit, "cannot fetch"),
+    "a-file": (a_file, "cannot fetch"),
+    "tar-up": (tar_with("../evil.py"), "is not a valid path inside the archive"),
+    "tar-absolute": (tar_with("/tmp/evil.py"), "is not a valid path inside the archive"),
+    "tar-link": (tar_with("my_tool", tarfile.SYMTYPE, "/etc"), "points outside it"),
+    "tar-link-up": (tar_with("a/my_tool", tarfile.SYMTYPE, "../../.."), "points outside it"),
+    "tar-same": (
+        tar_with("passwd.py", tarfile.LNKTYPE, "/etc/passwd"),
+        "is not a valid path inside the archive",
+    ),
     "tar-device": (tar_with("null", tarfile.CHRTYPE), "a device or a pipe"),
     "tar-pipe": (tar_with("pipe", tarfile.FIFOTYPE), "a device or a pipe"),
-    "zip-up": (zip_with("../../evil.py"), "is not a path inside it"),
-    "zip-absolute": (zip_with("/tmp/evil.py"), "is not a path inside it"),
-    "zip-backslash": (zip_with("..\\evil.py"), "is not a path inside it"),
-    "zip-link": (zip_with("link", 0o120777, "/etc/passwd"), "leaves it"),
+    "zip-up": (zip_with("../../evil.py"), "is not a valid path inside the archive"),
+    "zip-absolute": (zip_with("/tmp/evil.py"), "is not a valid path inside the archive"),
+    "zip-backslash": (zip_with("..\\evil.py"), "is not a valid path inside the archive"),
+    "zip-link": (zip_with("link", 0o120777, "/etc/passwd"), "points outside it"),
     "zip-device": (zip_with("device", 0o020666), "a device or a pipe"),
-    "zip-other-hash": (another_hash, "is not the archive that was asked for"),
+    "zip-other-hash": (another_hash, "does not match its hash"),
     "no-zip": (random_bytes("no.zip"), "is damaged"),
     "no-tar": (random_bytes("no.tar.gz"), "is damaged"),
     "no-wheel": (random_bytes("no-1.0-py3-none-any.whl"), "is damaged"),
@@ -255,7 +256,7 @@ HOSTILE_THINGS: dict[str, tuple[Callable[[Repository, Path], str], str]] = {
 }
 
 
-def test_repositories_and_archives_that_reach_out_are_told_all_at_once(
+def test_hostile_repositories_and_archives_are_reported_all_at_once(
     tmp_path: Path, marker: Path
 ) -> None:
     trap(tmp_path, marker)
@@ -266,10 +267,10 @@ def test_repositories_and_archives_that_reach_out_are_told_all_at_once(
     assert done.code == 3
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert f"{len(sources)} modules cannot be had" in done.stderr
-    told = done.stderr.splitlines()
+    assert f"{len(sources)} modules are unavailable" in done.stderr
+    reported = done.stderr.splitlines()
     for name, (_, message) in HOSTILE_THINGS.items():
-        lines = [line for line in told if f": {name}: " in line]
+        lines = [line for line in reported if f": {name}: " in line]
         assert len(lines) == 1, name
         assert "plan.yaml:" in lines[0], name
         assert message in lines[0], lines[0]
@@ -278,10 +279,10 @@ def test_repositories_and_archives_that_reach_out_are_told_all_at_once(
     assert not list(tmp_path.rglob("evil.py"))
 
 
-# -- a good module in a repository that is up to something -------------------------------
+# -- a good module in a hostile repository --------------------------------------------
 
 
-def test_nothing_that_a_repository_brings_along_is_executed(tmp_path: Path, marker: Path) -> None:
+def test_nothing_in_a_repository_is_executed(tmp_path: Path, marker: Path) -> None:
     script = trap(tmp_path, marker)
     repository = Repository(tmp_path / "remotes" / "my-tool")
     for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc"):
@@ -299,7 +300,7 @@ def test_nothing_that_a_repository_brings_along_is_executed(tmp_path: Path, mark
         "sitecustomize.py": f"import os; os.system('touch {marker}')\n",
         ".envrc": f"touch {marker}\n",
     }
-    # Whoever commits them is not taken in by them.
+    # They have no effect in the author's repository.
     plain = "* -text -filter -ident -working-tree-encoding\n"
     write_files(repository.folder / ".git" / "info", {"attributes": plain})
     repository.commit(files, tag="v1")

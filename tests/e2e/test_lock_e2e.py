@@ -1,4 +1,4 @@
-"""Locks in the real program: written by `plan lock`, held to by `run --locked`."""
+"""Locks in the real program: written by `plan lock`, required by `run --locked`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def drifted(done: Finished, *messages: str) -> None:
     assert json.loads(done.stdout)["outcome"] == "configuration"
 
 
-def test_a_branch_stays_at_its_locked_commit_also_on_another_machine(
+def test_a_branch_stays_at_its_locked_commit_even_on_another_machine(
     machine: Machine, repository: Repository, tmp_path: Path
 ) -> None:
     commit = repository.commit({})
@@ -211,7 +211,7 @@ def test_a_package_of_the_index_is_locked_with_its_version(tmp_path: Path) -> No
     assert not list((other.home / "cache/packages/my-tool").glob("2.0*"))
 
 
-def test_agents_and_what_a_condition_leaves_out_are_locked_as_well(machine: Machine) -> None:
+def test_agents_and_conditionally_skipped_modules_are_locked_as_well(machine: Machine) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
     plan(
         machine.cwd,
@@ -233,7 +233,7 @@ def test_agents_and_what_a_condition_leaves_out_are_locked_as_well(machine: Mach
     assert machine.locked().keys() == {"my-tool", "provider-far"}
 
 
-def test_a_password_is_not_in_the_lock_and_a_changed_one_is_no_drift(
+def test_a_password_is_not_in_the_lock_and_changing_it_is_not_drift(
     machine: Machine, repository: Repository
 ) -> None:
     plan(machine.cwd, "git+file://${PLACE_TOKEN}@main")
@@ -249,26 +249,26 @@ def test_two_sources_of_one_module_cannot_be_locked(machine: Machine) -> None:
     plan(machine.cwd, "./my-tool", agents=agents)
     done = machine.lock()
     assert done.code == 78
-    assert "my-tool comes from two places: ./my-tool (plan.yaml:" in done.stderr
+    assert "my-tool has two sources: ./my-tool (plan.yaml:" in done.stderr
     assert not (machine.cwd / "plan.lock.json").exists()
 
 
-def test_what_cannot_be_had_is_told_and_no_lock_is_written(machine: Machine) -> None:
+def test_unavailable_modules_are_reported_and_no_lock_is_written(machine: Machine) -> None:
     plan(machine.cwd, "git+file:///nowhere@main")
     done = machine.lock()
     assert done.code == 3
     assert "plan.yaml:" in done.stderr
     plan(machine.cwd, None)
     done = machine.lock()
-    assert (done.code, "there is no module 'my-tool'" in done.stderr) == (3, True)
+    assert (done.code, "unknown module 'my-tool'" in done.stderr) == (3, True)
     assert not (machine.cwd / "plan.lock.json").exists()
 
 
-def test_a_lock_elsewhere_and_one_that_is_not_there(machine: Machine) -> None:
+def test_a_lock_in_another_place_and_a_missing_lock(machine: Machine) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
     plan(machine.cwd, "./my-tool")
     done = machine.run("--locked")
-    drifted(done, "plan.lock.json: there is no such lock")
+    drifted(done, "plan.lock.json: the lock does not exist")
     machine.lock("-o", "locks/prod.json")
     assert not (machine.cwd / "plan.lock.json").exists()
     assert machine.run("--lock", "locks/prod.json").code == 0
@@ -278,7 +278,7 @@ def test_a_lock_elsewhere_and_one_that_is_not_there(machine: Machine) -> None:
     assert (machine.cwd / "locks" / "prod.json").read_text() == "{"
 
 
-def test_a_session_that_goes_on_is_held_to_the_lock_of_a_plan_that_is_named(
+def test_a_resumed_session_must_match_the_lock_of_a_given_plan(
     machine: Machine,
 ) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
@@ -290,7 +290,7 @@ def test_a_session_that_goes_on_is_held_to_the_lock_of_a_plan_that_is_named(
     assert machine.run("--resume", session, "--locked").code == 0
 
 
-def test_the_lock_of_a_projects_profile_lies_in_the_project_and_keeps_it_trusted(
+def test_the_lock_of_a_projects_profile_is_in_the_project_and_keeps_it_trusted(
     machine: Machine,
 ) -> None:
     folder = machine.cwd / ".amplifier"
@@ -309,7 +309,7 @@ def test_the_lock_of_a_projects_profile_lies_in_the_project_and_keeps_it_trusted
     assert (done.code, "content" in done.stderr) == (78, True)
 
 
-def test_a_check_is_held_to_the_lock_as_well(machine: Machine) -> None:
+def test_a_check_must_match_the_lock_as_well(machine: Machine) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
     plan(machine.cwd, "./my-tool")
     machine.lock()

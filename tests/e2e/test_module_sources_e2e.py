@@ -56,7 +56,7 @@ def tool_result(done: Finished) -> str:
     return transcript.read_text()
 
 
-def test_by_a_folder_beside_the_plan_from_anywhere(tmp_path: Path) -> None:
+def test_by_a_folder_next_to_the_plan_from_anywhere(tmp_path: Path) -> None:
     write_files(tmp_path / "plans" / "my-tool", SEED_TOOL)
     file = plan(tmp_path / "plans", "./my-tool", greeting="Good day")
     (tmp_path / "elsewhere").mkdir()
@@ -168,7 +168,7 @@ def test_by_the_environment_before_the_plan(tmp_path: Path) -> None:
     assert "Hello, world!" in tool_result(done)
 
 
-def test_by_the_workspace_of_a_project_that_is_trusted(tmp_path: Path) -> None:
+def test_by_the_workspace_of_a_trusted_project(tmp_path: Path) -> None:
     write_files(tmp_path / "project" / ".amplifier" / "modules" / "my-tool", SEED_TOOL)
     profile = json.loads(plan(tmp_path, None).read_text())
     write_files(tmp_path / "project" / ".amplifier" / "profiles", {"p.yaml": json.dumps(profile)})
@@ -179,7 +179,7 @@ def test_by_the_workspace_of_a_project_that_is_trusted(tmp_path: Path) -> None:
     assert "Hello, world!" in tool_result(run_amplifier(*arguments, "--trust", **options))
 
 
-def test_modules_that_need_different_versions_are_told_before_anything_runs(tmp_path: Path) -> None:
+def test_conflicting_versions_are_reported_before_anything_runs(tmp_path: Path) -> None:
     for version in ("1.0", "2.0"):
         wheel(tmp_path / "wheels", "some-lib", version)
     for name, wanted in (("one", "some-lib<2"), ("two", "some-lib>=2")):
@@ -193,14 +193,14 @@ def test_modules_that_need_different_versions_are_told_before_anything_runs(tmp_
     env = {"UV_FIND_LINKS": str(tmp_path / "wheels"), "UV_NO_INDEX": "1"}
     done = run(file, tmp_path, env=env)
     assert done.code == 3
-    assert "some-lib is needed in different versions" in done.stderr
-    assert "requires some-lib<2, and has 1.0" in done.stderr
-    assert "requires some-lib>=2, and has 2.0" in done.stderr
+    assert "some-lib is required in different versions" in done.stderr
+    assert "requires some-lib<2 (version 1.0)" in done.stderr
+    assert "requires some-lib>=2 (version 2.0)" in done.stderr
     assert "imported" not in done.stdout + done.stderr
     assert json.loads(done.stdout)["outcome"] == "module"
 
 
-def test_it_validates_by_the_command_of_its_contract(tmp_path: Path) -> None:
+def test_it_passes_the_validation_command_of_its_contract(tmp_path: Path) -> None:
     write_files(tmp_path / "my-tool", SEED_TOOL)
     done = run_amplifier("module", "validate", "./my-tool", "--type", "tool", cwd=tmp_path)
     assert done.code == 0, done.stdout
@@ -224,15 +224,15 @@ def test_a_resumed_session_finds_its_module_from_another_folder(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("source", "tool", "message"),
     [
-        ("./gone", "my-tool", "there is no folder"),
-        ("./gone.zip", "my-tool", "there is no file"),
+        ("./gone", "my-tool", "does not exist"),
+        ("./gone.zip", "my-tool", "does not exist"),
         ("./gone", "my-tool", "plan.yaml:1:"),
         ("git+file://{tmp}/gone@v1", "my-tool", "does not appear to be a git repository"),
-        ("not-installed", "my-tool", "the package 'not-installed' is not installed"),
+        ("not-installed", "my-tool", "package 'not-installed' is not installed"),
         (None, "tool-filesytem", "did you mean 'tool-filesystem'?"),
     ],
 )
-def test_a_module_that_cannot_be_had_ends_with_3_and_says_why(
+def test_an_unavailable_module_exits_with_3_and_the_reason(
     source: str | None, tool: str, message: str, tmp_path: Path
 ) -> None:
     named = source.replace("{tmp}", str(tmp_path)) if source else None
@@ -243,7 +243,7 @@ def test_a_module_that_cannot_be_had_ends_with_3_and_says_why(
     assert json.loads(done.stdout)["outcome"] == "module"
 
 
-def test_a_plan_with_mistakes_ends_with_78_and_all_of_them(tmp_path: Path) -> None:
+def test_an_invalid_plan_exits_with_78_and_all_errors(tmp_path: Path) -> None:
     write_files(tmp_path, {"plan.yaml": "session: {orchestrater: x, context: y}\ntolls: []\n"})
     done = run_amplifier("run", "--plan", "plan.yaml", "go", cwd=tmp_path)
     assert (done.code, done.stdout) == (78, "")

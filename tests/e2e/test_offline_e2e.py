@@ -1,5 +1,5 @@
-"""`run --offline` in the real program: what was fetched is used and nobody is asked; what is missing
-is told before anything is mounted."""
+"""`run --offline` in the real program: cached sources are used without any request, and missing ones
+are reported before anything is mounted."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def tools(server: GitServer, index: Index) -> list[dict[str, str]]:
     ]
 
 
-def test_what_was_fetched_is_used_and_nobody_is_asked(
+def test_cached_sources_are_used_without_any_request(
     machine: Machine, server: GitServer, index: Index, tmp_path: Path
 ) -> None:
     plan(machine.cwd, None, tools=tools(server, index))
@@ -137,7 +137,7 @@ def test_what_was_fetched_is_used_and_nobody_is_asked(
     assert not (tmp_path / "git-ran").exists()
 
 
-def test_everything_that_is_missing_is_told_before_anything_is_mounted(
+def test_everything_missing_is_reported_before_anything_is_mounted(
     machine: Machine, server: GitServer, index: Index, tmp_path: Path
 ) -> None:
     mark = tmp_path / "mounted"
@@ -161,10 +161,10 @@ def test_everything_that_is_missing_is_told_before_anything_is_mounted(
         rf"^plan\.yaml:\d+:\d+: my-tool: main of {url}/my-tool\.git is not", done.stderr, re.M
     )
     for line in (
-        "tool-pack: tool-pack>=1 is not in the cache",
-        "needy/pyproject.toml requires is not in the cache",
+        "tool-pack: cannot install tool-pack>=1 offline: not in the cache",
+        "needy/pyproject.toml offline: not in the cache",
         f"tool-arch: {index.url}/files/tool_arch-1.0-py3-none-any.whl is not in the cache",
-        "provider-local: missing are the weights of smollm2-135m",
+        "provider-local: missing the weights of smollm2-135m",
         "without --offline",
         "amplifier module vendor",
     ):
@@ -179,7 +179,7 @@ def test_everything_that_is_missing_is_told_before_anything_is_mounted(
     assert mark.exists()
 
 
-def test_a_lock_says_which_of_the_fetched_commits_is_used(
+def test_a_lock_selects_the_cached_commit(
     machine: Machine, server: GitServer, index: Index
 ) -> None:
     plan(machine.cwd, None, tools=tools(server, index)[:1])
@@ -202,7 +202,7 @@ def test_a_lock_says_which_of_the_fetched_commits_is_used(
     assert f"commit {'0' * 40}" in done.stderr
 
 
-def test_the_provider_may_be_asked(machine: Machine) -> None:
+def test_the_provider_is_contacted(machine: Machine) -> None:
     text = {
         "session": {"orchestrator": "loop-basic", "context": "context-simple"},
         "providers": [{"module": "provider-openai"}],

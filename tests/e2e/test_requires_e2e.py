@@ -37,7 +37,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def uses(folder: Path, package: str, *requires: str) -> Path:
-    """A tool that answers with the version of a package, beside the plan."""
+    """A tool that answers with the version of a package, next to the plan."""
     listed = json.dumps(list(requires))[1:-1]
     return write_files(
         folder / "my-tool",
@@ -90,7 +90,7 @@ def test_a_requirement_of_the_plan_bounds_that_of_the_module(machine: Machine) -
     assert "world 2.0" in answer(machine)
 
 
-def test_a_requirement_of_the_plan_adds_what_the_module_does_not_list(machine: Machine) -> None:
+def test_a_requirement_of_the_plan_adds_to_those_of_the_module(machine: Machine) -> None:
     uses(machine.cwd, "some_lib")
     needing(machine.cwd)
     done = machine.run()
@@ -130,7 +130,7 @@ def test_another_version_precedes_the_environment_if_nothing_else_imports_it(
     assert json.loads(shown.stdout)["requirements"]["anthropic"] == "0.5"
 
 
-def test_a_version_that_a_bundled_module_imports_is_refused_with_both_named(
+def test_a_conflict_with_a_bundled_module_names_both_sides(
     machine: Machine,
 ) -> None:
     uses(machine.cwd, "anthropic", "anthropic")
@@ -145,7 +145,9 @@ def test_a_version_that_a_bundled_module_imports_is_refused_with_both_named(
 
 
 @pytest.mark.parametrize("requirement", ["pydantic<2", "httpx>=99", "newer-httpx", "rich<2"])
-def test_what_amplifier_runs_on_is_never_replaced(machine: Machine, requirement: str) -> None:
+def test_packages_that_amplifier_uses_are_never_replaced(
+    machine: Machine, requirement: str
+) -> None:
     uses(machine.cwd, "some_lib", "some-lib")
     needing(machine.cwd, requirement)
     done = machine.run()
@@ -172,9 +174,7 @@ def test_a_module_that_needs_the_version_of_the_environment_is_named(machine: Ma
     assert "requires anthropic<1" in done.stderr
 
 
-def test_a_repository_as_requirement_is_locked_with_its_commit(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_required_repository_is_locked_with_its_commit(machine: Machine, tmp_path: Path) -> None:
     library = Repository(tmp_path / "remotes" / "git-lib")
     files = {
         "pyproject.toml": '[project]\nname = "git-lib"\nversion = "3.0"\n'
@@ -228,7 +228,7 @@ def test_requirements_of_the_plan_are_vendored(machine: Machine, tmp_path: Path)
         ("amplifier-core>=2", "is part of Amplifier and cannot be required"),
     ],
 )
-def test_a_wrong_requirement_is_an_error_at_its_line(
+def test_an_invalid_requirement_is_reported_with_its_line(
     machine: Machine, requirement: str, message: str
 ) -> None:
     write_files(

@@ -1,4 +1,4 @@
-"""In a directory that is not trusted nothing of it runs, is imported or connected to."""
+"""In an untrusted directory, none of its code runs, is imported or connected to."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-async def test_commands_that_look_leave_it_out(
+async def test_read_only_commands_skip_it(
     hostile: Hostile, env: dict[str, str | None], arguments: tuple[str, ...]
 ) -> None:
     done = await amplifier(hostile, env, *arguments)
@@ -149,7 +149,7 @@ WORKING = [
 
 
 @pytest.mark.parametrize("arguments", WORKING, ids=" ".join)
-async def test_commands_that_work_do_it_with_what_is_the_users(
+async def test_other_commands_use_only_the_users_configuration(
     hostile: Hostile,
     env: dict[str, str | None],
     server: ScriptedLLM,
@@ -169,7 +169,7 @@ async def test_commands_that_work_do_it_with_what_is_the_users(
         assert SECRET not in request.raw.decode() + json.dumps(request.headers)
 
 
-async def test_what_is_not_trusted_is_not_looked_for_by_check_either(
+async def test_check_skips_an_untrusted_project_as_well(
     hostile: Hostile, env: dict[str, str | None]
 ) -> None:
     for arguments in (("plan", "check"), ("run", "--dry-run")):
@@ -193,7 +193,7 @@ async def test_a_run_without_a_terminal_stops(
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "plan file", "plan file in it"])
-async def test_a_run_without_the_project_uses_what_the_user_has_configured(
+async def test_a_run_without_the_project_uses_the_users_configuration(
     hostile: Hostile,
     env: dict[str, str | None],
     server: ScriptedLLM,
@@ -224,10 +224,10 @@ async def test_a_run_without_the_project_uses_what_the_user_has_configured(
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-async def test_no_process_of_it_executes_connects_or_reads_code_in_it(
+async def test_no_process_executes_connects_or_reads_code_in_it(
     hostile: Hostile, env: dict[str, str | None], server: ScriptedLLM, tmp_path: Path
 ) -> None:
-    """The same once more as the operating system sees it, children included."""
+    """The same as seen by the operating system, including child processes."""
     trace = tmp_path / "trace"
     command = [
         "strace",
@@ -290,7 +290,7 @@ def chat(hostile: Hostile, env: dict[str, str | None], *arguments: str) -> Termi
     return Terminal("run", *arguments, cwd=hostile.folder, env=env)
 
 
-async def test_a_chat_asks_and_goes_on_without(
+async def test_a_chat_asks_and_continues_without_it(
     hostile: Hostile, env: dict[str, str | None], server: ScriptedLLM
 ) -> None:
     def talk() -> None:
@@ -336,7 +336,7 @@ async def test_stopping_at_the_question_starts_nothing(
     assert not (Path(str(env["AMPLIFIER_HOME"])) / "sessions").exists()
 
 
-async def test_nothing_in_the_question_acts_on_the_terminal(
+async def test_nothing_in_the_question_controls_the_terminal(
     hostile: Hostile, env: dict[str, str | None]
 ) -> None:
     name = "x\x1b]0;owned\x07\n[1] trust: 1\u202e.yaml"

@@ -36,7 +36,7 @@ def rows(done: Finished) -> dict[str, tuple[str, str | None, str]]:
     return {row["module"]: (row["state"], row["old"], row["new"]) for row in listed}
 
 
-def test_a_branch_that_moved_is_told_fetched_and_locked(
+def test_a_moved_branch_is_reported_fetched_and_locked(
     machine: Machine, repository: Repository
 ) -> None:
     old = repository.commit({})
@@ -59,7 +59,7 @@ def test_a_branch_that_moved_is_told_fetched_and_locked(
     assert update(machine, "--check").code == 0
 
 
-def test_without_a_lock_the_old_one_is_what_was_used_last(
+def test_without_a_lock_the_old_version_is_the_last_used(
     machine: Machine, repository: Repository
 ) -> None:
     plan(machine.cwd, f"{repository.url}@main")
@@ -75,7 +75,7 @@ def test_without_a_lock_the_old_one_is_what_was_used_last(
     assert not (machine.cwd / "plan.lock.json").exists()
 
 
-def test_only_what_is_named_is_renewed_and_what_is_pinned_is_told(
+def test_only_named_modules_are_updated_and_pinned_ones_are_reported(
     machine: Machine, repository: Repository
 ) -> None:
     first = repository.commit({})
@@ -102,7 +102,7 @@ def test_only_what_is_named_is_renewed_and_what_is_pinned_is_told(
         assert (done.code, hint in done.stderr) == (2, True)
 
 
-def test_a_package_of_the_index_is_renewed(tmp_path: Path) -> None:
+def test_a_package_of_the_index_is_updated(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     files = {name: text for name, text in SEED_TOOL.items() if name.startswith("my_tool/")}
     made = {"files": files, "modules": {"my-tool": "my_tool:mount"}}
@@ -120,7 +120,7 @@ def test_a_package_of_the_index_is_renewed(tmp_path: Path) -> None:
     assert rows(update(machine, "--check", "--output", "json"))["my-tool"][0] == "pinned"
 
 
-def test_what_cannot_be_asked_is_told_and_the_lock_stays(
+def test_unreachable_sources_are_reported_and_the_lock_stays(
     machine: Machine, repository: Repository
 ) -> None:
     plan(machine.cwd, f"{repository.url}@main")

@@ -76,4 +76,4 @@ def project_to_look_at() -> TrustedProject | None:
         return None
     from amplifier_app import trust
 
-    return trust.project_to_look_at()
+    return trust.project_if_trusted()

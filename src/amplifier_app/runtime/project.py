@@ -20,7 +20,7 @@ from amplifier_app.trust import (
     Ask,
     TrustedProject,
     ignored_by_environment,
-    tell_left_out,
+    report_skipped,
     trusted_project,
 )
 
@@ -67,7 +67,7 @@ def choose_project(
     try:
         return trusted_project(folder)
     except ConfigError as error:
-        tell_left_out(error)
+        report_skipped(error)
         return None
 
 

@@ -1,1 +1,1 @@
-"""Saved sessions: append-only transcripts, one writer each, found from any directory."""
+"""Saved sessions: append-only transcripts with a single writer, found from any directory."""

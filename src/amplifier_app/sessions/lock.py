@@ -1,4 +1,4 @@
-"""One writer for one session: a lock the operating system lets go of when its holder dies."""
+"""Single-writer lock of a session, which the operating system releases when its holder dies."""
 
 import contextlib
 import json
@@ -11,14 +11,14 @@ from amplifier_app.base.private_files import open_private
 from amplifier_support.private_files import try_lock
 
 _ASK, _ASK_SECONDS = 20, 0.01
-"""How often, and how many seconds apart, the lock file is read for its holder's pid."""
+"""How often, and at what interval in seconds, to read the holder's pid from the lock file."""
 
 
 class SessionLock:
-    """Exclusive use of a session's folder, held until `release` or the process's end.
+    """Exclusive use of a session's folder, held until `release` or the end of the process.
 
     Raises:
-        SessionError: Another process holds it; the message names its pid. Or the disk refused.
+        SessionError: Another process holds it (the message has its pid), or an I/O error.
     """
 
     def __init__(self, path: Path, session_id: str) -> None:
@@ -26,14 +26,14 @@ class SessionLock:
         try:
             if not try_lock(self._descriptor):
                 raise SessionError(
-                    f"Session {session_id} is in use by process {self._holder()}",
-                    hint="End that run, or start from here with a copy of the session.",
+                    f"session {session_id} is in use by process {self._holder()}",
+                    hint="Stop it, or copy the session's folder under a new id and resume that.",
                 )
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
         except OSError as error:
             self.release()
-            raise SessionError(f"Cannot lock {path}: {error.strerror}") from error
+            raise SessionError(f"cannot lock {path}: {error.strerror}") from error
         except BaseException:
             self.release()
             raise
@@ -42,12 +42,12 @@ class SessionLock:
         for _ in range(_ASK):
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 return str(json.loads(os.pread(self._descriptor, 4096, 0))["pid"])
-            # Between taking the lock and writing the pid there is nothing to read yet.
+            # The holder writes its pid shortly after taking the lock.
             time.sleep(_ASK_SECONDS)
         return "of unknown pid"
 
     def release(self) -> None:
-        """Let go; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,4 +1,4 @@
-"""A context manager that saves what it is told before it says that it has it."""
+"""A context manager that saves each message before it acknowledges it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from amplifier_app.sessions.transcript import CLEAR, replacement
 
 INTERRUPTED = "interrupted, effects unknown"
-"""The answer to a tool call whose result nobody saw; the call is not run again."""
+"""The result given for a tool call whose real result is lost; the call is not run again."""
 
 
 class RecordingContext:
-    """Stands in front of the plan's context manager for the whole session.
+    """Wraps the plan's context manager for the whole session and records its messages.
 
-    Everything but the recording is the inner context's; attributes it has beyond the
-    protocol are reachable as its own.
+    Everything else is delegated to the inner context, including attributes that are not part of
+    the protocol.
 
     Args:
         context: The plan's context manager.
@@ -47,9 +47,9 @@ class RecordingContext:
         return await self.inner.get_messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
-        """Replace the conversation; the transcript keeps what was before.
+        """Replace the conversation; the transcript keeps the earlier one.
 
-        A context with a file of its own may refuse to; then the transcript says what it holds.
+        A context with a file of its own may refuse; the transcript then records what it holds.
         """
         await self.inner.set_messages(messages)
         held = await self.inner.get_messages()
@@ -57,7 +57,7 @@ class RecordingContext:
         self._save(replacement(messages if as_given else held))
 
     async def clear(self) -> None:
-        """Start the conversation anew; the transcript keeps what was before."""
+        """Clear the conversation; the transcript keeps the earlier one."""
         await self.inner.clear()
         self._save(CLEAR)
 
@@ -66,10 +66,10 @@ class RecordingContext:
 
 
 def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records with which a transcript of `saved` has all that a context holds.
+    """The records to append to a transcript of `saved` so that it has all a context holds.
 
-    None where the context holds nothing else: it may have left out messages, added to some, or put
-    notes to the model among them, which it will do again. One that holds nothing was cleared.
+    Empty if the context has nothing new: it may have dropped messages, extended some, or inserted
+    notes to the model, and will do so again. An empty context was cleared.
     """
     if saved and not held:
         return [CLEAR]
@@ -87,7 +87,7 @@ def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict
 
 
 def _is_same(held: Any, saved: dict[str, Any]) -> bool:
-    """Whether a context's message is the saved one, perhaps with something added."""
+    """Whether a context's message is the saved one, possibly with added keys."""
     if held is saved or not isinstance(held, dict):
         return held is saved
     return all(key in held and held[key] == value for key, value in saved.items())
@@ -98,12 +98,12 @@ def _is_note(message: dict[str, Any]) -> bool:
 
 
 def is_unbegun(instruction: str, messages: list[dict[str, Any]]) -> bool:
-    """Whether nothing was said yet, the instruction included; notes of others do not count."""
+    """Whether the conversation is still empty, even of the instruction; other notes do not count."""
     return all(_is_note(message) and message.get("content") != instruction for message in messages)
 
 
 def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A tool result for each call of the last assistant message that has none."""
+    """A tool result for each call in the last assistant message that has none."""
     answered: set[Any] = set()
     for message in reversed(messages):
         if message.get("role") == "assistant":
@@ -120,7 +120,7 @@ def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _is_injected(message: dict[str, Any]) -> bool:
-    """Whether a hook, not the conversation, put the message between a call and its results."""
+    """Whether a hook inserted the message between a call and its results."""
     metadata = message.get("metadata")
     by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
     return by_hook or _is_note(message)
@@ -134,7 +134,7 @@ def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _calls(message: dict[str, Any]) -> dict[Any, str]:
-    """Name by id of the tool calls of an assistant message, in either message form."""
+    """Tool call id → tool name for an assistant message, in either message form."""
     calls = {block.get("id"): str(block.get("name", "")) for block in _blocks(message, "tool_call")}
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}

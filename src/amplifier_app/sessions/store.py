@@ -6,9 +6,9 @@
       context.jsonl      written by context-persistent
       metadata.json      schema version, project, times, model, usage, parent
       plan.yaml          the resolved plan, without secrets
-      lock               who is writing
+      lock               pid of the writer
 
-Ids are global: a session is found from any directory; the project is an attribute.
+Ids are global: a session is found from any directory, and its project is metadata.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def new_session_id() -> str:
-    """A fresh id that sorts by time: ``20260131-235959-1a2b3c``, in UTC."""
+    """A new id that sorts by time (UTC): ``20260131-235959-1a2b3c``."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
@@ -49,9 +49,9 @@ def _now() -> str:
 
 
 class SessionSummary(NamedTuple):
-    """A session as it is listed. `turns` is None where it is not known.
+    """A session as listed; `turns` is None if unknown.
 
-    A sub-session has a `parent`, the session that gave it its task, and is the `agent` of its plan.
+    A sub-session has a `parent`, the session that spawned it, and an `agent`, its name in the plan.
     """
 
     id: str
@@ -70,7 +70,7 @@ class SavedSession:
     Attributes:
         id: Its id.
         path: Its folder.
-        repaired: Bytes of a torn last record that were cut off on opening.
+        repaired: Bytes of an incomplete last record that opening removed.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -94,7 +94,7 @@ class SavedSession:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever said in it."""
+        """Whether no message was ever saved in it."""
         return not self._writer.size
 
     def messages(self) -> list[dict[str, Any]]:
@@ -102,25 +102,25 @@ class SavedSession:
         return list(self._messages)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a message, on disk when this returns.
+        """Append a record; it is on disk when this returns.
 
         Raises:
-            SessionError: The disk refused; what was saved before still is.
+            SessionError: It cannot be written; earlier records are unaffected.
         """
         self._writer.append(record)
 
     def update(self, **metadata: Any) -> None:
-        """Change metadata and note the time.
+        """Change metadata and the time of the last update.
 
         Raises:
-            SessionError: The disk refused; the old metadata is still there.
+            SessionError: It cannot be written; the old metadata is unchanged.
         """
         self.metadata = {**self.metadata, **metadata, "updated": _now()}
         text = json.dumps(self.metadata, indent=2, default=str) + "\n"
         write_private(self.path / "metadata.json", text)
 
     def close(self) -> None:
-        """Let go of the session; a second call does nothing."""
+        """Release the session; a second call does nothing."""
         self._writer.close()
         self._lock.release()
 
@@ -129,7 +129,7 @@ class SessionStore:
     """The folder of saved sessions.
 
     Args:
-        root: The folder; the user's own by default.
+        root: The folder; by default the user's.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -138,16 +138,16 @@ class SessionStore:
     def create(
         self, session_id: str | None = None, *, project: str, plan_yaml: str = "", **metadata: Any
     ) -> SavedSession:
-        """A new session, opened for writing.
+        """Create a session and open it for writing.
 
         Args:
-            session_id: Its id; a fresh one when missing.
+            session_id: Its id; by default a new one.
             project: Absolute path of the directory it was started in.
             plan_yaml: The resolved plan, without secrets.
-            metadata: More to note, e.g. profile, model or parent.
+            metadata: Further metadata, e.g. profile, model or parent.
 
         Raises:
-            SessionError: The id is taken or not allowed, or the disk refused.
+            SessionError: The id is taken or invalid, or the session cannot be written.
         """
         session_id = session_id or new_session_id()
         path = self._path(session_id)
@@ -158,14 +158,14 @@ class SessionStore:
             sync_folder(self.root)
         except FileExistsError:
             raise SessionError(
-                f"Session {session_id} exists already", hint=f"Resume it: --resume {session_id}"
+                f"session {session_id} already exists", hint=f"Resume it: --resume {session_id}"
             ) from None
         except OSError as error:
-            raise SessionError(f"Cannot create {path}: {error.strerror}") from error
+            raise SessionError(f"cannot create {path}: {error.strerror}") from error
         try:
             return self._begin(path, project, plan_yaml, metadata)
         except BaseException:
-            # Nobody was told of it, and there is nothing in it to go on with.
+            # Its id was never shown, and there is nothing in it to resume.
             shutil.rmtree(path, ignore_errors=True)
             raise
 
@@ -188,7 +188,7 @@ class SessionStore:
         return session
 
     def open(self, session_id: str) -> SavedSession:
-        """An existing session by id or unambiguous beginning of one, opened for writing.
+        """Open an existing session, by id or unique prefix, for writing.
 
         Raises:
             SessionError: Unknown, ambiguous, locked by another process, or damaged.
@@ -196,34 +196,35 @@ class SessionStore:
         return SavedSession(self.find(session_id), create=False)
 
     def exists(self, session_id: str) -> bool:
-        """Whether there is a session of exactly this id."""
+        """Whether there is a session with exactly this id."""
         return self._path(session_id).is_dir()
 
     def find(self, session_id: str) -> Path:
-        """Folder of the session with this id or unambiguous beginning of one.
+        """The folder of a session, by id or unique prefix.
 
         Raises:
-            SessionError: Unknown, ambiguous, or no valid id.
+            SessionError: The id is unknown, ambiguous or invalid.
         """
         exact = self._path(session_id)
         if exact.is_dir() and not exact.is_symlink():
             return exact
         matches = [name for name in self._ids() if name.startswith(session_id)]
-        # Ids of sub-sessions begin with that of the session that spawned them.
+        # Ids of sub-sessions begin with the id of the session that spawned them.
         shortest = min(matches, key=len, default="")
         if matches and all(name == shortest or name.startswith(f"{shortest}-") for name in matches):
             return self.root / shortest
         if matches:
             raise SessionError(
-                f"Session {session_id!r} could be any of {len(matches)}: "
-                + ", ".join(sorted(matches)[:5])
+                f"{session_id!r} matches {len(matches)} sessions, for example "
+                + ", ".join(sorted(matches)[:5]),
+                hint="Add more of the id. All sessions: amplifier session list",
             )
         raise SessionError(
-            f"There is no session {session_id!r}", hint="See: amplifier session list"
+            f"there is no session {session_id!r}", hint="All sessions: amplifier session list"
         )
 
     def latest(self, project: str | None = None) -> str:
-        """Id of the session used last, of `project` only if one is given; no sub-session.
+        """The id of the last used session, optionally of one project; never a sub-session.
 
         Raises:
             SessionError: There is none.
@@ -235,12 +236,12 @@ class SessionStore:
                 return session_id
         where = f" in {project}" if project else ""
         raise SessionError(
-            f"There is no session to continue{where}",
+            f"no earlier session{where}",
             hint="Start one with: amplifier run. All sessions: amplifier session list",
         )
 
     def summaries(self) -> list[SessionSummary]:
-        """Every session, the one used last first."""
+        """All sessions, last used first."""
         return sorted(
             (self.summary(self.root / session_id) for session_id in self._ids()),
             key=lambda summary: summary.updated,
@@ -248,12 +249,12 @@ class SessionStore:
         )
 
     def spawned_by(self, session_id: str) -> list[SessionSummary]:
-        """The sub-sessions that a session gave tasks to, the first first."""
+        """The sub-sessions that a session spawned, oldest first."""
         found = [one for one in self.summaries() if one.agent and one.parent == session_id]
         return found[::-1]
 
     def summary(self, path: Path) -> SessionSummary:
-        """What is listed of the session in `path`."""
+        """The summary of the session in `path`."""
         data = _read_metadata(path)
         return SessionSummary(
             path.name,
@@ -267,18 +268,18 @@ class SessionStore:
         )
 
     def metadata(self, session_id: str) -> dict[str, Any]:
-        """Metadata of a session, without opening it for writing.
+        """The metadata of a session, without opening it for writing.
 
         Raises:
-            SessionError: Unknown or ambiguous.
+            SessionError: The id is unknown, ambiguous or invalid.
         """
         return _read_metadata(self.find(session_id))
 
     def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Metadata and messages of a session, without opening it for writing.
+        """The metadata and messages of a session, without opening it for writing.
 
         Raises:
-            SessionError: Unknown, ambiguous or damaged.
+            SessionError: The id is unknown, ambiguous or invalid, or the session is damaged.
         """
         path = self.find(session_id)
         metadata = _read_metadata(path)
@@ -287,7 +288,7 @@ class SessionStore:
     def _path(self, session_id: str) -> Path:
         if not _ID.fullmatch(session_id):
             raise SessionError(
-                f"{session_id!r} cannot be a session id",
+                f"invalid session id {session_id!r}",
                 hint="Use up to 128 letters, digits, dots, dashes and underscores.",
             )
         return self.root / session_id
@@ -303,12 +304,12 @@ class SessionStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise SessionError(f"Cannot read {self.root}: {error.strerror}") from error
+            raise SessionError(f"cannot read {self.root}: {error.strerror}") from error
 
     def _last_use(self, session_id: str) -> float:
         path = self.root / session_id
         for candidate in (path / "transcript.jsonl", path):
-            # Sessions may be removed while they are listed.
+            # A session may be removed while sessions are listed.
             with contextlib.suppress(OSError):
                 return candidate.stat().st_mtime
         return 0.0
@@ -318,7 +319,7 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     """The transcript of the session in `path`.
 
     Raises:
-        SessionError: It is damaged, or what was said is gone.
+        SessionError: It is damaged, or its messages are lost.
     """
     transcript = path / "transcript.jsonl"
     reading = read_transcript(transcript)
@@ -326,7 +327,7 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     if exists and (reading.file.size or not turns):
         return reading
     state = "is empty" if exists else "is missing"
-    had = f", and {turns} {'turn' if turns == 1 else 'turns'} were saved" if turns else ""
+    had = f" ({turns} {'turn was' if turns == 1 else 'turns were'} saved)" if turns else ""
     raise SessionError(
         f"the transcript of session {path.name} {state}{had}: {transcript}",
         hint=f"Restore the file, or remove {path} and start a new session.",
@@ -334,9 +335,9 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
-    """The session's metadata; what can be made up from the folder where the file is unreadable.
+    """The session's metadata; if the file is unreadable, what can be derived from the folder.
 
-    It is derived data: a session whose metadata is lost can still be resumed.
+    A session whose metadata is lost can still be resumed.
     """
     try:
         data = json.loads((path / "metadata.json").read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
 """Archives: a path or a URL → unpacked files in the cache.
 
-    cache/archives/<hash of the bytes>/content/…    what was in it
+    cache/archives/<hash of the bytes>/content/…    its files
                                       /source.json
-    cache/archives/urls/<hash of a URL>.json        what it gave when it was last asked
+    cache/archives/urls/<hash of a URL>.json        hash and validators of the last download
 
-An archive is unpacked into a staging folder that is renamed into place, so a folder that has
-the name of a hash is whole.
+An archive is unpacked into a staging folder that is renamed into place, so a folder named after
+a hash is always complete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unpacked(NamedTuple):
     """The files of an archive.
 
     Attributes:
-        folder: Where the source says the module is.
+        folder: The folder of the module.
         sha256: `"sha256:…"` of the archive's bytes.
     """
 
@@ -44,11 +44,11 @@ class Unpacked(NamedTuple):
 
 
 class ArchiveCache:
-    """The archives of one machine's user, shared by all processes.
+    """A user's downloaded and unpacked archives, shared by all processes.
 
     Args:
-        root: The folder of the cache; made when first needed.
-        offline: Whether nothing but the cache and files on this machine may be used.
+        root: The cache folder; created when first needed.
+        offline: Use only the cache and local files.
     """
 
     def __init__(self, root: Path, *, offline: bool = False) -> None:
@@ -62,22 +62,22 @@ class ArchiveCache:
         sha256: str | None = None,
         stop: threading.Event | None = None,
     ) -> Unpacked:
-        """The files of an archive.
+        """Fetch and unpack an archive.
 
         Args:
             source: What to fetch.
-            sha256: The hash that a lock says it has, in hexadecimal.
-            stop: When set, fetching ends.
+            sha256: The locked hash, in hexadecimal.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: It cannot be had, is not the one that was asked for, or not allowed.
+            SourceError: The archive is unavailable, not allowed, or has another hash.
             Stopped: `stop` was set.
         """
         if source.is_wheel:
             _check_wheel(source.file_name)
         wanted = source.sha256 or sha256
         if wanted is not None and (home := self._home(source, wanted)).is_dir():
-            # The same bytes, whoever has them.
+            # Same hash, same bytes: the URL does not matter.
             return self._unpacked(source, home, wanted)
         if source.is_local:
             found = self._from_file(source, wanted, stop)
@@ -103,14 +103,14 @@ class ArchiveCache:
     ) -> str:
         file = Path(source.location)
         if not file.is_file():
-            raise SourceError(f"there is no file {file}", hint="check the 'source' of the module")
+            raise SourceError(f"{file} does not exist", hint="check the module's 'source'")
         with self._staging() as stage:
             copy = stage / "archive"
             try:
                 found = _copy(file, copy, source, stop)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
-                raise SourceError(f"{file} cannot be read: {reason}") from error
+                raise SourceError(f"cannot read {file}: {reason}") from error
             _check_hash(source, wanted, found)
             self._keep(source, copy, found, stop)
         return found
@@ -126,7 +126,7 @@ class ArchiveCache:
         if self._offline:
             if known is None:
                 raise SourceError(
-                    f"{source.shown} is not in the cache, and offline nothing is fetched",
+                    f"{source.shown} is not in the cache and cannot be downloaded offline",
                     hint="run once without --offline",
                 )
             _check_hash(source, wanted, known["sha256"])
@@ -158,7 +158,7 @@ class ArchiveCache:
     # -- the cache ---------------------------------------------------------------------
 
     def _home(self, source: ArchiveSource, sha256: str) -> Path:
-        # Of a wheel some files lie elsewhere once it is unpacked.
+        # Unpacking a wheel moves some of its files.
         return self._root / (f"{sha256}-wheel" if source.is_wheel else sha256)
 
     @contextmanager
@@ -199,7 +199,7 @@ def _copy(file: Path, copy: Path, source: ArchiveSource, stop: threading.Event |
                 raise Stopped(source.file_name)
             size += len(chunk)
             if size > unpack.MAX_BYTES:
-                raise SourceError(f"{source.shown} is bigger than {unpack.MAX_BYTES // 1024**2} MB")
+                raise SourceError(f"{source.shown} is larger than {unpack.MAX_BYTES // 1024**2} MB")
             digest.update(chunk)
             taken.write(chunk)
     return digest.hexdigest()
@@ -208,14 +208,13 @@ def _copy(file: Path, copy: Path, source: ArchiveSource, stop: threading.Event |
 def _check_hash(source: ArchiveSource, wanted: str | None, found: str) -> None:
     if wanted is not None and wanted != found:
         raise SourceError(
-            f"{source.shown} is not the archive that was asked for: "
-            f"its SHA-256 is {found} and not {wanted}",
-            hint="somebody changed it, or the hash after '#sha256=' is of another one",
+            f"{source.shown} does not match its hash: SHA-256 is {found}, expected {wanted}",
+            hint="the archive was changed, or the expected hash is of another archive",
         )
 
 
 def _read_note(note: Path) -> dict[str, Any] | None:
-    # What is not there or was damaged is only asked for once more.
+    # A missing or damaged note only costs another download.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts = json.loads(note.read_text(encoding="utf-8"))
         return {name: facts[name] for name in ("sha256", "etag", "modified")}
@@ -229,9 +228,7 @@ def _check_wheel(file_name: str) -> None:
     try:
         tags = parse_wheel_filename(file_name)[3]
     except InvalidWheelFilename as error:
-        raise SourceError(f"{file_name!r} is not the name of a wheel") from error
+        raise SourceError(f"{file_name!r} is not a valid wheel file name") from error
     if tags.isdisjoint(sys_tags()):
         made_for = ", ".join(sorted(map(str, tags)))
-        raise SourceError(
-            f"{file_name} is made for {made_for}, and not for this Python and machine"
-        )
+        raise SourceError(f"{file_name} is built for {made_for}, not for this Python and machine")

@@ -1,7 +1,7 @@
-"""Bundles that are fetched: a source → files on this machine, as the sources of modules are.
+"""Fetches bundles: a source → local files, by the same rules as module sources.
 
-A repository or an archive is fetched whole, as a bundle in one of its folders may name files of the
-others. What was fetched is remembered, to be locked with the modules.
+Repositories and archives are fetched whole, as a bundle in one folder may refer to files in
+others. Fetched bundles are recorded so that they can be locked along with the modules.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Fetcher:
     """Fetches the bundles of one plan.
 
     Args:
-        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
-        locked: Whether each bundle has to be what the lock says.
-        keep: Whether a lock, if there is one, counts for the bundles that it knows.
-        lock: The file of the lock; None is the plan's own.
-        project: The folder of the project whose profiles have their locks there.
+        offline: Use only the cache. Defaults to AMPLIFIER_OFFLINE.
+        locked: Require every bundle to match the lock.
+        keep: Use the lock, if there is one, for the bundles in it.
+        lock: The lock file; None for the plan's own.
+        project: The folder of the project, which has the locks of the project's profiles.
 
     Attributes:
-        found: Source, without a password, → what it is exactly.
+        found: Source, without its password → lock entry.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Fetcher:
         self._locks: dict[Path, Mapping[str, LockEntry]] = {}
 
     def fetch(self, source: str, plan: Path) -> Fetched:
-        """A bundle; see `amplifier_app.plan.bundles.BundleFetcher`.
+        """Fetch a bundle; see `amplifier_app.plan.bundles.BundleFetcher`.
 
         Raises:
-            SourceError: It is unavailable, not allowed, or not what the lock says.
+            SourceError: The bundle is unavailable, not allowed, or differs from its lock entry.
             ConfigError: The lock is missing or damaged.
         """
         try:
@@ -78,12 +78,12 @@ class Fetcher:
             fetched, entry = self._from_archive(parsed, locked)
         else:
             hint = "write './FILE', 'git+https://…@REF' or 'https://…/ARCHIVE'"
-            raise SourceError(f"{name!r} is not the source of a bundle", hint=hint)
+            raise SourceError(f"{name!r} is not a valid bundle source", hint=hint)
         self.found[name] = entry
         return fetched
 
     def _entry(self, name: str, plan: Path) -> LockEntry | None:
-        """What the lock says of a bundle."""
+        """The lock entry of a bundle."""
         if not self._locked and not self._keep:
             return None
         file = self._lock_file or lock_path(plan, self._project)
@@ -93,7 +93,7 @@ class Fetcher:
             self._locks[file] = Lock.read(file).bundles
         entry = self._locks[file].get(name)
         if entry is None and self._locked:
-            raise DriftError("the lock does not know this bundle", hint=drift.UPDATE)
+            raise DriftError("this bundle is not in the lock", hint=drift.UPDATE)
         return entry
 
     def _from_git(self, source: GitSource, locked: LockEntry | None) -> tuple[Fetched, LockEntry]:

@@ -1,4 +1,4 @@
-"""The bytes behind a compressed tar archive, and no more of them than are wanted."""
+"""Decompresses tar archives, with limits on output and memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _CHUNK = 64 * 1024
 
 
 class Stream(Protocol):
-    """What can be read from its beginning to its end."""
+    """Something that can be read sequentially."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class TooBig(Exception):
-    """There are more bytes than are wanted."""
+    """The stream is longer than the limit."""
 
 
 class Limited:
@@ -26,7 +26,7 @@ class Limited:
 
     Args:
         stream: The stream.
-        limit: Bytes; reading the next one raises `TooBig`.
+        limit: Bytes; reading more raises `TooBig`.
     """
 
     def __init__(self, stream: Stream, limit: int) -> None:
@@ -46,7 +46,7 @@ def decompressed(file: IO[bytes], name: str) -> Stream:
 
     Args:
         file: The archive.
-        name: What it is called; its ending says how it is compressed.
+        name: Its file name, whose suffix gives the compression.
     """
     ending = name.lower().rpartition(".")[2]
     if ending in ("gz", "tgz"):
@@ -59,7 +59,7 @@ def decompressed(file: IO[bytes], name: str) -> Stream:
 
 
 class _Xz:
-    """An xz stream that cannot ask for a gigabyte of memory, as `lzma.LZMAFile` lets it."""
+    """An xz stream with a memory limit, which `lzma.LZMAFile` does not have."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

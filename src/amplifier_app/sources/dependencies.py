@@ -1,14 +1,14 @@
-"""What a module requires beside the kernel, installed by uv into a folder of its own.
+"""Installs the requirements of a module with uv, into a folder of their own.
 
-    cache/dependencies/<hash of the requirements>/             put at the end of `sys.path`
-    cache/dependencies/<hash of the requirements>/.preferred/  put before the environment
+    cache/dependencies/<hash of the requirements>/             at the end of `sys.path`
+    cache/dependencies/<hash of the requirements>/.preferred/  before the environment
     cache/dependencies/agreed-<hash>.json            versions that several modules can share
 
-The running environment comes first on `sys.path` and is never written to, so what it has
-is a constraint of the resolution. Only what no code of this process imports from there
-(`amplifier_app.sources.held`) may be needed in another version: such a distribution, and nothing
-else of the folder, precedes the environment. A module that needs another version of something we
-run on is refused with the reason. `amplifier-core` is always ours, whoever asks for it.
+The running environment comes first on `sys.path` and is never written to, so its versions
+constrain the resolution. Only packages that this process does not import from the environment
+(`amplifier_app.sources.held`) may be installed in another version; these distributions, and
+nothing else in the folder, precede the environment. A module that needs another version of
+something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 _UNPINNED: Mapping[str, str] = {}
 
 _OF_MODULES = ("archives", "git", "packages")
-"""Beside the cache of dependencies: what may be on `sys.path` for the modules of a session."""
+"""Folders next to the dependency cache that may be on `sys.path` for the modules of a session."""
 
 
 class DependencyCache:
     """Folders of installed requirements, shared by all processes.
 
     Args:
-        root: The folder of the cache; made when first needed.
-        offline: Whether nothing but what is on this machine may be used.
-        mounted: Gives module id → distribution of the modules that this process takes from
-            the environment.
+        root: The cache folder; created when first needed.
+        offline: Use only what is on this machine.
+        mounted: Returns module id → distribution, for modules this process uses from the
+            environment.
 
     Attributes:
-        root: As given.
+        root: The cache folder.
     """
 
     def __init__(
@@ -81,33 +81,33 @@ class DependencyCache:
         complete: bool = False,
         stop: threading.Event | None = None,
     ) -> Path | None:
-        """A folder that has what a module requires; None if the environment has it all.
+        """Install what a module requires; None if the environment already has all of it.
 
         Args:
-            layout: Of the module.
-            root: The module's folder, which may have it with it.
-            pins: Name → version of what may only be had in that version.
-            complete: Whether it has to have what the environment has as well.
-            stop: When set, installing ends.
+            layout: The module's layout.
+            root: The module's folder, which may contain vendored requirements.
+            pins: Name → the only acceptable version.
+            complete: Include what the environment already has.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: The environment has it in another version, or uv cannot install it.
+            SourceError: The environment has another version, or uv cannot install it.
             Stopped: `stop` was set.
         """
         own = required_by(layout)
         required = [*own, *(one.written for one in layout.added)]
-        brought = vendored.brought_by(root)
-        if not layout.dynamic and not required and brought is None:
+        copied = vendored.vendored_in(root)
+        if not layout.dynamic and not required and copied is None:
             return None
         present = self.environment()
         if (
-            brought is not None
-            and vendored.fits(brought, required, {**pins, **present})
-            and not self._holders(layout).keys() & distributions(map(str, preferred_in(brought)))
+            copied is not None
+            and vendored.fits(copied, required, {**pins, **present})
+            and not self._holders(layout).keys() & distributions(map(str, preferred_in(copied)))
         ):
-            return brought
-        there = all(_is_there(text, present) for text in required)
-        if there and not layout.dynamic and not complete:
+            return copied
+        satisfied = all(_is_satisfied(text, present) for text in required)
+        if satisfied and not layout.dynamic and not complete:
             return None
         required = [*own, *(one.exact for one in layout.added)]
         settings = _uv_settings(layout.project_file)
@@ -144,14 +144,14 @@ class DependencyCache:
         present: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
-        """Install requirements into a folder that is not there yet, or no longer fits."""
+        """Install requirements into a folder that does not exist yet or no longer fits."""
         if not _fits(home, present):
             with locked(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
                     self._fill(home, [layout], {**pins, **held}, present, stop)
 
     def _holders(self, *layouts: Layout) -> Mapping[str, str]:
-        """Name of a distribution → what imports it from the environment, but for these modules."""
+        """Distribution → what imports it from the environment, other than these modules."""
         from amplifier_app.sources.held import held_by
 
         own = {layout.module_id for layout in layouts if layout.installed}
@@ -165,15 +165,15 @@ class DependencyCache:
         fixed: Mapping[str, str] = _UNPINNED,
         stop: threading.Event | None = None,
     ) -> dict[str, str]:
-        """Name → version of what several modules need, so that all of them can live with it.
+        """Find versions that satisfy the requirements of several modules: name → version.
 
         Args:
-            layouts: Of the modules.
-            fixed: Name → version of what may only be had in that version.
-            stop: When set, uv is ended.
+            layouts: The modules' layouts.
+            fixed: Name → the only acceptable version.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: There are no such versions; the message has uv's reason.
+            SourceError: No such versions exist; the message has uv's reason.
             Stopped: `stop` was set.
         """
         present = self.environment()
@@ -194,7 +194,7 @@ class DependencyCache:
         try:
             return json.loads(note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            # Not there yet, or damaged: it is worked out again.
+            # Missing or damaged: resolve again.
             pass
         try:
             agreed = self._compile(layouts, {**fixed, **present}, stop)
@@ -215,10 +215,10 @@ class DependencyCache:
     ) -> dict[str, str]:
         with self._staging() as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            return uv.compile(_listed(stage, layouts), "what the modules require together")
+            return uv.compile(_listed(stage, layouts), "the combined dependencies of the modules")
 
     def environment(self) -> dict[str, str]:
-        """Name → version of what is installed where Amplifier runs, without what is ours."""
+        """Name → version of what is installed in the environment, without our own caches."""
         ours = [self.root, *(self.root.parent / name for name in _OF_MODULES)]
         return distributions(
             folder
@@ -228,7 +228,7 @@ class DependencyCache:
         )
 
     def held(self) -> dict[str, str]:
-        """Name → version of what this process imports from the environment itself."""
+        """Name → version of what this process itself imports from the environment."""
         holders = self._holders()
         return {name: one for name, one in self.environment().items() if name in holders}
 
@@ -242,11 +242,11 @@ class DependencyCache:
     ) -> None:
         with self._staging() as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"what {named(layouts[0])} requires"
+            what = f"the dependencies of {named(layouts[0])}"
             uv.install(stage / "target", _listed(stage, layouts), what)
             separate(stage / "target", present)
             if home.exists():
-                # Installed for another version of the environment.
+                # The old one was installed for another state of the environment.
                 shutil.move(home, stage / "old")
             (stage / "target").rename(home)
 
@@ -258,10 +258,10 @@ class DependencyCache:
 
 
 def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
-    """The files that say what modules require, for uv."""
+    """Requirement files of modules, for uv."""
     files: list[Path] = []
     for number, layout in enumerate(layouts):
-        # Only the project file itself knows its `tool.uv.sources` and computed requirements.
+        # `tool.uv.sources` and computed requirements need the project file itself.
         if layout.project_file and (layout.dynamic or _uv_settings(layout.project_file)):
             files.append(layout.project_file)
         else:
@@ -280,7 +280,7 @@ def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
 
 
 def _copied(added: Addition, target: Path) -> str:
-    """The URL of a copy of a requirement's repository: building may write into it."""
+    """The URL of a copy of a requirement's repository, as a build may write into it."""
     checkout = added.checkout
     if checkout is None:
         return ""
@@ -289,7 +289,7 @@ def _copied(added: Addition, target: Path) -> str:
 
 
 def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
-    """In a file of requirements `-e ../x` or `-r FILE` would be obeyed, and so would a path."""
+    """Refuse options and paths: uv would act on `-e ../x` or `-r FILE` in a requirements file."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     for text in required:
@@ -300,7 +300,7 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
             valid = False
         if not valid:
             raise SourceError(
-                f"what {named(layout)} requires cannot be installed: {text!r} names no package",
+                f"cannot install the dependencies of {named(layout)}: {text!r} is not a package",
                 hint="write 'package', 'package>=1.2,<2' or 'package @ URL'",
             )
 
@@ -311,7 +311,7 @@ def _key(
     parts: list[Any] = [sorted(required), settings, sys.implementation.cache_tag]
     parts += [sys.platform, platform.machine(), sorted(pins.items())]
     if settings or layout.dynamic:
-        # Such requirements may lead to other files of the project.
+        # Such requirements may refer to other files in the project.
         parts.append(str(layout.project_file))
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -327,14 +327,14 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
-    """Whether the running environment satisfies a requirement, as far as that is sure."""
+def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
+    """Whether the running environment is known to satisfy a requirement."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
         wanted = Requirement(requirement)
     except InvalidRequirement:
-        # Told when it is to be installed.
+        # Reported when it is installed.
         return False
     if wanted.marker is not None and not wanted.marker.evaluate():
         return True
@@ -345,12 +345,12 @@ def _is_there(requirement: str, present: Mapping[str, str]) -> bool:
 
 
 def _moved(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Whether something is locked to another version than the environment has."""
+    """Whether something is pinned to another version than the environment has."""
     return any(present.get(name, version) != version for name, version in pins.items())
 
 
 def _fits(home: Path, present: Mapping[str, str]) -> bool:
-    """Whether a folder is there and has nothing in another version than the environment."""
+    """Whether a folder exists and has no other versions than the environment."""
     if not home.is_dir():
         return False
     inside = distributions([str(home)])

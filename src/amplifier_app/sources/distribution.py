@@ -1,4 +1,4 @@
-"""What a distribution that lies in a folder says of itself: name, version, modules, needs."""
+"""Reads the metadata of a distribution in a folder: name, version, modules, requirements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from amplifier_app.sources.errors import SourceError
 
 
 class Distribution(NamedTuple):
-    """An unpacked wheel or what an installer made of one.
+    """An unpacked or installed wheel.
 
     Attributes:
         name: Its name.
         version: Its version.
         modules: Module id → entry point.
         requirements: What it requires in this environment.
-        requires_python: The versions of Python it runs on, if it says so.
+        requires_python: The Python versions it supports, if given.
     """
 
     name: str
@@ -29,14 +29,14 @@ class Distribution(NamedTuple):
 
 
 def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | None:
-    """The distribution that lies at the top of a folder; None if none does, or several.
+    """The distribution at the top of a folder; None if there is none, or more than one.
 
     Args:
         root: The folder.
-        extras: Which of its extras are wanted.
+        extras: The requested extras.
 
     Raises:
-        SourceError: Its metadata cannot be understood.
+        SourceError: Its metadata is invalid.
     """
     found = sorted(root.glob("*.dist-info"))
     if len(found) != 1 or not (found[0] / "METADATA").is_file():
@@ -66,7 +66,7 @@ def _needed(requires: Iterable[str], extras: tuple[str, ...], where: str) -> Ite
         try:
             wanted = Requirement(text)
         except InvalidRequirement as error:
-            raise SourceError(f"{where} has a requirement that is not valid: {text!r}") from error
+            raise SourceError(f"{where} has an invalid requirement: {text!r}") from error
         marker, wanted.marker = wanted.marker, None
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             yield str(wanted)

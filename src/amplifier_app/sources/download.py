@@ -1,4 +1,4 @@
-"""Downloads one archive, with limits on what comes and on where it comes from."""
+"""Downloads one archive, with limits on size, time and redirects."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _TIMEOUT = httpx.Timeout(30.0)
 
 
 class Validators(NamedTuple):
-    """What a server is asked with whether an archive changed; empty is what it did not give."""
+    """HTTP validators of the last response, to ask whether an archive changed; empty if absent."""
 
     etag: str
     modified: str
 
 
 class Answer(NamedTuple):
-    """What came.
+    """A completed download.
 
     Attributes:
-        sha256: Of the bytes, in hexadecimal.
-        validators: For the next time.
+        sha256: Hash of the bytes, in hexadecimal.
+        validators: Validators for the next request.
     """
 
     sha256: str
@@ -53,18 +53,18 @@ def download(
     Args:
         source: What to download.
         into: The file to write.
-        known: What the server gave the last time; None if that is gone.
-        max_bytes: More is an error.
-        stop: When set, downloading ends.
+        known: Validators of the cached copy; None if there is none.
+        max_bytes: The size limit.
+        stop: Set it to cancel.
 
     Returns:
-        None if it is still what it was.
+        None if the cached copy is current.
 
     Raises:
-        SourceError: It cannot be had.
+        SourceError: The archive is unavailable or too large.
         Stopped: `stop` was set.
     """
-    # As it lies there: what is hashed and unpacked is the archive, not a form for the wire.
+    # Hash and unpack the archive itself, not a compressed transfer form of it.
     headers = {"Accept-Encoding": "identity"}
     if known is not None and known.etag:
         headers["If-None-Match"] = known.etag
@@ -75,7 +75,7 @@ def download(
             return _follow(client, source, into, max_bytes, stop)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         reason = str(error) or type(error).__name__
-        raise SourceError(f"{source.shown} cannot be fetched: {reason}") from error
+        raise SourceError(f"cannot fetch {source.shown}: {reason}") from error
 
 
 def _follow(
@@ -94,16 +94,16 @@ def _follow(
                 url = _next(url, response.headers.get("Location", ""), source)
                 continue
             if response.status_code != 200:
-                told = f"{response.status_code} {response.reason_phrase}".strip()
-                raise SourceError(f"{source.shown} cannot be fetched: the server answers {told}")
+                status = f"{response.status_code} {response.reason_phrase}".strip()
+                raise SourceError(f"cannot fetch {source.shown}: the server returned {status}")
             digest = _write(response, into, source, max_bytes, stop)
             etag = response.headers.get("ETag", "")
             return Answer(digest, Validators(etag, response.headers.get("Last-Modified", "")))
-    raise SourceError(f"{source.shown} cannot be fetched: it is redirected again and again")
+    raise SourceError(f"cannot fetch {source.shown}: more than {_MAX_REDIRECTS} redirects")
 
 
 def _next(url: str, location: str, source: ArchiveSource) -> str:
-    """Where a redirect leads: to https, or from this machine to itself."""
+    """The target of a redirect, which must be https, or loopback when coming from loopback."""
     target = urljoin(url, location)
     parts = urlsplit(target)
     secure = parts.scheme == "https" and parts.hostname is not None
@@ -112,7 +112,7 @@ def _next(url: str, location: str, source: ArchiveSource) -> str:
     ):
         return target
     raise SourceError(
-        f"{source.shown} is redirected to {without_password(target)}, and only https:// is followed"
+        f"{source.shown} redirects to {without_password(target)}; only https:// is followed"
     )
 
 
@@ -123,7 +123,7 @@ def _write(
     max_bytes: int,
     stop: threading.Event | None,
 ) -> str:
-    too_big = SourceError(f"{source.shown} is bigger than {max_bytes // 1024**2} MB")
+    too_big = SourceError(f"{source.shown} is larger than {max_bytes // 1024**2} MB")
     claimed = response.headers.get("Content-Length", "")
     if claimed.isdigit() and int(claimed) > max_bytes:
         raise too_big
@@ -134,7 +134,9 @@ def _write(
             if stop is not None and stop.is_set():
                 raise Stopped(source.file_name)
             if time.monotonic() > limit:
-                raise SourceError(f"{source.shown} takes longer than {_TOTAL_SECONDS:g} s")
+                raise SourceError(
+                    f"cannot fetch {source.shown}: it took longer than {_TOTAL_SECONDS:g} s"
+                )
             size += len(chunk)
             if size > max_bytes:
                 raise too_big

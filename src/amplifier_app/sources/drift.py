@@ -1,4 +1,4 @@
-"""Whether a module is what the lock says; with a lock, nothing else is run."""
+"""Compares a module with its lock entry; under a lock, only what matches is run."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from amplifier_app.sources.resolved import ResolvedSource
 if TYPE_CHECKING:
     from amplifier_app.sources.lockfile import LockEntry
 
-UPDATE = "if that is wanted, write the lock anew: amplifier plan lock"
+UPDATE = "if the change is intended, update the lock: amplifier plan lock"
 
 
 class ModuleLock(Protocol):
-    """What modules are locked to, such as `amplifier_app.sources.lockfile.Lock`."""
+    """The lock entries of modules, such as `amplifier_app.sources.lockfile.Lock`."""
 
     def entry(self, module_id: str) -> LockEntry | None:
-        """What a module is locked to; None if the lock does not know it."""
+        """The lock entry of a module; None if it has none."""
         ...
 
 
 def needs_no_lock(module_id: str, place: str) -> bool:
-    """Whether a module is of this program and no plan's: what `--record` and `--replay` mount."""
+    """Whether the program itself mounts a module, as `--record` and `--replay` do."""
     return module_id == TRAFFIC_MODULE and place == "bundled"
 
 
 def unknown() -> DriftError:
-    """What to say of a module that the lock does not have."""
-    return DriftError("the lock does not know this module", hint=UPDATE)
+    """The error for a module that is not in the lock."""
+    return DriftError("this module is not in the lock", hint=UPDATE)
 
 
 def check_source(entry: LockEntry, kind: str, source: Source) -> None:
-    """Whether a source may be fetched, before anything is.
+    """Check a source against the lock before fetching it.
 
-    What its text says of where it comes from is not looked at: what comes is.
+    The location is not compared; the fetched content is, later.
 
     Raises:
-        DriftError: It is of another kind than the locked one, or of another commit.
+        DriftError: Its kind or its commit differs from the lock.
     """
     _same("kind of source", entry.kind, kind)
     if isinstance(source, GitSource) and source.is_commit:
@@ -50,10 +50,10 @@ def check_source(entry: LockEntry, kind: str, source: Source) -> None:
 
 
 def check_found(entry: LockEntry, found: ResolvedSource) -> None:
-    """Whether what was found is what the lock says.
+    """Check a resolved module against its lock entry.
 
     Raises:
-        DriftError: It is not; the message says what differs.
+        DriftError: It differs; the message names what differs.
     """
     _same("kind of source", entry.kind, found.kind)
     if entry.distribution is not None:
@@ -69,7 +69,7 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
         _same(f"'requires' {one}", _listed(one, entry.requires), _listed(one, found.requires))
     installed = found.requirements
     if installed != entry.requirements:
-        # What was installed for it there may be part of the environment here.
+        # A package installed for the module elsewhere may be part of the environment here.
         versions = {**distributions(sys.path), **installed}
         for name in sorted({*installed, *entry.requirements}):
             _same(f"requirement {name}", entry.requirements.get(name), versions.get(name))
@@ -82,7 +82,6 @@ def _listed(one: str, requires: Mapping[str, str | None]) -> str | None:
 def _same(what: str, locked: str | None, found: str | None) -> None:
     if locked != found:
         raise DriftError(
-            f"its {what} is not what the lock says: locked is {locked or 'none'}, "
-            f"found is {found or 'none'}",
+            f"{what} differs from the lock: locked {locked or 'none'}, found {found or 'none'}",
             hint=UPDATE,
         )

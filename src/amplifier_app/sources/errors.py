@@ -1,4 +1,4 @@
-"""Sources that cannot be had: one error for the app and for the kernel."""
+"""Errors about module sources: one class for the app and for the kernel."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from amplifier_core.module_sources import ModuleLoadError
 
 
 class SourceError(ModuleError, ModuleLoadError):
-    """A source that the plan names cannot be fetched, installed or understood.
+    """A source in the plan cannot be fetched, installed or parsed.
 
-    Not the kernel's `ModuleNotFoundError`: on that one the loader would look for an
-    installed module of the same name, and quietly run another one than the plan says.
+    Not the kernel's `ModuleNotFoundError`, on which the loader would fall back to an installed
+    module of the same name and silently run a different module than the plan specifies.
     """
 
 
 class DriftError(SourceError):
-    """A module is not what its lock says."""
+    """A module differs from its lock entry."""
 
 
 class SourceErrors(SourceError):
-    """Several sources that cannot be had.
+    """Several sources are unavailable.
 
     Attributes:
-        failures: Each of them.
+        failures: One error for each source.
     """
 
     def __init__(self, failures: Sequence[SourceError]) -> None:
         listed = "\n".join(map(str, failures))
-        super().__init__(f"{len(failures)} modules cannot be had:\n{listed}")
+        super().__init__(f"{len(failures)} modules are unavailable:\n{listed}")
         self.failures = tuple(failures)

@@ -1,4 +1,4 @@
-"""A source text → a module on this machine that can be imported."""
+"""Fetches the module of a source so that it can be imported."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Fetcher:
     """Fetches sources for one session.
 
     Args:
-        folder: Where relative paths start, the working directory by default.
-        cache: The folder of what was fetched, `paths.cache_dir()` by default.
-        offline: Whether nothing but the cache may be used.
-        renew: Whether newer versions of packages are looked for.
-        mounted: Gives module id → distribution of the modules that this process takes from
-            the environment.
+        folder: Base of relative paths; the working directory by default.
+        cache: The cache folder; `paths.cache_dir()` by default.
+        offline: Use only the cache.
+        renew: Look for newer versions of packages.
+        mounted: Returns module id → distribution, for modules this process uses from the
+            environment.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class Fetcher:
         locked: LockEntry | None = None,
         stop: threading.Event | None = None,
     ) -> ResolvedSource:
-        """The module of a source, with what it requires.
+        """Fetch the module of a source and install its requirements.
 
         Args:
-            module_id: What the plan calls the module.
+            module_id: The module's id in the plan.
             text: The source.
-            requires: What the plan adds to its requirements.
-            locked: What it has to be.
-            stop: When set, fetching ends.
+            requires: Requirements that the plan adds.
+            locked: The lock entry it must match.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: It cannot be had, or is not what it has to be.
+            SourceError: The source is unavailable, or differs from its lock entry.
             Stopped: `stop` was set.
         """
         try:
@@ -111,10 +111,10 @@ class Fetcher:
         locked: LockEntry | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        """Install what the plan adds to the requirements of a module of the environment.
+        """Install the requirements that the plan adds to a module of the environment.
 
         Raises:
-            SourceError: It cannot be had.
+            SourceError: They cannot be installed.
             Stopped: `stop` was set.
         """
         from amplifier_app.sources.held import MODULE_PACKAGES, requirements_of
@@ -155,7 +155,7 @@ class Fetcher:
 
     @cached_property
     def dependencies(self) -> DependencyCache:
-        """Where what modules require is installed."""
+        """The cache of installed requirements."""
         home = self._home / "dependencies"
         return DependencyCache(home, offline=self._offline, mounted=self._mounted)
 
@@ -178,11 +178,11 @@ class Fetcher:
         elif isinstance(source, ArchiveSource):
             root, facts = self._from_archive(source, locked, stop)
         else:
-            there = _from_environment(module_id, source)
-            if there is not None:
+            present = _from_environment(module_id, source)
+            if present is not None:
                 if requires:
-                    self.equip(module_id, there, requires, locked=locked, stop=stop)
-                return there
+                    self.equip(module_id, present, requires, locked=locked, stop=stop)
+                return present
             root, facts = self._from_index(source, locked, stop)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
@@ -225,12 +225,12 @@ class Fetcher:
     def _checkout(
         self, source: GitSource, commit: str | None, stop: threading.Event | None
     ) -> Checkout:
-        """The files of a repository.
+        """Check out a repository.
 
         Args:
             source: The repository.
-            commit: The commit it is locked to.
-            stop: When set, fetching ends.
+            commit: The locked commit.
+            stop: Set it to cancel.
         """
         from amplifier_app.sources.git import GitCache
 
@@ -273,7 +273,7 @@ class Fetcher:
 
 
 def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource | None:
-    """The module of an installed package; None if there is none of those versions."""
+    """The module of an installed package; None if the package is not installed."""
     points = installed.installed_in(source.name)
     if points is None:
         name = source.name.replace("-", "_")
@@ -283,9 +283,10 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
     version = installed.version_of(source.name)
     if source.versions and not _satisfies(version, source.versions):
         raise SourceError(
-            f"the package {source.name!r} is installed as {version}, "
-            f"which is not {source.versions}",
-            hint="one process holds one version of a package: change the one beside Amplifier",
+            f"package {source.name!r} is installed as {version}, "
+            f"which does not satisfy {source.versions}",
+            hint="a process can use only one version of a package: change the installed one, "
+            "or the versions in 'source'",
         )
     by_id = {point.module_id: point for point in points}
     chosen = by_id.get(module_id) or (points[0] if len(points) == 1 else None)
@@ -293,8 +294,8 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
     if target is None and not points:
         target = installed.by_convention(module_id)
     if target is None:
-        offers = f"only {', '.join(sorted(by_id))}" if by_id else "no modules at all"
-        raise SourceError(f"the package {source.name!r} offers {offers}, and not {module_id!r}")
+        offers = f"only {', '.join(sorted(by_id))}" if by_id else "no modules"
+        raise SourceError(f"package {source.name!r} provides {offers}, not {module_id!r}")
     name = chosen.distribution if chosen else source.name
     return ResolvedSource(
         "package", f"{name} {version}", entry_point=target, distribution=name, version=version

@@ -2,12 +2,12 @@
 
     cache/git/<name>-<hash of the URL>/<commit>/<name>/…   the files of one commit, no .git
                                       /<commit>/source.json
-                                      /<commit>.<hash of a subdirectory>/…   no others than these
-                                      /refs/<hash of a ref>   the commit it was last seen at
+                                      /<commit>.<hash of a subdirectory>/…   only that subdirectory
+                                      /refs/<hash of a ref>   the commit it last resolved to
 
-A commit is fetched into a staging folder and renamed into place, so a folder that has the
-name of a commit is whole. What the source needs is fetched and no more: one commit without its
-history, and for a subdirectory only the files in it, unless it leads to others.
+A commit is fetched into a staging folder and renamed into place, so a folder named after a
+commit is always complete. Only what the source needs is fetched: one commit without its history,
+and for a subdirectory only its files, unless they refer to others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOKUP_SECONDS = 60.0
 _FETCH_SECONDS = 600.0
 _FULL_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 
-# Above what the repository says itself: files are what was committed, byte for byte.
+# Overrides the repository's own attributes, so that files are checked out byte for byte.
 _ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding -export-subst\n"
 
 
@@ -41,9 +41,9 @@ class Checkout(NamedTuple):
     """The files of one commit.
 
     Attributes:
-        folder: Where the source says the module is: the root or its subdirectory.
+        folder: The folder of the module: the root or the subdirectory.
         commit: The full commit.
-        root: The repository's own root, which `folder` is or is in.
+        root: The root of the repository; `folder` is the same or below it.
     """
 
     folder: Path
@@ -52,12 +52,12 @@ class Checkout(NamedTuple):
 
 
 class GitCache:
-    """The checkouts of one machine's user, shared by all processes.
+    """A user's checkouts, shared by all processes.
 
     Args:
-        root: The folder of the cache; made when first needed.
+        root: The cache folder; created when first needed.
         executable: The git to run; by default the one on the PATH.
-        offline: Whether nothing but the cache and repositories on this machine may be used.
+        offline: Use only the cache and local repositories.
     """
 
     def __init__(self, root: Path, executable: str | None = None, *, offline: bool = False) -> None:
@@ -68,15 +68,15 @@ class GitCache:
     def fetch(
         self, source: GitSource, *, commit: str | None = None, stop: threading.Event | None = None
     ) -> Checkout:
-        """The files of a source.
+        """Check out a source.
 
         Args:
             source: What to fetch.
-            commit: The commit its ref stands for, if the caller has looked it up.
-            stop: When set, fetching ends.
+            commit: The commit of its ref, if the caller has looked it up.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: The repository, the ref or the subdirectory cannot be had.
+            SourceError: The repository, the ref or the subdirectory is unavailable.
             Stopped: `stop` was set.
         """
         commit = commit or self.look_up(source, stop=stop)
@@ -93,14 +93,14 @@ class GitCache:
         return Checkout(folder, commit, (home / source.name).resolve())
 
     def last_used(self, source: GitSource) -> str | None:
-        """The commit that was fetched last for the source's ref; None if none was."""
+        """The commit last fetched for the source's ref; None if none was."""
         try:
             return self._remembered(source).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def look_up(self, source: GitSource, *, stop: threading.Event | None = None) -> str:
-        """The commit that the source's ref stands for now; offline, when it was last used.
+        """The current commit of the source's ref; offline, the one last used.
 
         Raises:
             SourceError: The repository cannot be read, or has no such ref.
@@ -129,14 +129,14 @@ class GitCache:
         if source.ref is None:
             raise SourceError(f"the repository {shown} is empty")
         short = re.fullmatch(r"[0-9a-f]{7,39}", source.ref)
-        hint = "give all 40 digits of a commit" if short else "check the part after '@'"
+        hint = "use the full 40-digit commit" if short else "check the part after '@'"
         raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
 
     def _refuse_offline(self, source: GitSource, what: str) -> None:
         if self._offline and not source.is_local:
             raise SourceError(
-                f"{what} of {without_password(source.url)} is not in the cache, "
-                "and offline nothing is fetched",
+                f"{what} of {without_password(source.url)} is not in the cache "
+                "and cannot be downloaded offline",
                 hint="run once without --offline",
             )
 
@@ -193,12 +193,12 @@ class GitCache:
     def _check_out(
         self, tree: Path, source: GitSource, commit: str, stop: threading.Event | None
     ) -> None:
-        ways = (
+        strategies = (
             (_fetch_part, _fetch_commit, _fetch_all)
             if source.subdirectory
             else (_fetch_commit, _fetch_all)
         )
-        for way in ways:
+        for strategy in strategies:
             tree.mkdir(parents=True)
             run = Git(self._git, tree, source, stop)
 
@@ -210,11 +210,11 @@ class GitCache:
             (tree / ".git" / "info").mkdir(exist_ok=True)
             (tree / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
             try:
-                way(git, tree, source, commit)
+                strategy(git, tree, source, commit)
                 return
             except GitFailed:
-                # Not every server can do everything; the last way is open at all of them.
-                if way is ways[-1]:
+                # Servers differ in what they support; every server supports the last one.
+                if strategy is strategies[-1]:
                     raise
             shutil.rmtree(tree)
 
@@ -228,7 +228,7 @@ _CHECKOUT = ("checkout", "--quiet", "--force", "--detach")
 
 
 def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
-    """One commit, and of its files those in the subdirectory and in the folders above it."""
+    """Fetch one commit, with only the files in the subdirectory and in the folders above it."""
     git(*_FETCH, "--depth=1", "--filter=blob:none", "--", "origin", commit)
     git("sparse-checkout", "set", "--cone", "--", source.subdirectory)
     git(*_CHECKOUT, commit)
@@ -237,20 +237,19 @@ def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> No
 
 
 def _fetch_commit(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
-    """One commit with all its files; not every server gives one that no ref points to."""
+    """Fetch one commit with all its files; some servers refuse one that no ref points to."""
     git(*_FETCH, "--depth=1", "--", "origin", commit)
     git(*_CHECKOUT, commit)
 
 
 def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
-    """Everything that branches and tags lead to."""
+    """Fetch everything reachable from branches and tags."""
     git(*_FETCH, "--", "origin", "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
     git(*_CHECKOUT, commit)
 
 
 def _leads_out(folder: Path) -> bool:
-    """Whether a folder needs files of its repository that lie elsewhere: links, and what uv is
-    told to take from beside it."""
+    """Whether a folder needs other files of its repository: through links or `tool.uv`."""
     project = folder / "pyproject.toml"
     if project.is_file() and b"tool.uv" in project.read_bytes():
         return True
@@ -258,7 +257,7 @@ def _leads_out(folder: Path) -> bool:
 
 
 def _ref_names(ref: str | None) -> list[str]:
-    """The full names of a ref in the order in which they are believed."""
+    """The full names a ref may have, in order of precedence."""
     if ref is None or ref == "HEAD":
         return ["HEAD"]
     if ref.startswith("refs/"):

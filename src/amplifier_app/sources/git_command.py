@@ -1,10 +1,10 @@
-"""Git, as it is run for a source: away from every configuration but what is said here.
+"""Runs git for a source, isolated from all configuration except what is set here.
 
-Neither the user's nor the system's configuration counts, no repository around the cache, no
-hooks, attributes, submodules, credential helpers or prompts, and no transport but the allowed
-ones. How a host is reached stays the user's own affair: `ssh` with its own configuration,
-`GIT_SSH`, `GIT_SSH_COMMAND`, proxies, `~/.netrc` and certificates. A password in a URL goes to git
-as a header, so that no list of processes shows it.
+The user's and the system's configuration are ignored, as are repositories around the cache,
+hooks, attributes, submodules, credential helpers, prompts and other transports. How to reach a
+host remains up to the user: `ssh` with its own configuration, `GIT_SSH`, `GIT_SSH_COMMAND`,
+proxies, `~/.netrc` and certificates. A password in a URL is passed to git as a header, so that
+it does not appear in process lists.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CONFIG = {
     "protocol.allow": "never",
     **{f"protocol.{scheme}.allow": "always" for scheme in GIT_SCHEMES},
 }
-# How to reach a host is the user's own affair; everything else could lead into a repository.
+# How to reach a host is up to the user; other variables could redirect git to a repository.
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
-# What git adds below the line that says what is wrong.
+# Generic lines that git prints below the actual error.
 _EMPTY_PHRASES = (
     "Could not read from remote repository.",
     "Please make sure you have the correct access rights",
@@ -40,7 +40,7 @@ _EMPTY_PHRASES = (
 
 
 class GitFailed(SourceError):
-    """Git ended with an error; another way of asking the server may still do."""
+    """Git failed; another way of fetching may still work."""
 
 
 class Git:
@@ -48,9 +48,9 @@ class Git:
 
     Args:
         executable: The git to run; by default the one on the PATH.
-        cwd: The folder it runs in.
-        source: Whose URL `origin` is.
-        stop: When set, git is ended.
+        cwd: The working directory.
+        source: The source whose URL is `origin`.
+        stop: Set it to end git.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Git:
         self._environment = _environment(cwd, source.url)
 
     def __call__(self, *arguments: str, seconds: float) -> Finished:
-        """Run it to its end.
+        """Run git and wait for it.
 
         Args:
-            arguments: What follows `git`.
-            seconds: The longest it may take.
+            arguments: Its arguments.
+            seconds: The time limit.
 
         Raises:
-            GitFailed: It ended with an error.
-            SourceError: It took too long, or is not there.
+            GitFailed: Git exited with an error.
+            SourceError: Git timed out or is not installed.
             Stopped: `stop` was set.
         """
         try:
@@ -86,11 +86,11 @@ class Git:
             )
         except FileNotFoundError as error:
             raise SourceError(
-                f"{self._shown} cannot be fetched: there is no git on this machine",
-                hint="install git, or give the module's folder as its source",
+                f"cannot fetch {self._shown}: git is not installed",
+                hint="install git, or use the module's folder as its source",
             ) from error
         except TimedOut as error:
-            raise SourceError(f"{self._shown} cannot be fetched: {error}") from error
+            raise SourceError(f"cannot fetch {self._shown}: {error}") from error
         if done.code != 0:
             raise _failure(self._shown, done)
         return done
@@ -101,12 +101,12 @@ def _environment(cwd: Path, url: str) -> dict[str, str]:
     env = git_environment(config.items(), folder=str(cwd), keep=_KEPT)
     env.update(
         GIT_CEILING_DIRECTORIES=str(cwd.parent),
-        # This holds for the other end of git+file:// as well, which has our environment and the
-        # configuration of its repository.
+        # Also applies to the server side of git+file://, which has our environment and its own
+        # repository's configuration.
         GIT_ALLOW_PROTOCOL=":".join(GIT_SCHEMES),
     )
     if "GIT_SSH" not in env:
-        # Of a configuration, `core.sshCommand` would come after it.
+        # Takes precedence over `core.sshCommand` in any configuration.
         env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     return env
 
@@ -129,12 +129,12 @@ def _remote(url: str) -> dict[str, str]:
 def _failure(shown: str, done: Finished) -> GitFailed:
     lines = [line.strip() for line in done.stderr.splitlines()]
     lines = [line for line in lines if line and not line.endswith(_EMPTY_PHRASES)]
-    telling = [line for line in lines if line.lower().startswith(("fatal:", "error:"))]
-    last = (telling or lines or ["it could not be read"])[-1]
+    errors = [line for line in lines if line.lower().startswith(("fatal:", "error:"))]
+    last = (errors or lines or ["unknown error"])[-1]
     reason = without_password(re.sub(r"(?i)^(fatal|error): ", "", last))
     hint = None
     if "terminal prompts disabled" in reason or "Authentication failed" in reason:
-        hint = "for a private repository write git+https://USER:${TOKEN}@…, or use git+ssh://"
+        hint = "for a private repository use git+https://USER:${TOKEN}@… or git+ssh://"
     elif "Permission denied" in done.stderr or "Host key verification failed" in done.stderr:
-        hint = "check that 'ssh' reaches the host without asking"
-    return GitFailed(f"{shown} cannot be fetched: {reason}", hint=hint)
+        hint = "check that 'ssh' can connect to the host without prompting"
+    return GitFailed(f"cannot fetch {shown}: {reason}", hint=hint)

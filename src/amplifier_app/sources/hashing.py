@@ -1,4 +1,4 @@
-"""One hash over the files of a module, the same on every machine that has the same files."""
+"""The content hash of a module: equal files give an equal hash on every machine."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _NO_CONTENT = {".git", "__pycache__", ".venv"}
-"""Folders that are made from the content or beside it."""
+"""Folders that are generated from the content or next to it."""
 
 _BUILT = {"dist", "build"}
-"""The same at the top; further down a package may be called so."""
+"""The same, but only at the top; further down a package may have such a name."""
 
 _INSTALLERS_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
-"""What an installer writes into a `.dist-info` folder: paths and times of this machine."""
+"""Files that installers write into a `.dist-info` folder, with local paths and times."""
 
 
 def content_hash(root: Path) -> str:
-    """`"sha256:…"` over relative names, bytes and executable bits of what lies below `root`.
+    """`"sha256:…"` over the relative names, bytes and executable bits of the files below `root`.
 
-    Left out are `.git`, `.venv`, `dist` and `build` at the top, cached byte code, `*.egg-info`
-    and the notes of installers. Links count as what they say, not as what they lead to.
+    Excludes `.git`, `.venv`, `dist` and `build` at the top, cached byte code, `*.egg-info` and
+    files written by installers. A link is hashed as its target path, not as the target's content.
 
     Args:
         root: A folder, or a single file.
@@ -31,7 +31,7 @@ def content_hash(root: Path) -> str:
         OSError: Something cannot be read.
     """
     digest = hashlib.sha256()
-    # A file that is itself the source has no name of its own in it.
+    # The name of a single-file source is not part of its content.
     files = [("", root)] if root.is_file() else sorted(content_files(root))
     for name, path in files:
         mode = path.lstat().st_mode
@@ -45,7 +45,7 @@ def content_hash(root: Path) -> str:
 
 
 def content_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """The files and links below a folder that count as its content: relative name and path."""
+    """The relative name and the path of each file and link that is part of a folder's content."""
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]

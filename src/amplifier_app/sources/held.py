@@ -1,8 +1,8 @@
-"""Which installed distributions this process's own code imports: those keep their version.
+"""Which installed distributions keep their version, because code of this process imports them.
 
-Held is what Amplifier requires, with all that requires in turn, and what the modules need that a
-plan takes from the environment. Everything else that happens to be installed may give way to
-another version that a module of the plan requires.
+Held are the requirements of Amplifier, including transitive ones, and those of the modules that a
+plan uses from the environment. Any other installed distribution may be replaced by another
+version that a module of the plan requires.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ MODULE_PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tool-web": ("beautifulsoup4", "markdownify"),
     }
 )
-"""Bundled module → the distributions that only it imports, some of them if they are there."""
+"""Bundled module → the distributions that only it imports; some are optional."""
 
 _OPTIONAL = ("keyring",)
-"""What Amplifier itself imports where it is installed."""
+"""What Amplifier itself imports if it is installed."""
 
 
 def held_by(modules: Mapping[str, str]) -> dict[str, str]:
     """Name of a distribution → what imports it: `"Amplifier"` or a module id.
 
     Args:
-        modules: Module id → distribution, for the modules that come from the environment.
+        modules: Module id → distribution, for modules from the environment.
     """
     own = {name for names in MODULE_PACKAGES.values() for name in names}
     held: dict[str, str] = {}
@@ -65,7 +65,7 @@ def _hold(held: dict[str, str], names: Iterable[str], holder: str) -> None:
 
 
 def requirements_of(distribution: str) -> list[str]:
-    """What an installed distribution requires here, without its extras; empty if it is missing."""
+    """The requirements of an installed distribution, without extras; empty if it is missing."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -77,7 +77,7 @@ def requirements_of(distribution: str) -> list[str]:
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
-            # Metadata from before requirements had one form: nothing can be compared with it.
+            # Metadata older than PEP 508, which cannot be compared.
             continue
         if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
             wanted.marker = None
@@ -93,7 +93,7 @@ def requirement_names(distribution: str) -> list[str]:
 
 
 def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str, Location | None]]:
-    """The requirements that the environment has in another version, with their place in a plan."""
+    """Requirements that the environment has in another version, with their location in a plan."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     from amplifier_app.sources.requirement_names import required_by
@@ -104,7 +104,7 @@ def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
-            # Told when it is to be installed.
+            # Reported when it is installed.
             continue
         version = present.get(normalised(wanted.name))
         applies = wanted.marker is None or wanted.marker.evaluate()
@@ -121,7 +121,7 @@ def refuse_held(
 ) -> None:
     """
     Raises:
-        SourceError: One of the requirements is for what this process imports itself.
+        SourceError: This process itself imports one of the requirements.
     """
     from amplifier_app.sources.requirement_names import named, requirement_name
 
@@ -134,20 +134,20 @@ def refuse_held(
             continue
         at = at or place
         if holders[name] == AMPLIFIER:
-            wrong.append(f"{text}, but Amplifier runs on {name} {present[name]}")
+            wrong.append(f"{text}, but Amplifier uses {name} {present[name]}")
         else:
             modules.add(holders[name])
-            also = f"{holders[name]} from the environment, which the plan also uses,"
-            wrong.append(f"{text}, but {also} runs on {name} {present[name]}")
+            also = f"{holders[name]}, which the plan uses from the environment,"
+            wrong.append(f"{text}, but {also} uses {name} {present[name]}")
     if wrong:
         advice = (
-            f"leave out {' and '.join(sorted(modules))}, or use the modules in separate plans"
+            f"remove {' and '.join(sorted(modules))}, or use the modules in separate plans"
             if modules
-            else "use a version of the module that agrees with the environment, or change the "
-            "environment"
+            else "use a version of the module that is compatible with the environment, or change "
+            "the environment"
         )
         raise SourceError(
             f"{named(layout)} requires {'; '.join(wrong)}",
-            hint=f"one process holds one version of a package: {advice}",
+            hint=f"a process can use only one version of a package: {advice}",
             location=at,
         )

@@ -1,9 +1,9 @@
-"""Where the module is in a source folder: what goes on `sys.path`, and what is imported from it.
+"""Finds the module in a source folder: what goes on `sys.path` and what to import.
 
-Looked for, in this order: the entry point of a distribution that lies there (an unpacked wheel);
-the one that `pyproject.toml` declares in the group `amplifier.modules`; the folder itself as a package; a package or file named by
-convention (`amplifier_module_<id>`, `<id>`), at the top or in `src/`; the only package
-or file there that has a `mount`.
+The first match wins: the entry point of a distribution in the folder (an unpacked wheel); the
+entry point that `pyproject.toml` declares in the group `amplifier.modules`; the folder itself as
+a package; a package or file with a conventional name (`amplifier_module_<id>`, `<id>`), at the
+top or in `src/`; the only package or file with a `mount`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfi
 
 
 class Layout(NamedTuple):
-    """How a source folder is imported.
+    """How to import a source folder.
 
     Attributes:
         folder: What goes on `sys.path`; the package itself if `entry_point` is None.
         entry_point: `"package:mount"`, or None for a folder that is itself the package.
-        package: The folder or file that is imported.
-        dependencies: The requirements that `pyproject.toml` or the distribution lists.
+        package: The folder or file to import.
+        dependencies: The requirements in `pyproject.toml` or the distribution.
         project_file: The `pyproject.toml`, if there is one.
         dynamic: Whether dependencies are computed when the project is built.
-        module_id: The id that `pyproject.toml` or the distribution gives the module.
-        distribution: Name and version of the distribution that lies there.
+        module_id: The module's id in `pyproject.toml` or the distribution.
+        distribution: Name and version of the distribution in the folder.
         installed: Whether it is part of the environment.
         added: Requirements that the plan adds.
     """
@@ -54,22 +54,22 @@ class Layout(NamedTuple):
 
 
 def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[str] = ()) -> Layout:
-    """The layout of a source.
+    """Find the layout of a source.
 
     Args:
         root: A folder, or a single Python file.
-        module_id: What the plan calls the module; None if there is no plan.
-        extras: Which extras of a distribution are wanted.
+        module_id: The module's id in the plan; None if there is no plan.
+        extras: The requested extras of a distribution.
 
     Raises:
-        SourceError: There is nothing to import, or it cannot be told what.
+        SourceError: There is no module, or it is ambiguous.
     """
     if root.is_file():
         if root.suffix != ".py":
-            raise SourceError(f"{root} is no folder and no Python file")
+            raise SourceError(f"{root} is neither a folder nor a Python file")
         return Layout(root.parent, f"{root.stem}:mount", root)
     if not root.is_dir():
-        raise SourceError(f"there is no folder {root}", hint="check the 'source' of the module")
+        raise SourceError(f"folder {root} does not exist", hint="check the module's 'source'")
     if any(root.glob("*.dist-info")):
         found = _of_distribution(root, module_id, extras)
         if found is not None:
@@ -125,14 +125,14 @@ def _check_python(wanted: Any, who: str, file: str) -> None:
             raise SourceError(f"'requires-python' in {file} is not valid: {error}") from error
     if not fits:
         running = ".".join(map(str, sys.version_info[:3]))
-        raise SourceError(f"{who} needs Python {wanted}, and this is {running}")
+        raise SourceError(f"{who} requires Python {wanted}, but this is {running}")
 
 
 # -- by entry point ----------------------------------------------------------------------
 
 
 def _declared(project: dict[str, Any], module_id: str | None, file: Path) -> tuple[str, str] | None:
-    """The id and the entry point of the module that is meant, if the project declares any."""
+    """The id and the entry point of the requested module, if the project declares any."""
     groups: Any = project.get("entry-points", {})
     declared: Any = groups.get(ENTRY_POINT_GROUP) if isinstance(groups, dict) else None
     if not isinstance(declared, dict) or not declared:
@@ -145,13 +145,13 @@ def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tup
     if module_id is not None and module_id in targets:
         name = module_id
     elif len(targets) == 1:
-        # One module in the project: the id in the plan is the plan's own name for it.
+        # The only module in the project: the plan may call it by another id.
         name = next(iter(targets))
     else:
-        asked = f"none is {module_id!r}" if module_id else "it cannot be told which is meant"
+        reason = f"none named {module_id!r}" if module_id else "and none was selected"
         raise SourceError(
-            f"{file} declares several modules, and {asked}: {', '.join(sorted(targets))}",
-            hint="name one of them with 'module:'",
+            f"{file} declares several modules, {reason}: {', '.join(sorted(targets))}",
+            hint="select one with 'module:'",
         )
     target = targets[name]
     if not isinstance(target, str) or not re.fullmatch(_TARGET, target):
@@ -169,11 +169,11 @@ def _from_target(root: Path, target: str, project_file: Path) -> Layout:
         if package is not None:
             return Layout(folder, f"{name}:{attribute or 'mount'}", package)
     if (root / "__init__.py").is_file() and name == top and attribute in ("", "mount"):
-        # The project file lies inside the package that it names.
+        # The project file is inside the package that it names.
         return Layout(root, None, root)
     raise SourceError(
-        f"{project_file} names '{target}', but there is no {top}/ and no {top}.py "
-        f"in {root} or its src/"
+        f"{project_file} refers to '{target}', but neither {root} nor its src/ has "
+        f"{top}/ or {top}.py"
     )
 
 
@@ -185,7 +185,7 @@ def _importable(folder: Path, name: str) -> Path | None:
 
 
 def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -> Layout | None:
-    """The layout of a distribution that lies in `root`; None if it is none that is understood."""
+    """The layout of a distribution in `root`; None if there is no usable one."""
     from amplifier_app.sources.distribution import find_distribution
 
     found = find_distribution(root, extras)
@@ -227,19 +227,18 @@ def _from_files(root: Path, module_id: str | None) -> Layout:
     if chosen:
         names = ", ".join(found.name for _, found in chosen)
         raise SourceError(
-            f"{root} holds several modules and no pyproject.toml that names one: {names}",
+            f"{root} has several modules and no pyproject.toml that declares one: {names}",
             hint=f'declare it under [project.entry-points."{ENTRY_POINT_GROUP}"]',
         )
     inside = [file.parent.name for file in sorted(root.glob("*/pyproject.toml")) if _declares(file)]
     if inside:
         raise SourceError(
-            f"the top folder of the source holds no module; these folders in it do: "
-            f"{', '.join(inside)}",
+            f"no module at the top of the source; folders with modules: {', '.join(inside)}",
             hint=f"add '#subdirectory={inside[0]}' to a git source, or '/{inside[0]}' to a path",
         )
     raise SourceError(
-        f"{root} holds no module: no package or file there has a mount function",
-        hint="write 'async def mount(coordinator, config)' in a package, and declare it in "
+        f"no module in {root}: none of its packages and files has a mount function",
+        hint="define 'async def mount(coordinator, config)' in a package, and declare it in "
         f'pyproject.toml under [project.entry-points."{ENTRY_POINT_GROUP}"]',
     )
 

@@ -1,4 +1,4 @@
-"""Links that lead out of the folder they came in."""
+"""Finds links that point outside their folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def links_out(root: Path) -> Iterator[str]:
-    """The links below `root` that lead out of it, relative to it; nothing is followed."""
+    """The links below `root` that point outside it, as relative paths; none is followed."""
     real = root.resolve()
     for folder, folders, names in os.walk(root):
         for name in (*folders, *names):
@@ -21,5 +21,5 @@ def _target(link: Path) -> Path:
     try:
         return link.resolve()
     except (OSError, RuntimeError):
-        # A circle of links leads nowhere, so not to a place inside.
+        # A link cycle has no target, so none inside either.
         return Path(link.anchor)

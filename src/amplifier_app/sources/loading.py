@@ -1,4 +1,4 @@
-"""Plans as commands load them: what a plan includes from elsewhere is fetched like modules."""
+"""Loads plans for commands, fetching included bundles by the rules of module sources."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Fetching(NamedTuple):
-    """How the bundles that a plan includes are fetched.
+    """How to fetch the bundles that a plan includes.
 
     Attributes:
-        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
-        locked: Whether each has to be what the lock says.
-        keep: Whether a lock, if there is one, counts for the bundles that it knows.
-        lock: The file of the lock; None is the plan's own.
+        offline: Use only the cache. Defaults to AMPLIFIER_OFFLINE.
+        locked: Require every bundle to match the lock.
+        keep: Use the lock, if there is one, for the bundles in it.
+        lock: The lock file; None for the plan's own.
     """
 
     offline: bool | None = None
@@ -33,8 +33,8 @@ class Fetching(NamedTuple):
     lock: Path | None = None
 
     def open(self, project: Path | None) -> BundleFetcher:
-        """What fetches the bundles of one plan."""
-        # Most plans include none.
+        """A fetcher for the bundles of one plan."""
+        # Imported here because most plans include no bundles.
         from amplifier_app.sources.bundles import Fetcher
 
         return Fetcher(**self._asdict(), project=project)

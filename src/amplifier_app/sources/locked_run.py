@@ -1,7 +1,7 @@
-"""Sources for a run that is held to a lock, or may fetch nothing: all or a list of what is wrong.
+"""Resolves all sources of a locked or offline run up front, or reports every problem at once.
 
-It is told before anything is mounted, for the modules of agents as well, which would else be
-missed in the middle of a session.
+This happens before anything is mounted and covers the modules of agents, so that nothing turns
+out to be missing in the middle of a session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 _HOW = (
-    "Run it once without --offline to fetch what is missing, or bring the modules along: "
+    "Run once without --offline to download them, or copy the modules next to your plan: "
     "amplifier module vendor DIR"
 )
 
@@ -31,17 +31,17 @@ _HOW = (
 async def strict_sources(
     plan: ResolvedPlan, *, locked: bool, lock: Path | None = None, offline: bool
 ) -> AppModuleSourceResolver:
-    """A resolver that has every module the plan can come to use here.
+    """Resolve every module that the plan can use here.
 
     Args:
         plan: The plan.
-        locked: Whether each module has to be what the lock says.
-        lock: The file of the lock; None is the plan's own.
-        offline: Whether nothing may be fetched.
+        locked: Require every module to match the lock.
+        lock: The lock file; None for the plan's own.
+        offline: Download nothing.
 
     Raises:
-        ConfigError: The lock is not there, damaged, or not that of the plan as it is now.
-        SourceError: Modules cannot be had, or something is missing offline; all of it at once.
+        ConfigError: The lock is missing, damaged, or does not match the plan.
+        SourceError: Modules are unavailable, or something is missing offline; reports all of them.
     """
     file = held_to = None
     if locked:
@@ -65,7 +65,7 @@ async def strict_sources(
         problems = [*map(_without_hint, failures), *_not_here(plan, resolver)]
         if problems:
             listed = "\n".join(problems)
-            raise SourceError(f"offline, and not all is on this machine:\n{listed}", hint=_HOW)
+            raise SourceError(f"offline, but these are missing:\n{listed}", hint=_HOW)
     return resolver
 
 
@@ -76,16 +76,16 @@ def _without_hint(error: SourceError) -> str:
 def _drifted(differences: Iterable[str], file: Path) -> ConfigError:
     listed = "\n".join(differences)
     return ConfigError(
-        f"the plan is not what it is locked to:\n{listed}",
-        hint="If that is wanted, write the lock anew: amplifier plan lock",
+        f"the plan no longer matches its lock file:\n{listed}",
+        hint="If the change is intended, update the lock: amplifier plan lock",
         location=Location(str(file)),
     )
 
 
 def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str]:
-    """What modules themselves would fetch: `missing_offline(config, cache)` of their packages.
+    """What modules would download by themselves, from `missing_offline(config, cache)`.
 
-    Only those that can be imported as things are: nothing of the others runs before mounting.
+    Only bundled and installed modules are asked: no code of the others runs before mounting.
     """
     mounted = plan.mount_plan()
     found: list[str] = []
@@ -93,7 +93,7 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
         try:
             source = resolver.resolve(entry["module"], entry.get("source"))
         except Exception:
-            # It is on the list already, as a module that cannot be had.
+            # Already reported as unavailable.
             continue
         if source.installed and source.entry_point:
             found += missing_files(entry, source.entry_point)
@@ -101,17 +101,17 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
 
 
 def missing_files(entry: dict[str, Any], entry_point: str) -> list[str]:
-    """What one module would fetch itself when it is used, a sentence each.
+    """What one module would download by itself, one sentence for each item.
 
     Args:
         entry: Its entry in the mount plan.
-        entry_point: Where its package is.
+        entry_point: Its entry point.
     """
     try:
         package = import_module(entry_point.partition(":")[0])
-        tell = getattr(package, "missing_offline", None)
-        missing: Any = tell(entry["config"], str(paths.cache_dir())) if callable(tell) else ()
-        return [f"{entry['module']}: missing are {one}" for one in missing]
+        check = getattr(package, "missing_offline", None)
+        missing: Any = check(entry["config"], str(paths.cache_dir())) if callable(check) else ()
+        return [f"{entry['module']}: missing {one}" for one in missing]
     except Exception:
-        # A module that cannot be imported or whose config is wrong is told when it is mounted.
+        # Mounting reports a module that cannot be imported or whose config is invalid.
         return []

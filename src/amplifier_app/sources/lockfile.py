@@ -1,11 +1,11 @@
-"""The lock of a plan: what each of its modules was, exactly, when the lock was written.
+"""The lock file of a plan: the exact source, version and content of each of its modules.
 
-    plan.yaml → plan.lock.json                     beside the plan
+    plan.yaml → plan.lock.json                     next to the plan
     <project>/locks/NAME.lock.json                 profile of a project
     <configuration>/locks/NAME.lock.json           any other profile
 
-The file is JSON with sorted keys, so that it reads well as a diff. Passwords are masked in it,
-and a folder stands in it as the plan names it.
+The file is JSON with sorted keys, so that diffs are readable. Passwords are masked, and folders
+are written as in the plan.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ VERSION = 1
 SUFFIX = ".lock.json"
 
 _Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-# A version names a folder of the cache, and both go to uv.
+# Versions are used as folder names in the cache, and both are passed to uv.
 _Version: TypeAlias = Annotated[str, Field(pattern=r"^[^\s/\\-][^\s/\\]*$")]
 _Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 
 
 class _Unreadable(Exception):
-    """What was read is no such file; `hint` says what to do."""
+    """The file is not a usable lock; `hint` has the next step."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -45,15 +45,15 @@ class LockEntry(BaseModel):
     """One module.
 
     Attributes:
-        kind: How it comes: git, folder, archive, package, bundled, installed.
-        source: The source text as written, passwords masked; None if there is none.
+        kind: Kind of source: git, folder, archive, package, bundled, installed.
+        source: The source as written, passwords masked; None if there is none.
         commit: The full commit of a git source.
-        content: Hash of its files, for what does not come from a distribution.
+        content: Hash of its files, unless it comes from a distribution.
         archive: Hash of an archive's bytes.
-        distribution: The distribution it is in, for what comes from one.
+        distribution: The distribution it comes from, if any.
         version: The version of that distribution.
         requirements: Name → version of what was installed for it.
-        requires: What the plan adds to its requirements, as written → the commit of a repository.
+        requires: Requirement added by the plan, as written → the commit, for a repository.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -70,12 +70,12 @@ class LockEntry(BaseModel):
 
 
 class Lock(BaseModel):
-    """What a plan's modules are locked to.
+    """The lock of a plan.
 
     Attributes:
-        plan: The name of the plan it was made for.
+        plan: The name of the plan.
         modules: Module id → entry.
-        bundles: Source of a bundle that is fetched → entry.
+        bundles: Source of a fetched bundle → entry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -89,42 +89,43 @@ class Lock(BaseModel):
     bundles: Mapping[str, LockEntry] = Field(default_factory=dict)
 
     def entry(self, module_id: str) -> LockEntry | None:
-        """What a module is locked to; None if the lock does not know it."""
+        """The lock entry of a module; None if it has none."""
         return self.modules.get(module_id)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """
         Raises:
-            ConfigError: The file is not there, damaged, something else, or of a newer program.
+            ConfigError: The file is missing, damaged, not a lock, or of a newer program.
         """
         try:
             return cls._of(json.loads(path.read_bytes()))
         except FileNotFoundError:
-            told = f"there is no such {cls.WHAT}", f"write it with: {cls.WRITTEN_BY}"
+            problem = f"the {cls.WHAT} does not exist", f"write it with: {cls.WRITTEN_BY}"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            told = f"cannot read the {cls.WHAT}: {reason}", None
+            problem = f"cannot read the {cls.WHAT}: {reason}", None
         except json.JSONDecodeError as error:
-            told = cls._damaged(f"line {error.lineno}, column {error.colno}: {error.msg.lower()}")
+            where = f"line {error.lineno}, column {error.colno}"
+            problem = cls._damaged(f"{where}: {error.msg.lower()}")
         except ValidationError as error:
             first = error.errors()[0]
-            told = cls._damaged(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
+            problem = cls._damaged(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
         except _Unreadable as error:
-            told = str(error), error.hint
+            problem = str(error), error.hint
         except (ValueError, RecursionError):
-            told = cls._damaged("it is not JSON")
-        raise ConfigError(told[0], hint=told[1], location=Location(str(path)))
+            problem = cls._damaged("not valid JSON")
+        raise ConfigError(problem[0], hint=problem[1], location=Location(str(path)))
 
     @classmethod
     def _of(cls, data: Any) -> Self:
         if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
-            raise _Unreadable(f"this is not a {cls.WHAT} of Amplifier", "name another file")
+            raise _Unreadable(f"not an Amplifier {cls.WHAT}", "specify another file")
         version = data.get("version")
         if isinstance(version, int) and version > VERSION:
             raise _Unreadable(
-                f"the {cls.WHAT} has format version {version}, and this program knows {VERSION}",
-                f"update Amplifier, or remove it and write it anew: {cls.WRITTEN_BY}",
+                f"the {cls.WHAT} has format version {version}; this program supports {VERSION}",
+                f"update Amplifier, or remove the file and recreate it: {cls.WRITTEN_BY}",
             )
         if version != VERSION:
             raise _Unreadable(*cls._damaged(f"its format version is {version!r}"))
@@ -135,7 +136,7 @@ class Lock(BaseModel):
     def _damaged(cls, what: str) -> tuple[str, str]:
         return (
             f"the {cls.WHAT} is damaged: {what}",
-            f"take it from version control, or remove it and write it anew: {cls.WRITTEN_BY}",
+            f"restore it from version control, or remove and recreate it: {cls.WRITTEN_BY}",
         )
 
     def to_json(self) -> str:
@@ -144,24 +145,24 @@ class Lock(BaseModel):
         return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file, whole or not at all; its folder is made if it is not there.
+        """Write the file atomically, creating its folder if needed.
 
         Raises:
-            ConfigError: It cannot be written; what was there is still there.
+            ConfigError: It cannot be written; the old file is unchanged.
         """
         write_whole(path, self.to_json())
 
 
 def lock_path_for(plan: ResolvedPlan) -> Path:
-    """Where the lock of a plan is, or would be."""
+    """The path of a plan's lock, whether or not it exists."""
     return lock_path(Path(plan.merged.chain[0]), getattr(plan, "project", None))
 
 
 def lock_path(file: Path, project: Path | None) -> Path:
-    """Where the lock of a plan is, or would be.
+    """The path of a plan's lock, whether or not it exists.
 
     Args:
-        file: The file of the plan.
+        file: The plan's file.
         project: The folder of a trusted project.
     """
     file = file.absolute()
@@ -173,7 +174,7 @@ def lock_path(file: Path, project: Path | None) -> Path:
 
 
 def _homes(project: Path | None) -> list[tuple[Path, Path]]:
-    """Folders of profiles, each with the folder that has their locks."""
+    """Folders of profiles, each with the folder that has `locks/` for them."""
     homes = [
         (paths.user_profiles_dir(), paths.config_dir()),
         (paths.packaged_profiles_dir(), paths.config_dir()),

@@ -1,10 +1,10 @@
-"""Packages from the index uv is configured for, each in a folder of its own.
+"""Packages from uv's configured index, each in a folder of its own.
 
     cache/packages/<name>/<version>-<Python and machine>/
 
-What is installed beside Amplifier and satisfies the source is used as it is. Else a version
-that was fetched before and satisfies it is, and else uv picks one that agrees with the running
-environment, which is never written to.
+A package installed alongside Amplifier is used if it satisfies the source, then a cached version
+that does. Otherwise uv picks one that is compatible with the running environment, which is never
+written to.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from amplifier_app.sources.uv import Uv
 
 
 class InstalledPackage(NamedTuple):
-    """A distribution in the cache: the folder that has it alone, and its version."""
+    """A distribution in the cache: its folder and its version."""
 
     folder: Path
     version: str
 
 
 class PackageCache:
-    """The packages of one machine's user, shared by all processes.
+    """A user's packages, shared by all processes.
 
     Args:
-        root: The folder of the cache; made when first needed.
-        offline: Whether nothing but what is on this machine may be used.
+        root: The cache folder; created when first needed.
+        offline: Use only what is on this machine.
     """
 
     def __init__(self, root: Path, *, offline: bool = False) -> None:
@@ -53,17 +53,17 @@ class PackageCache:
         renew: bool = False,
         stop: threading.Event | None = None,
     ) -> InstalledPackage:
-        """A version of a package that the source asks for.
+        """Install a version of a package that satisfies the source.
 
         Args:
             source: The package and its versions.
             environment: Name → version of what Amplifier runs on.
-            version: The only version that will do.
-            renew: Whether the index is asked even if a version that will do is there.
-            stop: When set, installing ends.
+            version: The only acceptable version.
+            renew: Query the index even if a cached version satisfies the source.
+            stop: Set it to cancel.
 
         Raises:
-            SourceError: There is none that agrees with the environment.
+            SourceError: No version is compatible with the environment.
             Stopped: `stop` was set.
         """
         home = self._root / normalised(source.name)
@@ -78,7 +78,7 @@ class PackageCache:
         return InstalledPackage(folder, version)
 
     def last_used(self, source: PackageSource) -> str | None:
-        """The newest version in the cache that the source asks for; None if there is none."""
+        """The newest cached version that satisfies the source; None if there is none."""
         return _newest(self._root / normalised(source.name), source)
 
     def newest(
@@ -88,7 +88,7 @@ class PackageCache:
         *,
         stop: threading.Event | None = None,
     ) -> str:
-        """The version of the index that the source asks for and the environment agrees with.
+        """The version from the index that satisfies the source and fits the environment.
 
         Raises:
             SourceError: There is none.
@@ -113,7 +113,7 @@ class PackageCache:
 
 
 def _newest(home: Path, source: PackageSource) -> str | None:
-    """The newest version in the cache that the source asks for."""
+    """The newest cached version that satisfies the source."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -132,15 +132,16 @@ def _machine() -> str:
 
 
 def refuse_without_versions(source: PackageSource) -> None:
-    """A bare name means what is installed: a folder whose `./` was forgotten, or a slip of the
-    pen, must not fetch and run what somebody else has put on the index under that name.
+    """Refuse to fetch a bare name, which only refers to installed packages.
+
+    A forgotten `./` or a typo must not fetch and run a stranger's package of that name.
 
     Raises:
-        SourceError: The source names no versions.
+        SourceError: The source has no version specifier.
     """
     if not source.versions:
         raise SourceError(
-            f"the package {source.name!r} is not installed",
-            hint=f"to have it fetched from the package index say which versions will do, as in "
-            f"'{source.text}>=1.0'; for a folder write './{source.name}'",
+            f"package {source.name!r} is not installed",
+            hint=f"to fetch it from the package index, specify versions, as in "
+            f"'{source.text}>=1.0'; for a folder, write './{source.name}'",
         )

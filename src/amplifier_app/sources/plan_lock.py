@@ -1,7 +1,7 @@
-"""A plan and its lock: writing the lock, and telling where the two differ.
+"""Writes the lock of a plan, and compares a plan with its lock.
 
-A lock is kept as far as it still fits: a branch stays at its commit and a requirement at its
-version until somebody asks for newer ones (`amplifier module update`).
+Entries that still fit are kept: a branch stays at its commit and a requirement at its version
+until `amplifier module update` moves them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from amplifier_core.module_sources import ModuleNotFoundError
 
 
 class Wanted(NamedTuple):
-    """A module that a lock of the plan has to know.
+    """A module that the plan's lock must contain.
 
     Attributes:
         module: Its id.
-        hint: What the plan says of its source, for the resolver.
+        hint: Its source in the plan, for the resolver.
         place: Where it comes from (`amplifier_app.sources.search_order`).
-        source: The source text from there, with paths absolute; None for what is importable as
-            it is.
-        written: The same as the lock has it.
-        requires: What the plan adds to its requirements.
+        source: The source from that place, with absolute paths; None for a module that is
+            importable already.
+        written: The source as written in the lock.
+        requires: Requirements that the plan adds.
     """
 
     module: str
@@ -55,24 +55,24 @@ class Wanted(NamedTuple):
 
     @property
     def parsed(self) -> Source | None:
-        """What the source text means."""
+        """The parsed source."""
         return parse_source(self.source, Path.cwd()) if self.source else None
 
     @property
     def folder(self) -> Path | None:
-        """The folder or file that is its source, if it is one."""
+        """The folder or file of a local source."""
         parsed = self.parsed
         return parsed.path if isinstance(parsed, FolderSource) else None
 
 
 class Difference(NamedTuple):
-    """One thing about a module that is not what it was.
+    """One difference of a module from its lock.
 
     Attributes:
         module: Its id; `bundle SOURCE` for a bundle.
-        what: `source`, `commit`, `requirement some-lib` …; `module` for all of it.
-        old: What it was; None if it was not there.
-        new: What it is; None if it is there no more.
+        what: `source`, `commit`, `requirement some-lib` …; `module` for the whole entry.
+        old: The old value; None if it is new.
+        new: The new value; None if it was removed.
     """
 
     module: str
@@ -93,15 +93,15 @@ def _short(value: str | None) -> str:
     return digits[:12] if len(digits) in (40, 64) and digits.isalnum() else value
 
 
-# -- what a lock has to know ---------------------------------------------------------------
+# -- modules to lock -----------------------------------------------------------------------
 
 
 def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
-    """The modules of a plan, of its agents, and those that conditions leave out.
+    """The modules of a plan and its agents, including those skipped by conditions.
 
     Raises:
-        ConfigError: Two sources are named for one module.
-        SourceError: A module is nowhere.
+        ConfigError: A module has two sources.
+        SourceError: A module is not found.
     """
     resolver = resolver_for(plan)
     found: dict[str, tuple[Wanted, SourcedModule]] = {}
@@ -113,9 +113,9 @@ def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
         before, there = found.setdefault(module.module, (wanted, module))
         if before.source != wanted.source:
             raise ConfigError(
-                f"{module.module} comes from two places: {before.written or before.place} "
+                f"{module.module} has two sources: {before.written or before.place} "
                 f"({there.at}) and {wanted.written or wanted.place} ({module.at})",
-                hint="A lock knows one source for each module; name the same at both places.",
+                hint="A lock has one source for each module; use the same one in both places.",
             )
     requires = requires_of(plan)
     return [one._replace(requires=requires.get(one.module, ())) for one, _ in found.values()]
@@ -141,16 +141,16 @@ def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: Sourc
 async def make_lock(
     plan: ResolvedPlan, old: Lock | None = None, *, renew: Collection[str] = ()
 ) -> Lock:
-    """The lock of a plan, with every module that it can come to use.
+    """Make the lock of a plan, with every module that the plan can use.
 
     Args:
         plan: The plan.
-        old: Its lock so far, which is kept as far as it fits.
-        renew: Ids of modules whose branches and requirements are looked up anew.
+        old: Its current lock, whose entries are kept where they still fit.
+        renew: Ids of modules whose branches and requirements to look up again.
 
     Raises:
-        ConfigError: Two sources are named for one module.
-        SourceError: Modules cannot be had; all of them at once.
+        ConfigError: A module has two sources.
+        SourceError: Modules are unavailable; reports all of them.
     """
     found = await resolve_all(plan, old, renew=renew)
     entries = {wanted.module: lock_entry(wanted, source) for wanted, source in found}
@@ -161,7 +161,7 @@ async def make_lock(
 async def resolve_all(
     plan: ResolvedPlan, old: Lock | None, *, renew: Collection[str] = ()
 ) -> list[tuple[Wanted, ResolvedSource]]:
-    """Every module that a plan can come to use; see `make_lock`."""
+    """Resolve every module that a plan can use; see `make_lock`."""
     wanted = wanted_modules(plan)
     kept = await _kept(plan, wanted, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
@@ -176,7 +176,7 @@ async def resolve_all(
 async def _kept(
     plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
 ) -> dict[str, LockEntry]:
-    """What the lock says of modules to which it still applies."""
+    """The lock entries that still apply."""
     resolver = resolver_for(plan, lock=old, requires=requires_of(plan))
     candidates = [
         one
@@ -195,12 +195,12 @@ async def _kept(
             entries[one.module] = lock_entry(one, result)
         elif not isinstance(result, Exception):
             raise result
-    # What could not be had as it is locked is resolved anew, and that tells what is wrong.
+    # Modules that are unavailable as locked are resolved again, which reports the failure.
     return entries
 
 
 def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
-    """What a module is locked to when it was found like this."""
+    """The lock entry of a resolved module."""
     as_it_is = found.installed and found.version is not None
     return LockEntry(
         kind=found.kind,
@@ -215,7 +215,7 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
     )
 
 
-# -- telling -------------------------------------------------------------------------------
+# -- comparing -----------------------------------------------------------------------------
 
 
 def differences(old: Lock, new: Lock) -> list[Difference]:
@@ -228,12 +228,12 @@ def differences(old: Lock, new: Lock) -> list[Difference]:
         if before is not None and after is not None:
             found += _entry_differences(name, before, after)
         else:
-            found.append(Difference(name, "module", _told(before), _told(after)))
+            found.append(Difference(name, "module", _describe(before), _describe(after)))
     return found
 
 
-def _told(entry: LockEntry | None) -> str | None:
-    """A module in a few words: its source and what that was."""
+def _describe(entry: LockEntry | None) -> str | None:
+    """A short description of an entry: its source, and its commit or version."""
     if entry is None:
         return None
     exact = entry.commit or (f"{entry.distribution} {entry.version}" if entry.version else None)
@@ -264,13 +264,13 @@ def _requires_differences(
 
 
 def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
-    """Where the sources of a plan are not those of the lock; nothing is fetched for it.
+    """Compare the sources of a plan with its lock, without fetching anything.
 
-    Modules that only the lock knows are no difference: the plan runs without them.
+    Modules that are only in the lock do not count: the plan runs without them.
 
     Raises:
-        ConfigError: Two sources are named for one module.
-        SourceError: A module is nowhere.
+        ConfigError: A module has two sources.
+        SourceError: A module is not found.
     """
     found: list[Difference] = []
     for wanted in wanted_modules(plan):
@@ -278,15 +278,15 @@ def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
         if entry is None and needs_no_lock(wanted.module, wanted.place):
             continue
         if entry is None:
-            told = wanted.written or wanted.place
-            found.append(Difference(wanted.module, "module", None, told))
+            new = wanted.written or wanted.place
+            found.append(Difference(wanted.module, "module", None, new))
         else:
             found += _source_differences(wanted, entry)
     return found
 
 
 def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference]:
-    """What can be told without fetching: the text, and the files of a folder."""
+    """What can be compared without fetching: the source as written, and a folder's files."""
     if entry.source != wanted.written:
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return

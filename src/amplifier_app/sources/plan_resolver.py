@@ -1,4 +1,4 @@
-"""The resolver for a resolved plan: what the plan, its settings and its project say of sources."""
+"""The resolver for a resolved plan, with the sources of its settings and its project."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def resolver_for(
     renew: bool = False,
     requires: Mapping[str, Sequence[PlanRequirement]] | None = None,
 ) -> AppModuleSourceResolver:
-    """A resolver that looks where the plan's project and settings say, and names its lines.
+    """A resolver that uses the plan's project and settings, and reports lines in their files.
 
     Args:
-        plan: Whose modules are resolved; its project is trusted.
-        cache: The folder of what was fetched, `paths.cache_dir()` by default.
-        lock: What modules are locked to; with one, nothing else is given.
-        partial: Whether modules that the lock does not know are looked up as without it.
-        offline: Whether nothing but the cache may be used; by default what AMPLIFIER_OFFLINE says.
-        renew: Whether newer versions of packages are looked for.
-        requires: Module id → what is added to its requirements; by default what the plan adds
-            to those of the modules that are mounted here.
+        plan: The plan whose modules to resolve; its project is trusted.
+        cache: The cache folder; `paths.cache_dir()` by default.
+        lock: The lock that every module must match.
+        partial: Resolve modules that are not in the lock as if there were no lock.
+        offline: Use only the cache. Defaults to AMPLIFIER_OFFLINE.
+        renew: Look for newer versions of packages.
+        requires: Module id → added requirements; by default those that the plan adds for the
+            modules mounted here.
     """
     return AppModuleSourceResolver(
         cache=cache,
@@ -54,20 +54,20 @@ def resolver_for(
 
 
 def _mounted(plan: ResolvedPlan) -> list[tuple[str, str | None]]:
-    """The modules of a plan and of its agents, which run in the same process."""
+    """The modules of a plan and its agents, which share one process."""
     from amplifier_app.plan.modules import agent_modules, planned_modules
 
     return [(one.module, one.source) for one in (*planned_modules(plan), *agent_modules(plan))]
 
 
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:
-    """Where the plan names the source of a module, else the module."""
-    # Only needed for what is wrong.
+    """Where the plan sets the source of a module, or names the module."""
+    # Imported here because only errors need it.
     from amplifier_app.plan.sourced import sourced_modules
 
     try:
         modules = sourced_modules(plan)
     except ConfigError:
-        # Another source of the plan is wrong; whoever loaded it all the same tells that.
+        # Another source in the plan is invalid; the caller that loaded the plan reports it.
         return None
     return next((m.at for m in modules if (m.module, m.source) == (module_id, source)), None)

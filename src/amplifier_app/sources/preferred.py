@@ -11,11 +11,11 @@ from pathlib import Path
 from amplifier_app.base.installed import normalised
 
 PREFERRED = ".preferred"
-"""In a folder of requirements: what is there in other versions than in the environment."""
+"""Subfolder for the distributions whose version differs from the environment's."""
 
 
 def separate(target: Path, present: Mapping[str, str]) -> None:
-    """Move what the environment has in another version to where it precedes the environment."""
+    """Move distributions that the environment has in another version to `PREFERRED`."""
     from amplifier_app.sources.requirement_names import distributions
 
     for name, version in distributions([str(target)]).items():
@@ -24,7 +24,7 @@ def separate(target: Path, present: Mapping[str, str]) -> None:
 
 
 def move_distribution(folder: Path, name: str, target: Path) -> None:
-    """Move the files of one distribution to another folder, by its own list of them."""
+    """Move the files of one distribution, as listed in its RECORD, to another folder."""
     for info in folder.glob("*.dist-info"):
         if normalised(info.name.partition("-")[0]) != name:
             continue

@@ -1,4 +1,4 @@
-"""What modules require and what folders of installed packages have, by name."""
+"""Names and versions of requirements and of installed distributions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
 
 def required_by(layout: Layout) -> list[str]:
-    """The requirements of a module that are not ours to give."""
+    """The requirements of a module, except those that Amplifier itself provides."""
     return [text for text in layout.dependencies if requirement_name(text) not in OURS]
 
 
 def distributions(folders: Iterable[str]) -> dict[str, str]:
-    """Name → version of what is installed in these folders, by the names of its metadata."""
+    """Name → version of the distributions in these folders, from the names of their metadata."""
     found: dict[str, str] = {}
     for folder in folders:
         try:
             entries = os.listdir(folder or ".")
         except OSError:
-            # Not a folder, or not there: nothing is installed in it.
+            # Not a folder, or missing: nothing is installed in it.
             continue
         for entry in entries:
             match = re.fullmatch(_METADATA, entry)
@@ -34,7 +34,7 @@ def distributions(folders: Iterable[str]) -> dict[str, str]:
 
 
 def named(layout: Layout) -> str:
-    """What messages call a module."""
+    """The name of a module in messages."""
     if layout.added:
         return layout.module_id or layout.package.stem
     if layout.distribution:
@@ -43,6 +43,6 @@ def named(layout: Layout) -> str:
 
 
 def requirement_name(requirement: str) -> str:
-    """The name of the distribution that a requirement asks for, in the form that compares."""
+    """The normalised name of the distribution in a requirement."""
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
     return normalised(match[1]) if match else ""

@@ -1,6 +1,6 @@
-"""What a plan adds to the requirements of a module: the entries of its key `requires`.
+"""Requirements that a plan adds to a module: the entries under its key `requires`.
 
-mcp<2                               a version of a package, from the index
+mcp<2                               versions of a package from the index
 pkg[extra]>=1 ; python_version>"3"  extras and markers as in PEP 508
 name @ git+https://…@REF            a repository, by the rules of module sources
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Addition:
-    """A requirement of the plan for one module, ready to be installed.
+    """A requirement that the plan adds to one module, ready to install.
 
     Args:
-        requirement: The entry of the plan.
-        fetch: Fetches the repository that it names.
+        requirement: The entry in the plan.
+        fetch: Fetches its repository.
     """
 
     def __init__(
@@ -36,26 +36,26 @@ class Addition:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """The files of its repository, fetched when first asked for; None for versions."""
+        """The checkout of its repository, fetched on first use; None for an index package."""
         source = check_requirement(self._text)
         return self._fetch(source) if source is not None else None
 
     @property
     def commit(self) -> str | None:
-        """The commit of its repository; None for versions, and where nothing had to be fetched."""
+        """The commit of its repository; None for an index package, or if nothing was fetched."""
         known: Checkout | None = self.__dict__.get("checkout")
         return known.commit if known is not None else None
 
     @property
     def exact(self) -> str:
-        """The requirement, with the commit that its repository is at."""
+        """The requirement, with the commit of its repository."""
         return f"{self.written} # {self.checkout.commit}" if self.checkout else self._text
 
     def line(self, folder: str) -> str:
-        """What uv is given.
+        """The line for uv's requirements file.
 
         Args:
-            folder: The URL of a copy of the repository's folder.
+            folder: URL of a copy of the repository's folder.
         """
         parsed = parsed_requirement(self._text)
         if parsed.url is None:

@@ -1,4 +1,4 @@
-"""A module that was found: where it comes from, and what else was looked at on the way."""
+"""A resolved module: where it comes from, and which other places were searched."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Place = Literal[
 
 
 class Considered(NamedTuple):
-    """One place a module was looked for in.
+    """One place that was searched for a module.
 
     Attributes:
-        place: Which.
-        found: What is there; None if nothing is.
-        reason: Why it was chosen or not, a few words.
+        place: The place.
+        found: What it has; None if nothing.
+        reason: Why it was or was not chosen, in a few words.
         chosen: Whether the module comes from here.
     """
 
@@ -37,22 +37,22 @@ class Considered(NamedTuple):
 
 
 class ResolvedSource(ModuleSource):
-    """A module that is there and can be imported.
+    """A module that is available and can be imported.
 
     Args:
-        kind: How it came.
-        text: What it came as, for a person: a path, a URL, a distribution.
+        kind: The kind of source.
+        text: The source for display: a path, a URL, a distribution.
         folder: What goes on `sys.path`, or the package itself if there is no entry point.
-        root: What the source consists of, for its content hash; by default the package.
-        entry_point: `"package:mount"`, if it is known.
+        root: The folder or file of the source, for its content hash; by default the package.
+        entry_point: `"package:mount"`, if known.
         import_paths: Further folders, for the end of `sys.path`.
         commit: The full commit of a git source.
         archive: `"sha256:…"` of the bytes of an archive.
         distribution: The distribution it is in, if it is in one.
         version: The version of that distribution.
-        layout: How a folder is imported, with what it requires.
+        layout: How to import a folder, with its requirements.
         place: Where it was found.
-        look_around: Gives `considered`; called when somebody asks.
+        search: Returns `considered`; called on first use.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ResolvedSource(ModuleSource):
         version: str | None = None,
         layout: Layout | None = None,
         place: Place = "plan",
-        look_around: Callable[[], tuple[Considered, ...]] = tuple,
+        search: Callable[[], tuple[Considered, ...]] = tuple,
     ) -> None:
         self.kind: Kind = kind
         self.text = text
@@ -85,7 +85,7 @@ class ResolvedSource(ModuleSource):
         self.installed = folder is None
         self._folder = folder
         self._root = root or folder
-        self.look_around = look_around
+        self.search = search
 
     def resolve(self) -> Path:
         """
@@ -98,13 +98,13 @@ class ResolvedSource(ModuleSource):
 
     @property
     def root(self) -> Path | None:
-        """The folder or file that the source consists of; None for what is installed."""
+        """The folder or file of the source; None for an installed module."""
         return self._root
 
     @cached_property
     def considered(self) -> tuple[Considered, ...]:
-        """Every place in the order they are looked in, the chosen one among them."""
-        return self.look_around()
+        """Every place in search order, including the chosen one."""
+        return self.search()
 
     @cached_property
     def content_hash(self) -> str:
@@ -120,14 +120,14 @@ class ResolvedSource(ModuleSource):
 
     @property
     def requirements(self) -> Mapping[str, str]:
-        """Name → version of every distribution that was installed for it."""
+        """Name → version of every distribution installed for it."""
         from amplifier_app.sources.requirement_names import distributions
 
         return distributions(map(str, (*self.preferred_paths, *self.import_paths)))
 
     @property
     def preferred_paths(self) -> tuple[Path, ...]:
-        """Folders that precede the environment, for versions that it has not."""
+        """Folders that precede the environment on `sys.path`, with other versions than it has."""
         if not self.import_paths:
             return ()
         from amplifier_app.sources.preferred import preferred_in
@@ -136,7 +136,7 @@ class ResolvedSource(ModuleSource):
 
     @property
     def requires(self) -> Mapping[str, str | None]:
-        """What the plan adds to its requirements, as written → the commit of a repository."""
+        """Requirement added by the plan, as written → the commit, for a repository."""
         added = self.layout.added if self.layout is not None else ()
         return {one.written: one.commit for one in added}
 

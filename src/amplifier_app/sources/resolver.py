@@ -1,7 +1,7 @@
 """The kernel's resolver (Module Source Protocol): where each module of a session comes from.
 
-places.py      which source it is: the first place that has one
-fetching.py    that source → files on this machine
+search_order.py  chooses the source: the first place that has one
+fetching.py      turns that source into local files
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ __all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
 
 
 class AppModuleSourceResolver:
-    """Resolves modules for one session; results are kept for its life.
+    """Resolves modules for one session and caches the results for its lifetime.
 
     Args:
-        folder: Where relative paths start; those of a plan are absolute already.
-        cache: The folder of what was fetched, `paths.cache_dir()` by default.
-        environ: Where `AMPLIFIER_MODULE_<ID>` is looked for, by default our own environment.
+        folder: Base of relative paths; paths in a plan are absolute already.
+        cache: The cache folder; `paths.cache_dir()` by default.
+        environ: The variables, for `AMPLIFIER_MODULE_<ID>`; by default those of this process.
         workspace: The `modules` folder of a trusted project.
-        overrides: Module id → the source that settings name.
-        origin: Where a module with this source stands in the plan, for messages.
-        lock: What modules are locked to; with one, nothing else is given.
-        partial: Whether modules that the lock does not know are looked up as without it.
-        offline: Whether nothing but the cache may be used.
-        renew: Whether newer versions of packages are looked for.
-        requires: Gives module id → what the plan adds to the requirements of the module.
-        modules: Gives id and source of all modules that this process mounts.
+        overrides: Module id → source from settings.
+        origin: Returns where the plan has a module with this source, for messages.
+        lock: The lock that every module must match.
+        partial: Resolve modules that are not in the lock as if there were no lock.
+        offline: Use only the cache.
+        renew: Look for newer versions of packages.
+        requires: Returns module id → requirements that the plan adds.
+        modules: Returns id and source of all modules that this process mounts.
 
     Attributes:
-        offline: As given.
+        offline: Whether only the cache is used.
     """
 
     def __init__(
@@ -86,39 +86,39 @@ class AppModuleSourceResolver:
     def resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:
-        """The source of a module; what is not on this machine is fetched before this returns.
+        """Resolve the source of a module, fetching it if necessary.
 
         Args:
-            module_id: What the plan calls the module.
-            source_hint: The plan's `source` of it.
+            module_id: The module's id in the plan.
+            source_hint: The module's `source` in the plan.
             profile_hint: The same under its older name.
 
         Raises:
-            ModuleNotFoundError: The plan names no source, and nothing here is called so.
-            SourceError: The source that was named cannot be had; it says where it was named.
+            ModuleNotFoundError: No place has a module with this id.
+            SourceError: The source is unavailable; the error has where it is set.
         """
         hint = _hint(module_id, source_hint, profile_hint)
         known = self._resolved.get((module_id, hint))
         if known is None:
             known = self._resolve(module_id, hint, self.choose(module_id, hint), None)
-            self._let_agree({(module_id, hint): known}, None)
+            self._unify_versions({(module_id, hint): known}, None)
             self._resolved[module_id, hint] = known
         return known
 
     async def async_resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:
-        """`resolve` without blocking the event loop; cancelling it ends what fetches."""
+        """`resolve` without blocking the event loop; cancelling it cancels the fetch."""
         hint = _hint(module_id, source_hint, profile_hint)
         found = await self._async_resolve(module_id, hint)
-        await self._async_let_agree({(module_id, hint): found})
+        await self._async_unify_versions({(module_id, hint): found})
         return found
 
     async def prefetch(self, mount_plan: dict[str, Any]) -> None:
-        """Resolve every module of a mount plan at once, so that all failures are told together.
+        """Resolve every module of a mount plan concurrently and report all failures together.
 
         Raises:
-            SourceError: One or more modules cannot be had.
+            SourceError: One or more modules are unavailable.
         """
         await self.prefetch_modules(_modules(mount_plan))
 
@@ -126,7 +126,7 @@ class AppModuleSourceResolver:
         """`prefetch` for modules given by id and source.
 
         Raises:
-            SourceError: One or more of them cannot be had.
+            SourceError: One or more of them are unavailable.
         """
         wanted = list(dict.fromkeys(modules))
         results = await asyncio.gather(
@@ -146,7 +146,7 @@ class AppModuleSourceResolver:
             raise failures[0]
         if failures:
             raise SourceErrors(failures)
-        await self._async_let_agree(found)
+        await self._async_unify_versions(found)
 
     async def _async_resolve(self, module_id: str, hint: str | None) -> ResolvedSource:
         known = self._resolved.get((module_id, hint))
@@ -157,15 +157,15 @@ class AppModuleSourceResolver:
             return self._resolve(module_id, hint, chosen, None)
         return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
 
-    async def _async_let_agree(self, found: Mapping[_Asked, ResolvedSource]) -> None:
+    async def _async_unify_versions(self, found: Mapping[_Asked, ResolvedSource]) -> None:
         if any(source.import_paths and key not in self._resolved for key, source in found.items()):
-            await _in_thread(lambda stop: self._let_agree(found, stop))
+            await _in_thread(lambda stop: self._unify_versions(found, stop))
         self._resolved.update(found)
 
-    def _let_agree(
+    def _unify_versions(
         self, found: Mapping[_Asked, ResolvedSource], stop: threading.Event | None
     ) -> None:
-        """Give modules that require one package in two versions the same one, if that can be."""
+        """Find a shared version of each package that modules have in different versions."""
         if any(source.import_paths for source in found.values()):
             from amplifier_app.sources.shared_versions import agree
 
@@ -178,7 +178,7 @@ class AppModuleSourceResolver:
         return f"{module_id} ({at})" if at is not None else module_id
 
     def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
-        """The failure with the module's name and the place that has to be mended."""
+        """The failure with the module's name and the location to fix."""
         if not isinstance(failure, SourceError):
             return SourceError(
                 f"{module_id}: {failure}", location=self._places.origin(module_id, hint)
@@ -190,7 +190,7 @@ class AppModuleSourceResolver:
 
     @cached_property
     def _fetcher(self) -> Fetcher:
-        # A session of nothing but bundled modules does without git, uv and what they need.
+        # Imported here because a session of bundled modules needs neither git nor uv.
         from amplifier_app.sources.fetching import Fetcher
 
         return Fetcher(
@@ -202,7 +202,7 @@ class AppModuleSourceResolver:
         return self._get_requires()
 
     def _mounted(self) -> dict[str, str]:
-        """Module id → distribution of the modules that come from the environment."""
+        """Module id → distribution, for modules from the environment."""
         found: dict[str, str] = {}
         for module_id, hint in self._get_modules():
             chosen = next(self._places.candidates(module_id, hint), None)
@@ -211,38 +211,38 @@ class AppModuleSourceResolver:
         return found
 
     def choose(self, module_id: str, hint: str | None) -> Candidate:
-        """What decides where a module comes from; nothing is fetched for it.
+        """Choose where a module comes from, without fetching anything.
 
         Raises:
-            ModuleNotFoundError: No place has anything.
-            SourceError: The workspace's folder for it is a link out of the workspace.
+            ModuleNotFoundError: No place has the module.
+            SourceError: Its workspace folder is a link out of the workspace.
         """
         chosen = next(self._places.candidates(module_id, hint), None)
         if chosen is None:
             raise ModuleNotFoundError(_not_found(module_id))
         if chosen.source is not None or module_id in self._requires:
-            _ = self._fetcher  # made here, as threads that fetch share the one there is
+            _ = self._fetcher  # created here so that all fetching threads share it
         return chosen
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
-        """Every place a module is looked for in, with what is there; nothing is fetched for it.
+        """Every place in the search order with what it has, without fetching anything.
 
         Raises:
-            SourceError: The workspace's folder for it is a link out of the workspace.
+            SourceError: Its workspace folder is a link out of the workspace.
         """
         return self._places.considered(module_id, hint)
 
     def _resolve(
         self, module_id: str, hint: str | None, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:
-        def look_around() -> tuple[Considered, ...]:
+        def search() -> tuple[Considered, ...]:
             return self._places.considered(module_id, hint)
 
         try:
             found = self._found(module_id, chosen, stop)
         except SourceError as error:
-            raise _told_where(error, module_id, chosen) from error
-        found.place, found.look_around = chosen.place, look_around
+            raise _with_location(error, module_id, chosen) from error
+        found.place, found.search = chosen.place, search
         return found
 
     def _found(
@@ -278,7 +278,7 @@ class AppModuleSourceResolver:
 
 
 async def _in_thread(work: Callable[[threading.Event], T]) -> T:
-    """Run `work` in a thread; cancelling it sets the event that it is given."""
+    """Run `work` in a thread; cancellation sets the event passed to it."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(work, stop)
@@ -287,8 +287,8 @@ async def _in_thread(work: Callable[[threading.Event], T]) -> T:
         raise
 
 
-def _told_where(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:
-    """The error with where the source was named, if that is not the plan."""
+def _with_location(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:
+    """The error with where the source is set, if that is not the plan."""
     if chosen.place == "environment":
         message = f"{variable_of(module_id)}: {error.message}"
         return type(error)(message, hint=error.hint)
@@ -299,7 +299,7 @@ def _hint(module_id: str, source_hint: Any, profile_hint: Any) -> str | None:
     hint = source_hint if source_hint is not None else profile_hint
     if hint is None or isinstance(hint, str):
         return hint or None
-    raise SourceError(f"the source of {module_id!r} is a {type(hint).__name__}, not a text")
+    raise SourceError(f"the source of {module_id!r} must be a string, not {type(hint).__name__}")
 
 
 def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
@@ -312,9 +312,9 @@ def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
 
 def _not_found(module_id: str) -> str:
     known = sorted({*installed.bundled(), *(one.module_id for one in installed.installed())})
-    # Ids share their first word, which alone is no resemblance.
-    advice = did_you_mean(module_id, known, 0.8) or f"there are: {', '.join(known)}"
+    # Ids share their first word, which is not enough of a resemblance.
+    advice = did_you_mean(module_id, known, 0.8) or f"available: {', '.join(known)}"
     return (
-        f"there is no module {module_id!r}: it is neither bundled nor installed, "
-        f"and the plan gives no 'source' for it; {advice}"
+        f"unknown module {module_id!r}: it is neither bundled nor installed, "
+        f"and the plan sets no 'source' for it; {advice}"
     )

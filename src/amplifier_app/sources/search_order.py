@@ -1,4 +1,4 @@
-"""Where a module is looked for: one order, the first place that has something decides.
+"""The search order of modules; the first match wins.
 
     1  environment   AMPLIFIER_MODULE_<ID>, the id in capitals, `-` and `.` as `_`
     2  workspace     .amplifier/modules/<id> of a trusted project
@@ -8,8 +8,8 @@
     6  installed     an entry point of an installed distribution
     7  convention    an importable package `amplifier_module_<id>`
 
-A place that has something which then cannot be had is an error. Going on to the next one
-would quietly run another module than the one that was asked for.
+If the first match is unavailable, that is an error: falling back to the next place would
+silently run a different module than the requested one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX = "AMPLIFIER_MODULE_"
 
 
 class Override(Protocol):
-    """A source that stands in for the plan's: `source`, with paths absolute, written `at`."""
+    """A source that replaces the plan's: `source`, with absolute paths, is set `at` a location."""
 
     @property
     def source(self) -> str: ...
@@ -40,13 +40,13 @@ class Candidate(NamedTuple):
     """What one place has for a module.
 
     Attributes:
-        place: Which.
-        text: What is there, for a person.
-        source: The source text to fetch; None for what is importable as it is.
-        entry_point: Of what is importable as it is.
-        distribution: The distribution it is in, if it is in one.
+        place: The place.
+        text: What it has, for display.
+        source: The source to fetch; None for a module that is importable already.
+        entry_point: Entry point of a module that is importable already.
+        distribution: The distribution it is in, if any.
         version: The version of that distribution.
-        at: Where a person wrote it, for what is wrong with it.
+        at: Where it is set, for error messages.
     """
 
     place: Place
@@ -62,10 +62,10 @@ class Places:
     """The places of one session.
 
     Args:
-        environ: Where the variables are.
-        workspace: The folder of a trusted project that holds a folder for each module.
-        overrides: Module id → the source that settings name.
-        origin: Where a module and its source stand in the plan; asked only for what is wrong.
+        environ: The environment variables.
+        workspace: The folder of a trusted project with one folder for each module.
+        overrides: Module id → source from settings.
+        origin: Returns where the plan has a module with this source; called for errors only.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Places:
         self._origin = origin
 
     def candidates(self, module_id: str, hint: str | None) -> Iterator[Candidate]:
-        """What there is for a module, the one that decides first; each is looked for when due.
+        """What each place has for a module, in search order and computed lazily.
 
         Raises:
-            SourceError: The workspace's folder for it is a link out of the workspace.
+            SourceError: Its workspace folder is a link out of the workspace.
         """
         named = self._environ.get(variable_of(module_id))
         if named:
@@ -107,7 +107,7 @@ class Places:
             yield Candidate("convention", target.partition(":")[0], entry_point=target)
 
     def origin(self, module_id: str, hint: str | None) -> Location | None:
-        """Where the plan names a module with this source."""
+        """Where the plan has a module with this source."""
         return self._origin(module_id, hint)
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
@@ -120,25 +120,25 @@ class Places:
         for place, nothing in self._nothing(module_id).items():
             for index, candidate in enumerate(found.get(place, ())):
                 chosen = place == first and index == 0
-                reason = "the first that has it" if chosen else f"{first} comes before it"
+                reason = "first match" if chosen else f"{first} takes precedence"
                 if place == first and not chosen:
-                    reason = "another distribution comes before it on the path"
+                    reason = "another distribution precedes it on the path"
                 rows.append(Considered(place, candidate.text, reason, chosen))
             if place not in found:
                 rows.append(Considered(place, None, nothing))
         return tuple(rows)
 
     def _nothing(self, module_id: str) -> dict[Place, str]:
-        """Every place in order, with what to say when it has nothing."""
-        workspace = f"there is no {self._workspace / module_id}" if self._workspace else None
+        """Every place in order, with the reason to show if it has nothing."""
+        workspace = f"no folder {self._workspace / module_id}" if self._workspace else None
         return {
             "environment": f"{variable_of(module_id)} is not set",
-            "workspace": workspace or "there is no trusted project",
-            "settings": "no settings name a source for it",
-            "plan": "the plan gives no source",
-            "bundled": "it does not ship with the program",
-            "installed": "no installed distribution offers it",
-            "convention": f"there is no package {installed.conventional_name(module_id)}",
+            "workspace": workspace or "no trusted project",
+            "settings": "no source in settings",
+            "plan": "no source in the plan",
+            "bundled": "not bundled",
+            "installed": "not in any installed distribution",
+            "convention": f"no package {installed.conventional_name(module_id)}",
         }
 
     def _in_workspace(self, module_id: str) -> Path | None:
@@ -148,16 +148,16 @@ class Places:
         if not folder.is_dir():
             return None
         if not folder.resolve().is_relative_to(self._workspace.resolve()):
-            # Trust covers what lies in the project, and not what a link in it leads to.
+            # Trust covers what is in the project, not the target of a link out of it.
             raise SourceError(
                 f"{folder} is a link out of the project",
-                hint="name its target as the module's source instead",
+                hint="set its target as the module's source instead",
             )
         return folder
 
 
 def variable_of(module_id: str) -> str:
-    """The environment variable that says where a module comes from."""
+    """The environment variable that sets a module's source."""
     return PREFIX + module_id.upper().replace("-", "_").replace(".", "_")
 
 

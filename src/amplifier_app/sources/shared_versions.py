@@ -1,8 +1,8 @@
-"""One process holds one version of a package: whether the modules of a session can share theirs.
+"""Finds package versions that the modules of a session can share, as a process can use only one.
 
-Each module has what it requires in a folder of its own, so two of them may have one package in two
-versions. Then versions are looked for that all of them can live with, before anything is
-mounted; if there are none, the modules and their requirements are named.
+Each module has its requirements in a folder of its own, so two modules may have different
+versions of one package. Before anything is mounted, versions are resolved that suit all of them;
+if there are none, the error names the modules and their requirements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amplifier_app.sources.resolved import ResolvedSource
 
 
 class _Use(NamedTuple):
-    """Who has which version of a distribution, and why if that is known."""
+    """Who uses which version of a distribution, and why."""
 
     who: str
     version: str
@@ -37,16 +37,16 @@ def agree(
     locked: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
-    """Give modules versions of their requirements that they can share, where they cannot yet.
+    """Resolve conflicts between the requirements of modules by versions that suit all of them.
 
     Args:
         sources: The modules by name; their `import_paths` may be changed.
-        cache: Where requirements are installed.
-        locked: Whether the versions are given, so that none may be changed.
-        stop: When set, what runs for it ends.
+        cache: The cache of installed requirements.
+        locked: Whether the versions are locked and must not change.
+        stop: Set it to cancel.
 
     Raises:
-        SourceError: There are no such versions.
+        SourceError: No such versions exist.
         Stopped: `stop` was set.
     """
     if not any(source.import_paths for source in sources.values()):
@@ -57,7 +57,7 @@ def agree(
     if conflict is None:
         return
     if locked:
-        raise _told(*conflict)
+        raise _conflict_error(*conflict)
     movable = [one for one in sources.values() if one.layout is not None and one.import_paths]
     fixed = {**in_use, **{name: use.version for name, use in _modules(sources)}}
     layouts = [one.layout for one in movable if one.layout is not None]
@@ -66,20 +66,20 @@ def agree(
     except SourceError as error:
         if "No solution found" not in error.message:
             raise
-        raise _told(*conflict) from error
+        raise _conflict_error(*conflict) from error
     for source, layout in zip(movable, layouts, strict=True):
         pins = {**agreed, **fixed}
         folder = cache.folder_for(layout, root=source.root, pins=pins, stop=stop)
         source.import_paths = () if folder is None else (folder,)
     conflict = _conflict(sources, in_use)
     if conflict is not None:
-        raise _told(*conflict)
+        raise _conflict_error(*conflict)
 
 
 def _conflict(
     sources: Mapping[str, ResolvedSource], in_use: Mapping[str, str]
 ) -> tuple[str, list[_Use]] | None:
-    """A distribution that is there in several versions, with one use of each."""
+    """A distribution in use in several versions, with one use of each."""
     uses: dict[str, dict[str, _Use]] = {}
     for name, version in in_use.items():
         uses[name] = {version: _Use("this process", version, "has imported it already")}
@@ -96,7 +96,7 @@ def _conflict(
 
 
 def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | None:
-    """A distribution that precedes the environment and that another module cannot use."""
+    """A distribution that would precede the environment but does not suit another module."""
     preferred = {
         name: (who, version)
         for who, source in sources.items()
@@ -115,7 +115,7 @@ def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | 
 
 
 def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
-    """Name, requirement and reason of what a module, or what it uses of the environment, requires."""
+    """Name, requirement and reason of what a module requires, directly or via the environment."""
     from amplifier_app.sources.held import requirements_of
 
     waiting = [(text, f"requires {text}") for text in _direct(source)]
@@ -138,10 +138,10 @@ def _satisfies(version: str, text: str) -> bool:
 
 
 def _refuse_imported(sources: Mapping[str, ResolvedSource], cache: DependencyCache) -> None:
-    """
+    """Refuse other versions of packages that this process has imported from the environment.
+
     Raises:
-        SourceError: Code of this process has imported the environment's copy of what a module
-            has in another version.
+        SourceError: A module has another version of such a package.
     """
     root = str(cache.root.absolute())
     for who, source in sources.items():
@@ -150,28 +150,28 @@ def _refuse_imported(sources: Mapping[str, ResolvedSource], cache: DependencyCac
                 file = getattr(sys.modules.get(top), "__file__", None)
                 if isinstance(file, str) and not file.startswith(root):
                     present = cache.environment().get(name, "another version")
-                    there = _Use("this process", present, "has imported it already")
-                    raise _told(name, [_Use(who, version, _why(source, name)), there])
+                    ours = _Use("this process", present, "has imported it already")
+                    raise _conflict_error(name, [_Use(who, version, _why(source, name)), ours])
 
 
 def _modules(sources: Mapping[str, ResolvedSource]) -> Iterator[tuple[str, _Use]]:
-    """The distributions that are modules themselves."""
+    """The distributions that contain the modules themselves."""
     for who, source in sources.items():
         if source.distribution is not None and source.version is not None and not source.installed:
-            yield normalised(source.distribution), _Use(who, source.version, "is that itself")
+            yield normalised(source.distribution), _Use(who, source.version, "is this distribution")
 
 
-def _told(name: str, uses: list[_Use]) -> SourceError:
-    lines = [f"  {use.who} {use.why}, and has {use.version}" for use in uses]
+def _conflict_error(name: str, uses: list[_Use]) -> SourceError:
+    lines = [f"  {use.who} {use.why} (version {use.version})" for use in uses]
     return SourceError(
-        f"{name} is needed in different versions, and one process can hold only one:\n"
+        f"{name} is required in different versions, but a process can use only one:\n"
         + "\n".join(lines),
-        hint="use versions of the modules that agree, or leave one of them out",
+        hint="use compatible versions of the modules, or remove one of them",
     )
 
 
 def _why(source: ResolvedSource, name: str) -> str:
-    """Why a module has a distribution: its own requirement, or that of something it requires."""
+    """Why a module uses a distribution: a direct or a transitive requirement."""
     for text in _direct(source):
         if _requirement_name(text) == name:
             return f"requires {text}"
@@ -187,7 +187,7 @@ def _why(source: ResolvedSource, name: str) -> str:
 
 
 def _direct(source: ResolvedSource) -> list[str]:
-    """The requirements of a module, with those that the plan adds; the latter come first."""
+    """The requirements of a module; those that the plan adds come first."""
     layout = source.layout
     if layout is None:
         return []
@@ -200,12 +200,12 @@ def _requirement_name(text: str) -> str:
     try:
         return normalised(Requirement(text).name)
     except InvalidRequirement:
-        # A form that only uv knows.
+        # A form that only uv understands.
         return ""
 
 
 def _in_use(cache: DependencyCache) -> dict[str, str]:
-    """Name → version of what other sessions of this process have from the cache."""
+    """Name → version of what other sessions of this process use from the cache."""
     root = cache.root.absolute()
     found = distributions(folder for folder in sys.path if Path(folder).is_relative_to(root))
     homes: dict[Path, dict[str, tuple[str, str]]] = {}
@@ -223,7 +223,7 @@ def _in_use(cache: DependencyCache) -> dict[str, str]:
 
 
 def _packages(home: Path) -> dict[str, tuple[str, str]]:
-    """Top-level package → name and version of the distribution that has it."""
+    """Top-level package → name and version of its distribution."""
     versions = distributions([str(home), str(home / PREFERRED)])
     found: dict[str, tuple[str, str]] = {}
     records = (*home.glob("*.dist-info/RECORD"), *home.glob(f"{PREFERRED}/*.dist-info/RECORD"))

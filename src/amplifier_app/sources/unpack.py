@@ -1,8 +1,8 @@
-"""Unpacks archives that nobody has vouched for.
+"""Unpacks untrusted archives.
 
-Only plain files, folders and links that stay inside come out. Names that lead elsewhere, other
-kinds of entries, more than 10,000 entries or more than 200 MB are errors, and so is an archive
-that holds more than it says. What was unpacked so far is then the caller's to throw away.
+Only regular files, folders and links that stay inside are extracted. Paths that escape, other
+kinds of entries, more than 10,000 entries, more than 200 MB, and archives larger than they
+declare are errors. After an error the caller discards what was extracted.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ MAX_ENTRIES = 10_000
 
 _CHUNK = 256 * 1024
 _MAX_NAME = 1_000
-# What a central directory of as many entries as allowed takes, with names of usual length.
+# Size of a central directory with the maximum number of entries and names of usual length.
 _MAX_DIRECTORY = MAX_ENTRIES * 400
-# Headers and padding of a tar file come on top of what is in it.
+# Headers and padding of a tar file, in addition to its content.
 _TAR_OVERHEAD = MAX_ENTRIES * 4_096
 
 
 class Reader(Protocol):
-    """Where the bytes of an entry come from."""
+    """The bytes of an entry."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Entry(NamedTuple):
-    """One thing in an archive.
+    """One entry of an archive.
 
     Attributes:
-        name: As the archive has it.
-        kind: `"file"`, `"folder"`, `"link"` (symbolic) or `"same"` (as another file).
-        target: What a link says; the name of that other file.
-        executable: Whether it may be run.
+        name: Its name in the archive.
+        kind: `"file"`, `"folder"`, `"link"` (symbolic) or `"same"` (hard link).
+        target: The target of a link, as written.
+        executable: Whether it is executable.
         content: The bytes of a file.
     """
 
@@ -64,25 +64,27 @@ def unpack(archive: Path, name: str, into: Path, *, stop: threading.Event | None
 
     Args:
         archive: The file.
-        name: What it is called; its ending says what it is.
+        name: Its file name, whose suffix gives the format.
         into: The folder, which exists.
-        stop: When set, unpacking ends.
+        stop: Set it to cancel.
 
     Raises:
-        SourceError: It is damaged, too big, or holds what it must not.
+        SourceError: It is damaged, too large, or has a forbidden entry.
         Stopped: `stop` was set.
     """
     read = _zip_entries if name.lower().endswith((".zip", ".whl")) else _tar_entries
     try:
         _Unpacker(into, stop).take(read(archive, name))
     except TooBig as error:
-        raise SourceError(f"{name} has more than {MAX_BYTES // 1024**2} MB in it") from error
+        limit = f"{MAX_BYTES // 1024**2} MB"
+        raise SourceError(f"the content of {name} is larger than {limit}") from error
     except _DAMAGED as error:
-        verb = "cannot be unpacked" if isinstance(error, OSError) and error.errno else "is damaged"
-        raise SourceError(f"{name} {verb}: {error or type(error).__name__}") from error
+        local = isinstance(error, OSError) and error.errno
+        what = f"cannot unpack {name}" if local else f"{name} is damaged"
+        raise SourceError(f"{what}: {error or type(error).__name__}") from error
 
 
-# What the libraries raise for bytes that are no archive; zipfile lets the last ones through.
+# What the libraries raise for invalid archives; zipfile lets the last ones through.
 _DAMAGED = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
     *(NotImplementedError, RuntimeError, ValueError, OverflowError),
@@ -90,7 +92,7 @@ _DAMAGED = (
 
 
 class _Unpacker:
-    """Writes entries below a folder, links last: nothing is ever written through one."""
+    """Writes entries below a folder, links last, so that nothing is written through a link."""
 
     def __init__(self, root: Path, stop: threading.Event | None) -> None:
         self._root = root
@@ -110,7 +112,7 @@ class _Unpacker:
         for link, target in self._links.items():
             self._path_for(link).symlink_to(target)
         for link in links_out(self._root):
-            raise SourceError(f"the link {link!r} in the archive leaves it")
+            raise SourceError(f"link {link!r} in the archive points outside it")
 
     def _count(self) -> None:
         self._entries += 1
@@ -119,13 +121,13 @@ class _Unpacker:
 
     def _write(self, pure: PurePosixPath, entry: Entry) -> None:
         if any(parent in self._links for parent in pure.parents):
-            raise SourceError(f"{entry.name!r} in the archive lies behind a link")
+            raise SourceError(f"{entry.name!r} in the archive is below a link")
         if entry.kind == "folder":
             self._path_for(pure).mkdir(exist_ok=True)
             return
         path = self._path_for(pure)
         if path.exists() or pure in self._links:
-            raise SourceError(f"{entry.name!r} is in the archive twice")
+            raise SourceError(f"duplicate entry {entry.name!r} in the archive")
         if entry.kind == "link":
             self._links[pure] = _checked_target(entry)
         elif entry.kind == "same":
@@ -139,7 +141,7 @@ class _Unpacker:
     def _path_for(self, pure: PurePosixPath) -> Path:
         for parent in reversed(pure.parents):
             if not (self._root / parent).is_dir():
-                # Folders that no entry of their own stands for take room as well.
+                # Folders without an entry of their own count as well.
                 self._count()
                 (self._root / parent).mkdir()
         return self._root / pure
@@ -147,10 +149,10 @@ class _Unpacker:
     def _other(self, entry: Entry) -> Path:
         pure = _checked(entry.target)
         if any(part in self._links for part in (pure, *pure.parents)):
-            raise SourceError(f"{entry.name!r} in the archive lies behind a link")
+            raise SourceError(f"{entry.name!r} in the archive is below a link")
         other = self._root / pure
         if not other.is_file():
-            raise SourceError(f"{entry.name!r} is a link to {entry.target!r}, which is not there")
+            raise SourceError(f"{entry.name!r} is a link to {entry.target!r}, which is missing")
         return other
 
     def _copy(self, content: Reader, path: Path) -> None:
@@ -172,13 +174,13 @@ def _checked(name: str) -> PurePosixPath:
         or not name.isprintable()
         or len(name) > _MAX_NAME
     ):
-        raise SourceError(f"{name[:_MAX_NAME]!r} in the archive is not a path inside it")
+        raise SourceError(f"{name[:_MAX_NAME]!r} is not a valid path inside the archive")
     return pure
 
 
 def _checked_target(entry: Entry) -> str:
     if not entry.target or entry.target.startswith("/") or not entry.target.isprintable():
-        raise SourceError(f"the link {entry.name!r} in the archive leaves it")
+        raise SourceError(f"link {entry.name!r} in the archive points outside it")
     return entry.target
 
 
@@ -192,8 +194,8 @@ def _zip_entries(archive: Path, name: str) -> Iterator[Entry]:
             if info.flag_bits & 1:
                 raise SourceError(f"{info.filename!r} in the archive is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise SourceError(f"{info.filename!r} is compressed in an unusual way")
-            # `filename` ends at the first NUL; a name that has one is not what it seems.
+                raise SourceError(f"{info.filename!r} uses an unsupported compression method")
+            # `filename` ends at the first NUL, so it can differ from the real name.
             listed = info.orig_filename
             mode = info.external_attr >> 16
             if info.is_dir():
@@ -214,15 +216,15 @@ def _link_text(content: IO[bytes]) -> str:
 
 
 def _check_directory(archive: Path) -> None:
-    """`zipfile` keeps the whole list of entries in memory; refuse one that is too long for that."""
+    """Refuse an oversized list of entries, as `zipfile` reads all of it into memory."""
     with archive.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 66_000))
         tail = file.read()
     start = tail.rfind(b"PK\5\6")
     if start < 0 or len(tail) < start + 16:
-        raise zipfile.BadZipFile("it has no list of entries")
-    # The 64-bit form has its own length of the list, and nothing within the limits needs it.
+        raise zipfile.BadZipFile("no list of entries")
+    # The 64-bit form has a length field of its own; no archive within the limits needs it.
     long = start >= 20 and tail[start - 20 : start - 16] == b"PK\6\7"
     if long or int.from_bytes(tail[start + 12 : start + 16], "little") > _MAX_DIRECTORY:
         raise SourceError(f"the archive has more than {MAX_ENTRIES} entries")
@@ -233,9 +235,9 @@ def _check_directory(archive: Path) -> None:
 
 def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
     with archive.open("rb") as file:
-        # A stream is all that is asked for in this mode, whatever the annotation says.
+        # This mode only needs a stream, despite the annotation.
         stream: Any = Limited(decompressed(file, name), MAX_BYTES + _TAR_OVERHEAD)
-        # As a stream: nothing is sought, and so nothing is read but once.
+        # As a stream, without seeking, so that nothing is read twice.
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as opened:
             for info in opened:
                 if info.isdir():
@@ -253,18 +255,18 @@ def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
 
 
 def only_folder(root: Path) -> Path:
-    """The one folder that everything in `root` is in, else `root`: archives of sources have one."""
+    """The single top folder, as in source archives; `root` if there is none."""
     inside = [path for path in root.iterdir() if path.name != "pax_global_header"]
     alone = len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()
     return inside[0] if alone else root
 
 
 def spread_wheel(root: Path) -> None:
-    """Put what a wheel has in its `.data` folders where an installer would, as far as it is code."""
+    """Move the code in a wheel's `.data` folders to where an installer would put it."""
     for data in root.glob("*.data"):
         for part in ("purelib", "platlib"):
             if (data / part).is_dir():
                 shutil.copytree(data / part, root, dirs_exist_ok=True, symlinks=True)
         shutil.rmtree(data)
     for link in links_out(root):
-        raise SourceError(f"the link {link!r} in the wheel leaves it")
+        raise SourceError(f"link {link!r} in the wheel points outside it")

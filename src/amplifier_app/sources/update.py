@@ -1,4 +1,4 @@
-"""Newer versions of modules: what branches, tags and the package index have by now."""
+"""Looks for newer versions of modules on branches, tags and the package index."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ State = Literal["newer", "current", "pinned"]
 
 
 class Update(NamedTuple):
-    """What there is for one module.
+    """The update state of one module.
 
     Attributes:
         module: Its id; `bundle` for a bundle.
-        source: Its source as it is written.
-        state: `"pinned"` if the source names one commit, which never changes.
-        old: The commit or version it is locked to, else the one that was used last; None if
-            none was.
-        new: The commit or version that there is now.
+        source: Its source as written.
+        state: `"pinned"` if the source specifies one commit or version, which never changes.
+        old: The locked commit or version, or else the last used one; None if there is none.
+        new: The current commit or version.
     """
 
     module: str
@@ -46,7 +45,7 @@ class Update(NamedTuple):
 
 
 class Caches(NamedTuple):
-    """Where what was fetched is kept."""
+    """The caches that have the versions last used."""
 
     git: GitCache
     packages: PackageCache
@@ -54,7 +53,7 @@ class Caches(NamedTuple):
 
     @classmethod
     def below(cls, root: Path) -> Caches:
-        """The caches in the folder of all of them."""
+        """The caches below a common folder."""
         return cls(
             GitCache(root / "git"),
             PackageCache(root / "packages"),
@@ -65,21 +64,21 @@ class Caches(NamedTuple):
 async def look_for_updates(
     plan: ResolvedPlan, lock: Lock | None, ids: Collection[str], caches: Caches
 ) -> list[Update]:
-    """What there is for the modules of a plan; nothing is fetched, and nothing changes.
+    """Look for newer versions of a plan's modules, without fetching or changing anything.
 
     Args:
         plan: The plan.
         lock: Its lock.
-        ids: The modules to look at; all that can change if it is empty.
-        caches: What was used last.
+        ids: The modules to check; if empty, all that can change.
+        caches: The caches, for the versions last used.
 
     Raises:
-        UsageError: An id is not in the plan, or is that of a module that cannot change.
-        ConfigError: The network may not be used.
-        SourceError: Repositories or the index cannot be asked; all of them at once.
+        UsageError: An id is not in the plan, or its source cannot change.
+        ConfigError: Amplifier is offline.
+        SourceError: Repositories or the index are unreachable; reports all of them.
     """
     if is_offline():
-        raise ConfigError("newer versions cannot be looked for offline", hint=f"Unset {VARIABLE}.")
+        raise ConfigError("cannot check for updates offline", hint=f"Unset {VARIABLE}.")
     wanted = {one.module: one for one in wanted_modules(plan)}
     moving = {name: one for name, one in wanted.items() if _can_change(one)}
     for name in ids:
@@ -98,7 +97,7 @@ async def look_for_updates(
 
 
 def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
-    """What there is for the bundles of a plan, which were fetched when it was loaded."""
+    """The update state of a plan's bundles, which were fetched when it was loaded."""
     found: list[Update] = []
     for source, entry in plan.merged.fetched.items():
         locked = lock.bundles.get(source) if lock is not None else None
@@ -114,13 +113,13 @@ def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
 async def fetch_updates(
     plan: ResolvedPlan, lock: Lock | None, updates: Collection[Update]
 ) -> Lock | None:
-    """Fetch what is newer.
+    """Fetch the newer versions.
 
     Returns:
-        The lock with it; None if there was none.
+        The updated lock; None if there was none.
 
     Raises:
-        SourceError: Something cannot be had; all of it at once.
+        SourceError: Modules are unavailable; reports all of them.
     """
     newer = {one.module for one in updates if one.state == "newer"}
     if lock is not None:
@@ -132,7 +131,7 @@ async def fetch_updates(
 
 
 def _can_change(wanted: Wanted) -> bool:
-    """Whether a source may mean something else tomorrow, or would if it were not pinned."""
+    """Whether a source can have newer versions, pinned or not."""
     parsed = wanted.parsed
     if isinstance(parsed, PackageSource):
         return installed.installed_in(parsed.name) is None
@@ -144,8 +143,8 @@ def _check_id(name: str, wanted: Collection[str], moving: Collection[str]) -> No
         raise UsageError(f"the plan has no module {name!r}", hint=suggest(name, sorted(wanted)))
     if name not in moving:
         raise UsageError(
-            f"{name} comes from no repository and no index, so there is nothing to update",
-            hint=f"There is for: {', '.join(sorted(moving)) or 'none'}",
+            f"{name} cannot be updated: it comes from neither a repository nor a package index",
+            hint=f"Modules that can be updated: {', '.join(sorted(moving)) or 'none'}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs uv for a module, with the environment Amplifier runs in as what must stay as it is."""
+"""Runs uv for a module, with the versions in Amplifier's environment as constraints."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Uv:
 
     Args:
         stage: An empty folder for its files.
-        constraints: Name → version of what may only be had in that version.
-        offline: Whether nothing but what is on this machine may be used.
-        stop: When set, uv is ended.
+        constraints: Name → the only acceptable version.
+        offline: Use only what is on this machine.
+        stop: Set it to end uv.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Uv:
         self._stage = stage
         self._offline = offline
         self._stop = stop
-        # The nearest configuration counts, and the cache may lie below somebody's project.
+        # uv uses the nearest configuration, and the cache may be inside another project.
         (stage / "uv.toml").touch()
         pinned = (f"{name}=={version}\n" for name, version in constraints.items())
         (stage / "constraints.txt").write_text("".join(pinned), encoding="utf-8")
@@ -50,22 +50,22 @@ class Uv:
         )
 
     def install(self, target: Path, listed: Iterable[Path], what: str) -> None:
-        """Install requirements and what they require into a folder.
+        """Install requirements, including transitive ones, into a folder.
 
         Args:
-            target: The folder; made if it is not there.
-            listed: Files of requirements, or project files.
-            what: What cannot be had if this fails.
+            target: The folder; created if missing.
+            listed: Requirements files or project files.
+            what: What is being installed, for error messages.
 
         Raises:
-            SourceError: uv cannot do it; the message has its reason.
+            SourceError: uv failed; the message has its reason.
             Stopped: `stop` was set.
         """
         self._run("install", "--target", str(target), listed=listed, what=what)
         _clean(target)
 
     def compile(self, listed: Iterable[Path], what: str) -> dict[str, str]:
-        """Name → version of everything that would be installed.
+        """Resolve requirements: name → version of everything that would be installed.
 
         Raises:
             SourceError: There is no solution; the message has uv's reason.
@@ -81,10 +81,10 @@ class Uv:
         return found
 
     def install_one(self, target: Path, name: str, version: str, what: str) -> None:
-        """Install one distribution into a folder, without what it requires.
+        """Install one distribution into a folder, without its requirements.
 
         Raises:
-            SourceError: uv cannot do it; the message has its reason.
+            SourceError: uv failed; the message has its reason.
             Stopped: `stop` was set.
         """
         one = f"{name}=={version}"
@@ -102,7 +102,7 @@ class Uv:
             *(("--offline",) if self._offline else ()),
             *files,
         ]
-        # Build backends run in it, which have no use for keys, and programs such as git.
+        # Build backends and programs such as git run in it, and they need no keys.
         env = {
             **without_model_keys(os.environ),
             **{"PATH": search_path(), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"},
@@ -110,19 +110,19 @@ class Uv:
         try:
             done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
         except TimedOut as error:
-            raise SourceError(f"{what} cannot be installed: {error}") from error
+            raise SourceError(f"cannot install {what}: {error}") from error
         if done.code != 0:
             lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
             reason = "\n".join(lines[-_SHOWN_LINES:])
             hint = None
             if self._offline and "network was disabled" in done.stderr:
                 raise SourceError(
-                    f"{what} is not in the cache, and offline nothing is fetched",
+                    f"cannot install {what} offline: not in the cache",
                     hint="run once without --offline",
                 )
             if "No solution found" in done.stderr and "was not found" not in done.stderr:
-                hint = "requirements have to agree with the environment Amplifier runs in"
-            raise SourceError(f"{what} cannot be installed:\n{reason}", hint=hint)
+                hint = "requirements must be compatible with the environment Amplifier runs in"
+            raise SourceError(f"cannot install {what}:\n{reason}", hint=hint)
         return done.stdout
 
 
@@ -130,23 +130,23 @@ def _program() -> str:
     """The path of uv.
 
     Raises:
-        SourceError: It is not there.
+        SourceError: It is missing.
     """
     import uv
 
     try:
-        # It asks `sysconfig`, which before Python 3.12 two threads may not ask first at once.
+        # It calls `sysconfig`, whose first call is not thread-safe before Python 3.12.
         with _finding:
             return os.fsdecode(uv.find_uv_bin())
     except FileNotFoundError as error:
         raise SourceError(
-            f"uv, which installs what modules require, is not there: {error}",
-            hint="install Amplifier anew, with its requirements",
+            f"uv, which installs the dependencies of modules, is missing: {error}",
+            hint="reinstall Amplifier with its dependencies",
         ) from error
 
 
 def _clean(target: Path) -> None:
-    """Take out what is no content: scripts, which name this machine's Python, and uv's lock."""
+    """Remove scripts, which contain the path of this machine's Python, and uv's lock."""
     (target / ".lock").unlink(missing_ok=True)
     for scripts in ("bin", "Scripts"):
         shutil.rmtree(target / scripts, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""Modules brought along: copied with all they require into a folder that can be committed.
+"""Vendors modules: copies them with their requirements into a folder that can be committed.
 
-    DIR/vendor.json        what lies here, for which Python and machine
+    DIR/vendor.json        the manifest, with the Python and machine it was made for
     DIR/<id>/              the module's files
-    DIR/<id>/.dependencies what it requires, installed
+    DIR/<id>/.dependencies its requirements, installed
 
-A folder that was changed since it was copied is not overwritten unless that is asked for.
+A folder that was changed since it was copied is only overwritten on request.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ State = Literal["copied", "unchanged", "not copied"]
 
 
 class Manifest(Lock):
-    """What lies in a folder of vendored modules; the `content` of an entry is that of its copy.
+    """The manifest of a folder of vendored modules; an entry's `content` is that of the copy.
 
     Attributes:
-        made_for: The Python and the machine that what they require was installed for.
+        made_for: The Python and the machine that the requirements were installed for.
     """
 
     FORMAT: ClassVar[str] = "amplifier-vendor"
@@ -51,13 +51,13 @@ class Manifest(Lock):
 
 
 class Vendored(NamedTuple):
-    """What became of one module.
+    """The result for one module.
 
     Attributes:
         module: Its id.
         state: Whether it was copied.
-        source: The folder that is its source from now on; what it is, if it was not copied.
-        entry: What it is.
+        source: Its new source folder; if it was not copied, its distribution and version.
+        entry: Its lock entry.
     """
 
     module: str
@@ -69,18 +69,18 @@ class Vendored(NamedTuple):
 async def vendor(
     plan: ResolvedPlan, lock: Lock | None, folder: Path, cache: Path, *, force: bool = False
 ) -> list[Vendored]:
-    """Copy the modules of a plan that do not ship with the program.
+    """Copy the modules of a plan that are not bundled.
 
     Args:
         plan: The plan.
-        lock: Its lock, which says what they are as far as it fits.
-        folder: Where to; made if it is not there.
-        cache: The folder of what was fetched.
-        force: Whether what was changed there is overwritten.
+        lock: Its lock, used where it still fits.
+        folder: The target folder; created if missing.
+        cache: The cache folder.
+        force: Overwrite copies that were changed.
 
     Raises:
-        ConfigError: Something there was changed since it was copied, or cannot be written.
-        SourceError: Modules cannot be had, or copied.
+        ConfigError: A copy was changed since it was made, or the folder cannot be written.
+        SourceError: Modules are unavailable or cannot be copied.
     """
     found = await resolve_all(_without_overrides(plan, folder), lock)
     chosen = {
@@ -107,7 +107,7 @@ async def vendor(
 
 
 def _without_overrides(plan: ResolvedPlan, folder: Path) -> ResolvedPlan:
-    """The plan without what settings take from the folder: it is to be copied there anew."""
+    """The plan without settings that point into the folder, whose modules are copied again."""
     sources = {
         module: written
         for module, written in plan.merged.sources.items()
@@ -126,7 +126,7 @@ def _is_in(root: Path | None, folder: Path) -> bool:
 
 
 def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -> Path:
-    """Copy a module with what it requires; the folder of the copy that is its source."""
+    """Copy a module with its requirements and return the folder to use as its source."""
     root, layout = source.root, source.layout
     assert root is not None
     assert layout is not None
@@ -136,13 +136,13 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
         shutil.copy(root, home / root.name)
         return home
     if layout.entry_point is None:
-        # The folder is the package itself, and its name that of the package.
+        # The folder is the package itself, so its name must stay the same.
         home = target / root.name
     outside = sorted(links_out(root))
     if outside:
         raise SourceError(
-            f"{root} has a link that leaves it: {outside[0]}",
-            hint="Replace it by what it leads to; on another machine it leads nowhere.",
+            f"{root} has a link that points outside it: {outside[0]}",
+            hint="Replace the link with its target; it would be broken on another machine.",
         )
     _copy_files(root, home)
     required = [*required_by(layout), *(one.written for one in layout.added)]
@@ -153,7 +153,7 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
             installed = dependencies.folder_for(layout, complete=True)
         if installed is not None:
             _copy_files(installed, home / vendored.FOLDER)
-            _take_out(home / vendored.FOLDER, installed, _own_requirements())
+            _remove_distributions(home / vendored.FOLDER, installed, _own_requirements())
             vendored.describe(home / vendored.FOLDER, required)
     return home
 
@@ -165,11 +165,11 @@ def _copy_files(root: Path, target: Path) -> None:
         shutil.copy(path, copy, follow_symlinks=False)
 
 
-def _take_out(folder: Path, installed: Path, names: set[str]) -> None:
-    """Take distributions out of a copy of a folder of installed packages.
+def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> None:
+    """Remove distributions from a copy of a folder of installed packages.
 
-    What is there wherever Amplifier is need not be brought along, and would not fit where
-    that has another version of it.
+    What every Amplifier installation has need not be copied, and would conflict with an
+    installation that has another version.
     """
     for info in sorted(folder.glob("*.dist-info")):
         record = installed / info.name / "RECORD"
@@ -182,18 +182,18 @@ def _take_out(folder: Path, installed: Path, names: set[str]) -> None:
         shutil.rmtree(info)
     for below, _, _ in os.walk(folder, topdown=False):
         with contextlib.suppress(OSError):
-            # Only one that nothing is left in can be removed.
+            # Fails for folders that are not empty, as intended.
             Path(below).rmdir()
     folder.mkdir(exist_ok=True)
 
 
 def _is_extra(requirement: str) -> bool:
-    """Whether a requirement is met here by something that Amplifier itself does not need."""
+    """Whether a requirement is for something that Amplifier itself does not require."""
     return requirement_name(requirement) not in _own_requirements()
 
 
 def _own_requirements() -> set[str]:
-    """The names of everything that is there wherever Amplifier is installed."""
+    """The names of everything that every Amplifier installation has."""
     from importlib import metadata
 
     found: set[str] = set()
@@ -203,7 +203,7 @@ def _own_requirements() -> set[str]:
         try:
             requires = metadata.requires(name) or ()
         except metadata.PackageNotFoundError:
-            # For another platform, or of an extra: not needed here.
+            # For another platform or an extra: not needed here.
             continue
         for text in requires:
             needed = requirement_name(text)
@@ -235,8 +235,8 @@ def _put(
     kept = dict(before.modules) if before is not None else {}
     for module, entry in entries.items():
         if module not in copies:
-            told = f"{entry.distribution} {entry.version}"
-            done.append(Vendored(module, "not copied", told, entry))
+            shown = f"{entry.distribution} {entry.version}"
+            done.append(Vendored(module, "not copied", shown, entry))
             continue
         kept[module] = entry.model_copy(update={"content": contents[module]})
         state = _replace(stage / module, folder / module, contents[module], stage)
@@ -251,15 +251,15 @@ def _refuse_changed(folder: Path, before: Manifest | None, contents: Mapping[str
     changed: list[str] = []
     for module, content in contents.items():
         target = folder / module
-        if not os.path.lexists(target) or (there := content_hash(target)) == content:
+        if not os.path.lexists(target) or (present := content_hash(target)) == content:
             continue
         entry = before.entry(module) if before is not None else None
-        if entry is None or entry.content != there:
+        if entry is None or entry.content != present:
             changed.append(str(target))
     if changed:
         raise ConfigError(
-            "what lies there is not what was copied there:\n" + "\n".join(changed),
-            hint="Overwrite it with --force, or name another folder.",
+            "these folders were changed since they were copied:\n" + "\n".join(changed),
+            hint="Overwrite them with --force, or specify another folder.",
         )
 
 
@@ -273,5 +273,5 @@ def _replace(copy: Path, target: Path, content: str, stage: Path) -> State:
 
 
 def sources_of(done: Iterable[Vendored]) -> dict[str, str]:
-    """Module id → its source from now on, for those that were copied."""
+    """Module id → its new source, for modules that were copied."""
     return {one.module: one.source for one in done if one.state != "not copied"}

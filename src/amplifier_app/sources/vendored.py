@@ -1,7 +1,7 @@
-"""What a module requires, lying in its own folder: brought along for machines without a network.
+"""Requirements vendored in a module's own folder, for machines without a network.
 
-my-tool/.dependencies/               what was installed for it
-my-tool/.dependencies/made-for.json  which requirements these are, for which Python and machine
+my-tool/.dependencies/               the installed requirements
+my-tool/.dependencies/made-for.json  the requirements, and the Python and machine they fit
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ NOTE = "made-for.json"
 
 
 def this_machine() -> dict[str, str]:
-    """What installed packages depend on beside their names and versions."""
+    """What installed packages depend on in addition to their names and versions."""
     tag = sys.implementation.cache_tag or sys.implementation.name
     return {"python": tag, "platform": sys.platform, "machine": platform.machine()}
 
 
 def describe(folder: Path, required: Iterable[str]) -> None:
-    """Note what a folder of installed packages is for.
+    """Record what a folder of installed packages was made for.
 
     Args:
         folder: The folder.
-        required: The requirements that were installed into it.
+        required: The requirements installed into it.
 
     Raises:
         OSError: It cannot be written.
@@ -37,8 +37,8 @@ def describe(folder: Path, required: Iterable[str]) -> None:
     (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
 
 
-def brought_by(root: Path | None) -> Path | None:
-    """The folder of installed packages that lies in a module's own, if one does."""
+def vendored_in(root: Path | None) -> Path | None:
+    """The folder of vendored requirements in a module's folder, if there is one."""
     folder = root / FOLDER if root is not None else None
     return folder if folder is not None and folder.is_dir() else None
 
@@ -48,8 +48,8 @@ def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bo
 
     Args:
         folder: The folder.
-        required: What the module requires.
-        wanted: Name → version of what may only be had in that version.
+        required: The module's requirements.
+        wanted: Name → the only acceptable version.
     """
     from amplifier_app.sources.requirement_names import distributions
 
@@ -66,6 +66,6 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        # Made by something else, or damaged: then it is installed anew.
+        # Not written by us, or damaged: install again.
         return {}
     return note if isinstance(note, dict) else {}

@@ -1,14 +1,15 @@
-"""Trust in what a project brings along: nothing of it counts before a person has agreed to it.
+"""Trust in a project: Amplifier ignores its files until a person has agreed to their content.
 
-    paths.project_dir()   is there a project?
-    content.py            what it brings along, and one hash over it   (selection.py: what its
-                          documents select outside of `.amplifier`)
-    store.py              what was trusted before
-    review.py, asking.py  what a person is shown and asked
-    imports.py            what is imported later is what was hashed
-    requirements.py       what its modules require from this machine is part of it
+    paths.project_dir()   finds the project
+    content.py            its content, and one hash over it   (selection.py: what its documents
+                          select outside of `.amplifier`)
+    store.py              which content is trusted
+    review.py             what a person is shown before deciding
+    imports.py            imports only what was hashed
+    requirements.py       local requirements of its modules, which are part of the content
+    renewal.py            keeps trust when a command changes a file
 
-Until then documents of a project are read as data only: none selects code, addresses, variables
+Until then the documents of a project are only read as data: they select no code, URLs, variables
 or files for the program to use.
 """
 
@@ -36,40 +37,40 @@ Ask = Callable[[Content, Record | None], Answer]
 
 
 class TrustedProject(NamedTuple):
-    """A project that may be used.
+    """A trusted project.
 
     Attributes:
         folder: Its `.amplifier`.
-        content: What is trusted of it; None if it is trusted whatever it is.
+        content: The trusted content; None if the project is always trusted.
     """
 
     folder: Path
     content: Content | None
 
     def owns(self, file: Path) -> bool:
-        """Whether a document is the project's, and what it selects is selected by the project."""
+        """Whether a document belongs to the project."""
         if self.content is not None:
             return self.content.covers(file)
         return file.is_relative_to(self.folder.parent)
 
     def noted(self, plan: ResolvedPlan) -> dict[str, Any]:
-        """What a session's metadata says of the project that its plan drew on."""
+        """The session metadata about the project that its plan uses."""
         from amplifier_app.trust.selection import sources_of_project
 
         sources = [str(path) for _, path in sources_of_project(plan, self.owns)]
         return {METADATA_KEY: {"folder": str(self.folder), "sources": sources}}
 
     def check(self, plan: ResolvedPlan) -> None:
-        """Make sure that what was loaded is what is trusted; to be called before mounting.
+        """Check that what was loaded is what is trusted. Call this before mounting.
 
         Raises:
-            ConfigError: The project was changed meanwhile, or selects what was not looked at.
+            ConfigError: The project has changed meanwhile, or selects something not reviewed.
         """
         if self.content is None:
             return
         if examine(self.folder).hash != self.content.hash:
             raise ConfigError(
-                f"the project {visible(str(self.content.root))} was changed while it was read",
+                f"the project {visible(str(self.content.root))} changed while it was being read",
                 hint="Try again.",
             )
         from amplifier_app.trust.selection import sources_of_project
@@ -77,10 +78,9 @@ class TrustedProject(NamedTuple):
         for at, path in sources_of_project(plan, self.owns):
             if not self.content.covers(path):
                 raise ConfigError(
-                    f"{visible(str(path))} is not part of what was looked at before the project was "
-                    "trusted",
+                    f"{visible(str(path))} was not reviewed when the project was trusted",
                     location=at,
-                    hint="Check that it is there, and that a document of the project names it.",
+                    hint="Check that it exists and that a document of the project refers to it.",
                 )
             self._check_requirements(path)
         modules = self.folder / "modules"
@@ -93,22 +93,22 @@ class TrustedProject(NamedTuple):
         for path in local_requirements(module):
             if self.content is not None and not self.content.covers(path):
                 raise ConfigError(
-                    f"the module in {visible(str(module))} requires {visible(str(path))}, which is "
-                    "not part of what was looked at before the project was trusted",
+                    f"the module in {visible(str(module))} requires {visible(str(path))}, which was "
+                    "not reviewed when the project was trusted",
                     location=Location(str(module / "pyproject.toml")),
-                    hint=f"Move it into {visible(str(self.folder))}; 'amplifier trust --always' "
-                    "trusts a project of your own with all it requires.",
+                    hint=f"Move it into {visible(str(self.folder))}. If only you write to the "
+                    "project, 'amplifier trust --always' trusts it with everything it requires.",
                 )
 
 
 def examine(folder: Path) -> Content:
-    """What a project brings along now.
+    """Read the current content of a project.
 
     Args:
         folder: Its `.amplifier`.
 
     Raises:
-        ConfigError: It holds what cannot be trusted, cannot be read or is too much.
+        ConfigError: It has something that cannot be trusted, is unreadable or too large.
     """
     from amplifier_app.trust.selection import selected_by
 
@@ -118,20 +118,20 @@ def examine(folder: Path) -> Content:
 def trusted_project(
     folder: Path, *, trust: bool = False, ask: Ask | None = None
 ) -> TrustedProject | None:
-    """A project, if it is trusted with what it holds now.
+    """The project, if it is trusted with its current content.
 
-    From then on the process imports from it only what is trusted.
+    From then on this process imports only trusted files from it.
 
     Args:
         folder: Its `.amplifier`.
-        trust: Trust it for this run, whatever it holds.
-        ask: Asks a person about a project that is not trusted. An answer "trust" is kept.
+        trust: Trust it for this run, whatever its content.
+        ask: Asks a person about an untrusted project. The answer "trust" is stored.
 
     Returns:
-        None if the person wants to go on without it.
+        None if the person chose to continue without it.
 
     Raises:
-        ConfigError: It is not trusted and nobody can be asked, or the answer is to stop; or it
+        ConfigError: It is not trusted and there is no one to ask, the answer is to stop, or it
             cannot be trusted at all.
     """
     store = TrustStore()
@@ -153,10 +153,10 @@ def trusted_project(
     return TrustedProject(folder, content)
 
 
-def project_to_look_at() -> TrustedProject | None:
-    """The project of the working directory for commands that only look, if it is trusted.
+def project_if_trusted() -> TrustedProject | None:
+    """The project of the working directory, for read-only commands; None if it is not trusted.
 
-    One that is not is left out, which is told on stderr.
+    Skipping an untrusted project is reported on stderr.
     """
     folder = None if ignored_by_environment() else paths.project_dir()
     if folder is None:
@@ -164,17 +164,17 @@ def project_to_look_at() -> TrustedProject | None:
     try:
         return trusted_project(folder)
     except ConfigError as error:
-        tell_left_out(error)
+        report_skipped(error)
         return None
 
 
-def tell_left_out(error: ConfigError) -> None:
-    """Say on stderr that a project does not count, and why."""
-    to_stderr(for_terminal(f"amplifier: {error.message}; it is left out (see: amplifier trust)"))
+def report_skipped(error: ConfigError) -> None:
+    """Report on stderr that a project is skipped, and why."""
+    to_stderr(for_terminal(f"amplifier: {error.message}; skipping it (see: amplifier trust)"))
 
 
 def ignored_by_environment() -> bool:
-    """Whether AMPLIFIER_NO_PROJECT says that there is no project, whatever there is."""
+    """Whether AMPLIFIER_NO_PROJECT disables projects."""
     return os.environ.get("AMPLIFIER_NO_PROJECT", "").lower() not in ("", "0", "false", "no")
 
 
@@ -182,6 +182,6 @@ def _untrusted(content: Content, record: Record | None) -> ConfigError:
     state = "is not trusted" if record is None else "has changed since it was trusted"
     return ConfigError(
         f"the project {visible(str(content.root))} {state}",
-        hint="Look at it and trust it with 'amplifier trust'; '--trust' trusts it for one run, "
-        "'--no-project' leaves it out.",
+        hint="Review and trust it with 'amplifier trust'; '--trust' trusts it for one run, "
+        "'--no-project' ignores it.",
     )

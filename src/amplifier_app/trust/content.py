@@ -1,11 +1,11 @@
-"""What a project brings along, file by file, and one hash over all of it.
+"""The content of a project, file by file, and one hash over all of it.
 
-Covered is everything below `.amplifier`, and what its documents select outside of it: plans that
-are extended, files that are included, folders of modules. Nothing that is not covered is ever
-used on behalf of the project, so what is left out here (`LEFT_OUT`) need not be hashed.
+It covers everything below `.amplifier` and what its documents select outside: extended plans,
+included files, module folders. Nothing else is ever used on behalf of the project, so excluded
+folders (`LEFT_OUT`) need not be hashed.
 
-Links are hashed as what they say and never followed. What a link below `.amplifier` leads to is
-covered as well if it lies in the project; a link that leads out of the project is refused.
+Links are hashed as their target path and never followed. The target of a link below `.amplifier`
+is covered as well if it is in the project; a link out of the project is refused.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from amplifier_app.base.sanitize import visible
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024
 MAX_TEXT = 64 * 1024
-"""Bytes of a file up to which its text is kept, so that a change can be shown."""
+"""Size in bytes up to which the text of a file is kept, so that changes can be shown."""
 MAX_TEXTS = 4 * 1024 * 1024
-"""Bytes of text that are kept altogether."""
+"""Total size in bytes of the text that is kept."""
 MAX_DOCUMENT = 1024 * 1024
 MAX_SECONDS = 60.0
-"""What documents select is looked for no longer than this."""
+"""Time limit for finding what documents select."""
 
 LEFT_OUT = frozenset(
     {".git", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Folders of other tools, which these change all the time; nothing in them can be imported."""
+"""Folders that other tools change all the time; nothing in them can be imported."""
 
 _BYTE_CODE = "__pycache__"
 _CAREFUL = sum(getattr(os, n, 0) for n in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
@@ -48,9 +48,9 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: What it is; `"special"` is a pipe, a socket or a device.
-        digest: SHA-256 of its bytes, or of what a link says.
-        size: Bytes.
-        text: What it holds, if that is text and not too much.
+        digest: SHA-256 of its bytes, or of a link's target path.
+        size: In bytes.
+        text: Its text, if it is text and not too long.
     """
 
     kind: Kind
@@ -60,10 +60,10 @@ class Entry(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Something that a document selects.
+    """A file or folder that a document selects.
 
     Attributes:
-        path: Absolute.
+        path: Its absolute path.
         document: Whether it is read as a plan, and may select more.
     """
 
@@ -72,14 +72,14 @@ class Selected(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Everything that a project brings along.
+    """The content of a project.
 
     Attributes:
         folder: Its `.amplifier`.
-        entries: By name: relative to the project, absolute if outside of it; in order.
+        entries: Sorted by name, which is relative to the project, or absolute if outside it.
         roots: What is covered as a whole, with links resolved: the folder, and what is selected
-            outside of it.
-        documents: The names of what is read as a plan or as settings, with their bytes.
+            outside it.
+        documents: Files that are read as plans or settings: name → bytes.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Content(NamedTuple):
 
     @property
     def root(self) -> Path:
-        """The project."""
+        """The project's folder."""
         return self.folder.parent
 
     @property
@@ -98,11 +98,11 @@ class Content(NamedTuple):
         return hash_of(self.entries)
 
     def covers(self, path: Path) -> bool:
-        """Whether a file or a folder, wherever links lead, is part of it."""
+        """Whether a file or a folder, with links resolved, is part of it."""
         return _is_below(Path(os.path.realpath(path)), self.roots)
 
     def entry_of(self, path: Path) -> Entry | None:
-        """The entry of a file, wherever links lead; None if it is not part of it."""
+        """The entry of a file, with links resolved; None if it is not part of it."""
         return self.entries.get(_name(Path(os.path.realpath(path)), self.root))
 
 
@@ -118,27 +118,27 @@ def hash_of(entries: Mapping[str, Entry]) -> str:
 
 
 def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Selected]]) -> Content:
-    """Read a project, without following links and without running anything.
+    """Read the content of a project, without following links or running anything.
 
     Args:
         folder: Its `.amplifier`.
-        selected_by: What a document selects, given its path and its bytes.
+        selected_by: Returns what a document selects, given its path and bytes.
 
     Raises:
-        ConfigError: It holds what cannot be trusted, cannot be read or is too much.
+        ConfigError: It has something that cannot be trusted, is unreadable or too large.
     """
     if folder.is_symlink():
-        raise _refused(folder, "is a link", "Make it a folder of the project.")
+        raise _refused(folder, "is a link", "Replace the link with a folder.")
     reader = _Reader(folder.parent)
     reader.add(folder, strict=True)
-    # Whatever a module is called, it is covered.
+    # Module folders are covered, whatever their names.
     for module in _folders_in(folder / "modules"):
         reader.add(module, strict=True)
     end = time.monotonic() + MAX_SECONDS
     for path, data in reader.waiting():
         if time.monotonic() > end:
             raise _refused(
-                folder, f"takes longer than {MAX_SECONDS:g} s to look through", "Make it smaller."
+                folder, f"takes longer than {MAX_SECONDS:g} s to read", "Make it smaller."
             )
         for selected in selected_by(path, data):
             reader.add(selected.path, document=selected.document)
@@ -159,7 +159,7 @@ class _Reader:
         self.documents: dict[Path, bytes] = {}
 
     def waiting(self) -> Iterator[tuple[Path, bytes]]:
-        """The documents, those included that are added meanwhile."""
+        """The documents, including those added during iteration."""
         seen: set[Path] = set()
         while new := [path for path in self.documents if path not in seen]:
             seen.update(new)
@@ -172,12 +172,12 @@ class _Reader:
         )
 
     def add(self, path: Path, *, document: bool = False, strict: bool = False) -> None:
-        """Cover a file or a folder with everything below it; nothing if it is not there.
+        """Cover a file, or a folder with everything below it; missing paths are ignored.
 
         Args:
-            path: Where it is; links on the way to it are followed.
-            document: Whether it is a file that is read as a plan.
-            strict: Whether links out of the project and special files are refused.
+            path: Its path; links in it are followed.
+            document: Whether it is read as a plan.
+            strict: Refuse special files and links out of the project.
         """
         path = Path(os.path.realpath(path))
         try:
@@ -205,10 +205,10 @@ class _Reader:
         target = Path(os.path.realpath(link))
         if not target.is_relative_to(self._root):
             if strict:
-                raise _refused(link, "is a link that leads out of the project", "Remove it.")
+                raise _refused(link, "is a link out of the project", "Remove it.")
             return
         self.add(target)
-        # What is read through the link names other files from where the link is.
+        # Paths in a document read through the link are relative to the link.
         reached = [link]
         if target.is_dir():
             reached = [link / entry.relative_to(target) for entry in self._below(target)]
@@ -220,7 +220,7 @@ class _Reader:
         return [path for name in self._entries if (path := self._root / name).parent == folder]
 
     def _walk(self, folder: Path) -> Iterator[Path]:
-        """The files below a folder, in no order; links are not entered."""
+        """The files below a folder, in no particular order; links are not followed."""
         waiting = [folder]
         while waiting:
             here = waiting.pop()
@@ -242,7 +242,7 @@ class _Reader:
             raise _refused(
                 folder,
                 f"brings the project to more than {MAX_FILES:,} files",
-                "Trust covers every file; keep only what is needed there.",
+                "Trust covers every file; keep only those that the project needs.",
             )
 
     def _add_file(self, path: Path, strict: bool) -> None:
@@ -251,13 +251,13 @@ class _Reader:
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
                 self._links.append(path)
-                said = os.fsencode(os.readlink(path))
-                text = said.decode("utf-8", "backslashreplace")
-                self._entries[name] = Entry("link", _sha256(said), len(said), text)
+                target = os.fsencode(os.readlink(path))
+                text = target.decode("utf-8", "backslashreplace")
+                self._entries[name] = Entry("link", _sha256(target), len(target), text)
             elif stat.S_ISREG(mode):
                 self._entries[name] = self._entry(path)
             elif strict:
-                raise _refused(path, "is no file, folder or link", "Remove it.")
+                raise _refused(path, "is not a file, folder or link", "Remove it.")
             else:
                 self._entries[name] = Entry("special", _sha256(b""), 0)
         except OSError as error:
@@ -270,7 +270,7 @@ class _Reader:
         with open(descriptor, "rb", buffering=0) as stream:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise _refused(path, "was changed while it was read", "Try again.")
+                raise _refused(path, "changed while it was being read", "Try again.")
             size = 0
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
@@ -280,7 +280,7 @@ class _Reader:
                     raise _refused(
                         path,
                         f"brings the project to more than {MAX_BYTES // 1024 // 1024} MiB",
-                        "Trust covers every byte; keep only what is needed there.",
+                        "Trust covers every byte; keep only what the project needs.",
                     )
                 if size <= MAX_DOCUMENT:
                     kept.append(chunk)
@@ -288,7 +288,7 @@ class _Reader:
         if data is not None and _is_document(path, self._root):
             self.documents.setdefault(path, data)
         kind: Kind = "executable" if mode & stat.S_IXUSR else "file"
-        # A hostile project could name a file of the user's own, to have its text shown in a log.
+        # A hostile project could refer to a private file to have its text shown in a log.
         own = path.is_relative_to(self._root)
         return Entry(kind, digest.hexdigest(), size, self._text(data if own else None))
 
@@ -321,7 +321,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _is_document(path: Path, root: Path) -> bool:
-    """Whether a file below `.amplifier` is one that settings, profiles and agents are read from."""
+    """Whether a file below `.amplifier` has settings, a profile or an agent."""
     try:
         parts = path.relative_to(root).parts
     except ValueError:
@@ -332,7 +332,7 @@ def _is_document(path: Path, root: Path) -> bool:
 
 
 def _is_below(path: Path, roots: Collection[Path]) -> bool:
-    """Whether a path is covered by one of these."""
+    """Whether a path is covered by one of these roots."""
     return any(
         parent in roots and not _left_out(path.relative_to(parent).parts)
         for parent in (path, *path.parents)
@@ -340,7 +340,7 @@ def _is_below(path: Path, roots: Collection[Path]) -> bool:
 
 
 def _left_out(parts: tuple[str, ...]) -> bool:
-    """Whether a path is in one of the folders that are not covered, or byte code."""
+    """Whether a path is in an excluded folder, or is byte code."""
     if not LEFT_OUT.isdisjoint(parts):
         return True
     return len(parts) > 1 and parts[-2] == _BYTE_CODE and parts[-1].endswith(".pyc")
@@ -362,6 +362,6 @@ def _refused(path: Path, why: str, hint: str) -> ConfigError:
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     reason = (error.strerror or str(error)).lower()
     return ConfigError(
-        f"the project cannot be looked through: {visible(str(path))}: {reason}",
-        hint="Leave it out with --no-project.",
+        f"cannot read the project: {visible(str(path))}: {reason}",
+        hint="Ignore it with --no-project.",
     )

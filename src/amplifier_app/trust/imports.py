@@ -1,9 +1,8 @@
-"""Imports from a project's folders: only what is trusted, byte for byte, and never byte code.
+"""Imports from a project's folders: only trusted files, byte for byte, and never byte code.
 
-A hook on the folders that Python imports from. The bytes of a covered file that are compiled are
-the bytes that were hashed: a file that was changed or added meanwhile is not imported. Byte code
-in `__pycache__` is neither read nor written; it would run in place of the source that a person
-looked at.
+A path hook ensures that the bytes compiled from a covered file are the bytes that were hashed: a
+file changed or added since is not imported. Byte code in `__pycache__` is neither read nor
+written, as it would run instead of the source that a person reviewed.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _logger = logging.getLogger(__name__)
 
 _guarded: list[Content] = []
 _exempt: set[Path] = set()
-"""Folders that were imported from before: the environment of the program may lie in a project."""
+"""Folders on `sys.path` before: the program's environment may be inside a project."""
 
 
 def guard_imports(content: Content) -> None:
-    """From now on this process imports from the project's folders only what is in `content`."""
+    """Let this process import from the project's folders only what is in `content`."""
     if not _guarded:
         sys.path_hooks.insert(0, _finder_for)
         _exempt.update(Path(os.path.realpath(path)) for path in (*sys.path, sys.prefix))
@@ -49,38 +48,37 @@ def guard_imports(content: Content) -> None:
 
 
 def is_guarded(path: Path) -> bool:
-    """Whether imports of a file are guarded here, which they are not in a child process."""
+    """Whether imports of a file are guarded in this process; child processes are not guarded."""
     return bool(_owners(str(path)))
 
 
 def _finder_for(path: str) -> _Finder:
-    """The finder for a folder, if it is one of a project.
+    """The finder for a folder of a project.
 
     Raises:
-        ImportError: It is not, and another hook has to be asked.
+        ImportError: It is not one, so Python must try the next hook.
     """
     if not os.path.isdir(path) or not _concerns(path):
         raise ImportError("not a folder of a project", path=path)
-    # Source first: it is what a person can have looked at.
+    # Source first, as it is what a person can review.
     return _Finder(path, (_Source, SOURCE_SUFFIXES), (_Extension, EXTENSION_SUFFIXES))
 
 
 class _Finder(FileFinder):
-    """Finds sources and extensions, and no byte code without source."""
+    """Finds sources and extensions, but no byte code without source."""
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
-        # Asked for a package by the path of its `__init__.py`, where nothing may come before it.
+        # A package requested by the path of its `__init__.py`, which must come first.
         file = os.path.join(self.path, "__init__.py")
         if fullname == "__init__" and os.path.isfile(file):
             return spec_from_file_location(fullname, file, loader=_Source(fullname, file))
         found = super().find_spec(fullname, target)
         if found is None or not _only_covered(self.path) or _is_covered(found):
             return found
-        # Not an error: it has the name of something that others may have, and often does.
+        # Not an error, as another folder on the path often has a module of the same name.
         where = found.origin or next(iter(found.submodule_search_locations or ()), self.path)
         _logger.warning(
-            "%s is not imported: it lies beside what was trusted of the project, and is no part "
-            "of it",
+            "not importing %s: it is next to trusted files of the project but was not trusted",
             where,
         )
         return None
@@ -104,7 +102,7 @@ class _Extension(ExtensionFileLoader):
 
 
 def _concerns(folder: str) -> bool:
-    """Whether a folder is one of a project, or directly around one, which may be a package."""
+    """Whether a folder belongs to a project, or is the parent of one that may be a package."""
     real = Path(os.path.realpath(folder))
     return bool(_owners(folder)) or any(
         real == root.parent for content in _guarded for root in content.roots
@@ -112,8 +110,8 @@ def _concerns(folder: str) -> bool:
 
 
 def _only_covered(folder: str) -> bool:
-    """Whether a folder only has something covered in it: a module that is a single file puts the
-    folder around it on `sys.path`, in front of all others."""
+    """Whether a folder is not covered itself but contains something that is: a single-file module
+    puts its folder first on `sys.path`."""
     real = Path(os.path.realpath(folder))
     return real not in _exempt and not _owners(folder)
 
@@ -124,7 +122,7 @@ def _is_covered(found: ModuleSpec) -> bool:
 
 
 def _owners(path: str) -> list[Content]:
-    """The projects that a path lies in: below one of the covered folders, covered itself or not."""
+    """The projects with a covered folder above a path, whether or not the path is covered."""
     real = Path(os.path.realpath(path))
     parents = (real, *real.parents)
     found: list[Content] = []
@@ -139,11 +137,13 @@ def _owners(path: str) -> list[Content]:
 def _check(path: str, data: bytes) -> None:
     """
     Raises:
-        ImportError: The file is not, byte for byte, what is trusted.
+        ImportError: The file is not byte for byte the trusted one.
     """
     for content in _owners(path):
         entry = content.entry_of(Path(path))
         if entry is None:
-            raise ImportError(f"{path} is not part of what was trusted of the project", path=path)
+            raise ImportError(
+                f"{path} is not part of the trusted content of its project", path=path
+            )
         if entry.digest != hashlib.sha256(data).hexdigest():
             raise ImportError(f"{path} was changed after the project was trusted", path=path)

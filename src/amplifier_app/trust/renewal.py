@@ -1,4 +1,4 @@
-"""A trusted project stays trusted over what the person changes in it by a command."""
+"""Keeps a trusted project trusted when the user changes a file in it with a command."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from amplifier_app.trust.content import Content
 
 @contextlib.contextmanager
 def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
-    """Trust a project with what it holds after the block, if it was trusted before it.
+    """Trust a project with its content after the block, if it was trusted before.
 
-    Only the one file may differ, and what it newly selects outside of `.amplifier`. After any
-    other change the project has to be looked at again.
+    Only the given file may change, and what it newly selects outside of `.amplifier`. After any
+    other change the project must be reviewed again.
 
     Args:
-        folder: Its `.amplifier`; None does nothing.
-        file: What is changed in the block; nothing is done for one that is not in `folder`.
+        folder: Its `.amplifier`; None to do nothing.
+        file: The file that the block changes; ignored if it is not in `folder`.
 
     Raises:
-        ConfigError: The file is a link that leads out of the project; it may have been planted to
-            have other settings changed.
+        ConfigError: The file is a link out of the project, which may have been planted to change
+            other settings.
     """
     if folder is None or not file.absolute().is_relative_to(folder):
         yield
         return
     if not Path(os.path.realpath(file)).is_relative_to(folder.parent):
         raise ConfigError(
-            f"{file} is not changed: it leads out of the project, to {os.path.realpath(file)}",
+            f"cannot change {file}: it is a link out of the project, to {os.path.realpath(file)}",
             hint="Change that file instead, or remove the link.",
         )
     store = TrustStore()
@@ -46,23 +46,23 @@ def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
 
 
 def _trusted(store: TrustStore, folder: Path) -> Content | None:
-    """What the project holds; None if it is not trusted with it, or trusted with anything."""
+    """The project's content; None if it is not trusted, or is always trusted."""
     record = store.record(folder.parent)
     if record is not None and record.always:
         return None
     try:
         content = examine(folder)
     except ConfigError:
-        # What cannot be looked through is not trusted; who uses it tells why.
+        # An unreadable project is not trusted; using it reports why.
         return None
-    # A project that holds nothing yet is the person's own.
+    # An empty project is the user's own.
     known = not content.entries or (record is not None and record.allows(content))
     return content if known else None
 
 
 def _differs_only_in(name: str, before: Content, after: Content) -> bool:
     in_both = before.entries.keys() & after.entries.keys()
-    # Outside of the folder are only files that the documents in it select.
+    # Entries outside the folder are files that its documents select.
     inside = {
         n for n in before.entries.keys() ^ after.entries.keys() if n.startswith(".amplifier/")
     }

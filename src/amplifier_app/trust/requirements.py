@@ -1,7 +1,7 @@
-"""What a module of a project is installed with from this machine: it is run, so trust covers it.
+"""Finds local requirements of a project's modules: they are run, so trust covers them.
 
-A `pyproject.toml` can name folders, archives and repositories on this machine as requirements.
-Their code runs when they are built and again when they are imported.
+A `pyproject.toml` can require local folders, archives and repositories. Their code runs when they
+are built and when they are imported.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PATH = re.compile(r"(?:\.{0,2}|~)/|\.{1,2}$")
 
 
 def local_requirements(module: Path) -> list[Path]:
-    """The files and folders on this machine that a module is installed with, however far down.
+    """The local files and folders that a module requires, directly or indirectly.
 
-    What is wrong with a project file is no concern here; who installs the module tells it.
+    Errors in a `pyproject.toml` are ignored here; installing the module reports them.
 
     Args:
-        module: The module's folder; what has no `pyproject.toml` leads nowhere.
+        module: The module's folder; without a `pyproject.toml` it requires nothing.
 
     Returns:
-        Absolute paths outside of the folder, each with what it leads to itself.
+        Absolute paths outside the folder.
     """
     found: dict[Path, None] = {}
     waiting = [module.resolve()]
@@ -88,7 +88,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text below a value, with the key it stands at."""
+    """Every string below a value, with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):

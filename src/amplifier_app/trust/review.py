@@ -1,7 +1,7 @@
-"""A project's content for a person who decides on it: what is there, what it selects, what changed.
+"""Presents a project's content for review: its files, what it selects, what changed.
 
-Nothing in it may act on the terminal or hide: every character that is not printable is shown as
-an escape, line breaks of names and bidirectional controls included.
+Nothing in it may control the terminal or be hidden: every non-printable character is shown as an
+escape, including line breaks in names and bidirectional controls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CONTEXT = 3
 
 
 def listing(content: Content) -> list[str]:
-    """The files, a line each; those outside of `.amplifier`, which it reaches for, first."""
+    """The files, one line each; those outside `.amplifier` come first."""
     entries = sorted(content.entries.items(), key=lambda item: item[0].startswith(".amplifier/"))
     return [f"{visible(name)}  ({_described(entry)})" for name, entry in entries]
 
@@ -25,13 +25,13 @@ def _described(entry: Entry) -> str:
     if entry.kind == "link":
         return f"link to {visible(entry.text or '')}"
     if entry.kind == "special":
-        return "no file, never read"
+        return "not a regular file, never read"
     size = f"{entry.size:,} bytes"
     return f"executable, {size}" if entry.kind == "executable" else size
 
 
 def selection(content: Content) -> list[str]:
-    """What the documents select, a line each: modules, their sources, addresses, variables."""
+    """What the documents select, one line each: modules, their sources, URLs, variables."""
     lines = [
         f"{visible(fact.at.file)}:{fact.at.line}: {fact.what} {visible(fact.text)}"
         for fact in facts(content)
@@ -44,7 +44,7 @@ def facts(content: Content) -> list[Any]:
     from amplifier_app.trust.selection import facts_of
 
     found: list[Any] = []
-    # Settings count always, a profile when it is chosen.
+    # Settings always apply, a profile only when chosen.
     for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):
         found += facts_of(name, data)
     return found
@@ -55,11 +55,11 @@ def _depth(name: str) -> tuple[int, str]:
 
 
 def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[str]:
-    """What is different now, as a unified diff; nothing if all is the same.
+    """The changes as a unified diff; nothing if there are none.
 
     Args:
-        before: What was trusted; nothing to show everything.
-        after: What is there.
+        before: The trusted entries; empty to show everything.
+        after: The current entries.
     """
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
@@ -72,14 +72,14 @@ def _file_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[s
     yield f"+++ {'/dev/null' if new is None else name}{_mode(new)}"
     one, other = _text(old), _text(new)
     if one is None or other is None:
-        sizes = [_described(entry) if entry else "not there" for entry in (old, new)]
-        yield f"  its text cannot be shown: {' → '.join(sizes)}"
+        sizes = [_described(entry) if entry else "missing" for entry in (old, new)]
+        yield f"  text cannot be shown: {' → '.join(sizes)}"
         return
     import difflib
 
     lines = difflib.unified_diff(one, other, n=_CONTEXT, lineterm="")
     for number, line in enumerate(lines):
-        # The first two name the files once more.
+        # The first two lines repeat the file names.
         if number > 1:
             yield visible(line)
 
@@ -100,6 +100,6 @@ def _text(entry: Entry | None) -> list[str] | None:
 
 
 def cut(lines: list[str], most: int, more: str) -> list[str]:
-    """At most so many lines, and then how many there are more of `more`."""
+    """The first `most` lines, then a line with the number of further ones, called `more`."""
     left = len(lines) - most
     return lines if left <= 1 else [*lines[:most], f"… and {left:,} more {more}"]

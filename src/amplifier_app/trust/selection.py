@@ -1,7 +1,7 @@
-"""What a project's documents select: which of it is covered by trust, and what a person is shown.
+"""Finds what a project's documents select, to cover it by trust and to show it for review.
 
-Documents are read as data: nothing is imported, fetched or mounted, and nothing they say counts
-yet. Errors in them are no concern here; whoever uses a document tells them.
+Documents are only read as data: nothing is imported, fetched or mounted, and they have no effect
+yet. Errors in them are ignored here; using the document reports them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _URL = r"[A-Za-z][A-Za-z0-9+.-]*://"
 
 
 class Fact(NamedTuple):
-    """Something a document selects, for a person.
+    """Something that a document selects, for display.
 
     Attributes:
-        at: Where it is written; the file is named as it was given.
+        at: Where it is written, with the file name as given.
         what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"command"`, `"address"` or
             `"variable"`.
-        text: The value, as it is written.
+        text: The value as written.
     """
 
     at: Location
@@ -52,9 +52,9 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
     """The files and folders that a document selects, wherever they are.
 
     Args:
-        path: The document, absolute; paths in it start from its folder.
-        data: What it holds.
-        project: The `.amplifier` folder of its project, whose agents it can name.
+        path: Absolute path of the document; paths in it are relative to its folder.
+        data: Its content.
+        project: The `.amplifier` folder of its project, whose agents it can refer to.
     """
     found: list[Selected] = []
     for keys, node in _values(_tree(path.name, data)):
@@ -69,18 +69,18 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
             found.append(Selected(file, document=True))
     for file in taken_in(path, data, project):
-        # An agent of the user's own, found by its name, is not the project's.
+        # An agent of the user, found by name, does not belong to the project.
         if not file.is_relative_to(paths.config_dir() / "agents"):
             found.append(Selected(file, document=file.suffix in SUFFIXES))
     return found
 
 
 def facts_of(file: str, data: bytes) -> list[Fact]:
-    """What a document selects, in the order it is written.
+    """What a document selects, in document order.
 
     Args:
-        file: How the document is called.
-        data: What it holds.
+        file: The document's name.
+        data: Its content.
     """
     found: list[Fact] = []
     for keys, node in _values(_tree(file, data)):
@@ -99,7 +99,7 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):
             found.append(Fact(node.at, "address", text))
-        # In the text of a Markdown document a variable is only a word.
+        # In the text of a Markdown document, a variable is not expanded.
         names = [] if node.literal else dict.fromkeys(names_in(text))
         found += [Fact(node.at, "variable", name) for name in names]
     return found
@@ -110,7 +110,7 @@ def _tree(file: str, data: bytes) -> Node | None:
 
 
 def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
-    """Every single value with the keys that lead to it; places in lists are left out."""
+    """Every scalar with the keys that lead to it, without list indexes."""
     waiting: list[tuple[tuple[str, ...], Node]] = [] if root is None else [((), root)]
     while waiting:
         keys, node = waiting.pop()
@@ -124,8 +124,8 @@ def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
 
 
 def _is_source(keys: tuple[str, ...]) -> bool:
-    """Whether the value at these keys says where a module comes from."""
-    # What a module is configured with is its own; an agent or a module may be called "config".
+    """Whether the value at these keys is the source of a module."""
+    # Keys in a module's config are its own, but an agent or a module may be called "config".
     if any(pair in _CONFIG for pair in pairwise(keys)):
         return False
     return keys[-1] in ("source", *(f"{part}_source" for part in PARTS)) or (
@@ -134,13 +134,13 @@ def _is_source(keys: tuple[str, ...]) -> bool:
 
 
 def _filled(node: Scalar) -> str | None:
-    """The text with variables filled in, as far as they are set."""
+    """The text with variables expanded where they are set."""
     filled = interpolate(node, os.environ, Problems())
     return text_of(filled)
 
 
 def _local(text: str, folder: Path) -> Path | None:
-    """The file or folder on this machine that a source text names, if it names one."""
+    """The file or folder of a local source; None for other sources."""
     try:
         source = parse_source(text, folder)
     except SourceSyntaxError:
@@ -153,12 +153,11 @@ def _local(text: str, folder: Path) -> Path | None:
 def sources_of_project(
     plan: ResolvedPlan, owns: Callable[[Path], bool]
 ) -> list[tuple[Location, Path]]:
-    """The files and folders on this machine that a plan takes modules from because a document of
-    the project says so, each with the place where it does.
+    """The local module sources that documents of the project set, each with where it is set.
 
     Args:
-        plan: A plan that the project's settings or profiles may be part of.
-        owns: Whether a document is the project's.
+        plan: A plan that may use the project's settings or profiles.
+        owns: Returns whether a document belongs to the project.
     """
     written = [node for keys, node in _values(plan.tree) if _is_source(keys)]
     named = [(node.at, text_of(node)) for node in written]

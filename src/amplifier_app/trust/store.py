@@ -3,7 +3,7 @@
     config_dir()/trust/          0700
         <hash of the path>.json  0600: one project, as it was when it was trusted
 
-A record that is damaged, or that others could have written, is an error and never trust.
+A record that is damaged, or that others could have written, is an error and grants no trust.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _VERSION = 1
 
 
 class Record(NamedTuple):
-    """A project that is trusted.
+    """The record of a trusted project.
 
     Attributes:
         root: The project's folder.
-        hash: The content it is trusted with.
-        time: When, ISO 8601 in UTC.
-        entries: That content, for telling what changed since.
-        always: Trusted whatever its content is.
+        hash: Hash of the trusted content.
+        time: When it was trusted, ISO 8601 in UTC.
+        entries: The trusted content, to show what changed since.
+        always: Whether it is trusted regardless of its content.
     """
 
     root: Path
@@ -50,25 +50,25 @@ class TrustStore:
     """The projects one user trusts.
 
     Args:
-        folder: Where the records lie, `trust/` in the folder of the settings by default.
+        folder: The folder of the records; by default `trust/` in the settings folder.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or paths.config_dir() / "trust"
 
     def record(self, root: Path) -> Record | None:
-        """What is known of a project; None if it was never trusted.
+        """The record of a project; None if it was never trusted.
 
         Raises:
             ConfigError: The record is damaged, or others could have written it.
         """
         record = self._read(self._file(root))
         if record is not None and record.root != root:
-            raise _damaged(self._file(root), "it is the record of another project")
+            raise _damaged(self._file(root), "it belongs to another project")
         return record
 
     def records(self) -> list[Record]:
-        """All projects that are trusted, by their folders.
+        """The records of all trusted projects, sorted by folder.
 
         Raises:
             ConfigError: A record is damaged, or others could have written it.
@@ -78,14 +78,14 @@ class TrustStore:
         return sorted(found, key=lambda record: str(record.root))
 
     def trust(self, content: Content, *, always: bool = False) -> Record:
-        """Trust a project with this content from now on.
+        """Trust a project with this content.
 
         Args:
-            content: What was looked at.
-            always: Whatever its content will be.
+            content: The reviewed content.
+            always: Trust the project regardless of its future content.
 
         Raises:
-            ConfigError: It cannot be stored.
+            ConfigError: The record cannot be written.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         record = Record(content.root, content.hash, now, content.entries, always)
@@ -93,7 +93,7 @@ class TrustStore:
         return record
 
     def revoke(self, root: Path) -> bool:
-        """Trust a project no more, also if its record is damaged; whether there was one.
+        """Revoke trust in a project, even if its record is damaged; whether there was a record.
 
         Raises:
             ConfigError: The record cannot be removed.
@@ -117,12 +117,12 @@ class TrustStore:
             return None
         except OSError as error:
             why = str(error.strerror).lower()
-            raise ConfigError(f"the record of trust {file} cannot be read: {why}") from error
+            raise ConfigError(f"cannot read trust record {file}: {why}") from error
         with open(descriptor, "rb") as stream:
             problem = _distrust(self.folder, os.fstat(descriptor))
             if problem:
-                hint = f"If it is as you left it: chmod go-w '{self.folder}' '{file}'"
-                raise ConfigError(f"the record of trust {file} {problem}", hint=hint)
+                hint = f"If no one else changed it: chmod go-w '{self.folder}' '{file}'"
+                raise ConfigError(f"trust record {file} {problem}", hint=hint)
             return _parsed(stream.read(MAX_BYTES), file)
 
     def _write(self, record: Record) -> None:
@@ -143,17 +143,17 @@ class TrustStore:
         try:
             files.make_private_folder(self.folder)
             self.folder.chmod(files.FOLDER_MODE)
-            # Writers of one record take turns; a reader sees one of their versions whole.
+            # Writers of a record are serialised; readers always see one complete version.
             with locked(file.with_suffix(".lock"), None):
                 files.write_private(file, json.dumps(data) + "\n")
         except SessionError as error:
             raise ConfigError(error.message, hint=error.hint) from error
         except OSError as error:
-            raise ConfigError(f"cannot store trust in {self.folder}: {error.strerror}") from error
+            raise ConfigError(f"cannot write to {self.folder}: {error.strerror}") from error
 
 
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:
-    """Why a record may be somebody else's."""
+    """Why others may have written the record; None if they cannot have."""
     if folder.is_symlink():
         return "is behind a link"
     if os.name == "nt":
@@ -162,7 +162,7 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
         if found.st_uid != os.geteuid() != 0:
             return "belongs to another user"
         if found.st_mode & 0o022:
-            return "can be written by others"
+            return "is writable by others"
     return None
 
 
@@ -173,11 +173,11 @@ def _parsed(data: bytes, file: Path) -> Record:
     with contextlib.suppress(ValueError, RecursionError):
         read = json.loads(data)
     if not isinstance(read, dict):
-        raise _damaged(file, "it is not what this program writes")
+        raise _damaged(file, "unknown format")
     version = read.get("version")
     if isinstance(version, int) and version > _VERSION:
-        message = "the record of trust was written by a newer version of this program"
-        raise ConfigError(message, location=Location(str(file)), hint="Update this one.")
+        message = "the trust record was written by a newer version of Amplifier"
+        raise ConfigError(message, location=Location(str(file)), hint="Update Amplifier.")
     try:
         entries = {name: _entry(fields) for name, fields in read["entries"].items()}
         record = Record(
@@ -189,9 +189,9 @@ def _parsed(data: bytes, file: Path) -> Record:
         )
         belongs = version == _VERSION and hash_of(entries) == record.hash
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _damaged(file, "it is not what this program writes") from None
+        raise _damaged(file, "unknown format") from None
     if not belongs:
-        raise _damaged(file, "its parts do not belong together")
+        raise _damaged(file, "its content is inconsistent")
     return record
 
 
@@ -210,8 +210,8 @@ def _text(value: Any) -> str:
 
 def _damaged(file: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"the record of trust is damaged: {why}",
+        f"the trust record is damaged: {why}",
         location=Location(str(file)),
-        hint="Nothing is trusted by it. Remove it, look at the project, and trust it anew: "
+        hint="It grants no trust. Remove it, then review and trust the project again: "
         "amplifier trust",
     )

@@ -1,4 +1,4 @@
-"""A writer that is killed loses nothing it was told is saved, wherever it is hit."""
+"""A killed writer loses nothing that was acknowledged, at whatever point it is killed."""
 
 import os
 import random
@@ -69,7 +69,7 @@ for line in sys.stdin:
 
 
 class Writers:
-    """Starts writers and tells, once they are dead, what they had been told is saved."""
+    """Starts writers and returns, once they are dead, what was acknowledged to them."""
 
     def __init__(self, root: Path) -> None:
         self._acknowledged, inherited = os.pipe()
@@ -144,7 +144,7 @@ def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(
 
 
 def saved_by(run: int, store: SessionStore, session_id: str) -> list[str]:
-    """Ids of the records of `run` that a reader finds before anybody repairs anything."""
+    """Ids of the records of `run` that a reader finds before any repair."""
     messages = read_transcript(store.root / session_id / "transcript.jsonl").messages
     ids = [message["id"] for message in messages]
     assert len(set(ids)) == len(ids)

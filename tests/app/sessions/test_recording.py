@@ -1,4 +1,4 @@
-"""What the context is told is saved; calls nobody answered are answered on resume."""
+"""Messages are saved as the context receives them; unanswered calls are answered on resume."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ async def test_clearing_and_replacing_are_saved_too(
     ]
 
 
-async def test_the_rest_is_the_inner_contexts(context: RecordingContext) -> None:
+async def test_everything_else_is_delegated_to_the_inner_context(context: RecordingContext) -> None:
     assert isinstance(context, ContextManager)
     assert context.compacted == "yes"
     await context.add_message({"role": "user", "content": "a"})
@@ -113,7 +113,7 @@ def test_only_the_calls_without_result_are_answered() -> None:
     ]
 
 
-def test_what_hooks_put_between_a_call_and_its_results_hides_no_call() -> None:
+def test_messages_inserted_by_hooks_hide_no_call() -> None:
     history = [
         call("1", "2"),
         {"role": "tool", "tool_call_id": "1", "content": "done"},
@@ -163,7 +163,7 @@ class OwnFile(ListContext):
         pass
 
 
-async def test_what_the_context_does_not_take_over_is_not_saved_as_if_it_had(
+async def test_messages_that_the_context_rejects_are_not_saved_as_accepted(
     saved: list[dict[str, Any]],
 ) -> None:
     context = RecordingContext(OwnFile(A), saved.append)
@@ -195,7 +195,7 @@ A, B, C = ({"role": "user", "content": text} for text in "abc")
         ([A, B], [C], [{"control": "replace", "messages": [C]}]),
     ],
 )
-def test_a_transcript_is_given_what_only_the_context_holds(
+def test_messages_held_only_by_the_context_are_added_to_the_transcript(
     saved: Any, held: Any, owed: Any
 ) -> None:
     assert not_in(saved, held) == owed
@@ -205,7 +205,5 @@ def test_a_transcript_is_given_what_only_the_context_holds(
     ("held", "unbegun"),
     [([], True), ([NOTE], True), ([SYSTEM], False), ([NOTE, SYSTEM], False), ([NOTE, A], False)],
 )
-def test_an_instruction_is_given_once_also_where_others_left_notes(
-    held: Any, unbegun: bool
-) -> None:
+def test_an_instruction_is_added_once_even_after_other_notes(held: Any, unbegun: bool) -> None:
     assert is_unbegun("be brief", held) is unbegun

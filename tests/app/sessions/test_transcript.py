@@ -32,7 +32,7 @@ def write(path: Path, records: list[dict]) -> None:
     writer.close()
 
 
-def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
+def test_records_are_read_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     assert read_transcript(path).messages == RECORDS
@@ -105,14 +105,14 @@ def test_every_byte_value_and_lone_surrogates_survive(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 1
 
 
-def test_clearing_starts_the_conversation_anew_and_keeps_the_file(tmp_path: Path) -> None:
+def test_clearing_restarts_the_conversation_and_keeps_the_file(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, [*RECORDS, CLEAR, RECORDS[0]])
     assert read_transcript(path).messages == RECORDS[:1]
     assert path.read_bytes().count(b"\n") == 5
 
 
-def test_appending_never_rewrites_what_is_there(tmp_path: Path) -> None:
+def test_appending_never_rewrites_existing_records(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     before, inode = path.read_bytes(), path.stat().st_ino
@@ -121,7 +121,7 @@ def test_appending_never_rewrites_what_is_there(tmp_path: Path) -> None:
     assert path.stat().st_ino == inode
 
 
-def test_the_file_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_file_is_private_regardless_of_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         write(tmp_path / "transcript.jsonl", RECORDS)
@@ -140,7 +140,7 @@ def test_a_planted_link_is_refused_and_its_target_untouched(tmp_path: Path) -> N
     assert target.read_text() == "precious"
 
 
-def test_a_refusing_disk_is_an_error_and_leaves_the_old_records_alone(tmp_path: Path) -> None:
+def test_a_failed_write_is_an_error_and_keeps_the_old_records(tmp_path: Path) -> None:
     """A file size limit makes the kernel refuse the write half way, as a full disk does."""
     path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
@@ -179,7 +179,7 @@ def test_models_and_dataclasses_in_a_message_are_saved_as_data() -> None:
     assert content[1]["text"] == "b"
 
 
-def test_a_replacement_is_one_record_that_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_replacement_is_one_atomic_record(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     before = path.stat().st_size
@@ -200,7 +200,7 @@ def test_a_record_of_a_later_version_is_an_error_that_names_the_line(tmp_path: P
     assert caught.value.location.line == 2
 
 
-def test_a_message_without_a_role_is_a_message_all_the_same(tmp_path: Path) -> None:
+def test_a_message_without_a_role_is_still_a_message(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     odd = [{"content": "no role"}, {"role": "user", "control": "clear"}]
     write(path, odd)
@@ -208,7 +208,7 @@ def test_a_message_without_a_role_is_a_message_all_the_same(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_append_that_a_signal_interrupted_leaves_nothing_behind_the_next(
+def test_an_interrupted_append_does_not_affect_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
     """Handlers of signals raise between any two steps: here, after the bytes are written."""
@@ -231,7 +231,7 @@ def test_an_append_that_a_signal_interrupted_leaves_nothing_behind_the_next(
 
 
 @pytest.mark.parametrize("value", [{(1, 2): 3}, "circular"])
-def test_a_message_that_is_no_json_is_said_and_leaves_the_file_alone(
+def test_a_message_that_is_not_json_is_reported_and_leaves_the_file_alone(
     tmp_path: Path, value: object
 ) -> None:
     path = tmp_path / "transcript.jsonl"
@@ -245,14 +245,14 @@ def test_a_message_that_is_no_json_is_said_and_leaves_the_file_alone(
     assert path.read_bytes() == before
 
 
-def test_a_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     os.mkfifo(path)
     with pytest.raises(SessionError, match="cannot open"):
         TranscriptWriter(path, read_transcript(tmp_path / "none"))
 
 
-def test_a_transcript_that_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
+def test_a_transcript_that_cannot_be_read_or_written_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     path.mkdir()
     with pytest.raises(SessionError, match="Cannot read"):

@@ -35,7 +35,7 @@ SEED_TOOL: Files = {
         '        return "my_tool"\n\n'
         "    @property\n"
         "    def description(self) -> str:\n"
-        '        return "Greets whom it is told to."\n\n'
+        '        return "Greets the given name."\n\n'
         "    def get_schema(self) -> dict:\n"
         '        return {"type": "object", "properties": {"who": {"type": "string"}},'
         ' "required": ["who"]}\n\n'

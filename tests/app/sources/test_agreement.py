@@ -27,7 +27,7 @@ import some_lib
 
 class Tool:
     name = "{name}"
-    description = "Tells the version it has."
+    description = "Returns the version it has."
     input_schema = {{"type": "object", "properties": {{}}}}
 
     async def execute(self, input):
@@ -94,7 +94,7 @@ async def versions(ready: AppModuleSourceResolver, *tools: dict[str, Any]) -> li
     return [answer.output for answer in answers]
 
 
-async def test_modules_get_a_version_that_all_of_them_can_live_with(tmp_path: Path) -> None:
+async def test_modules_get_a_version_that_suits_all_of_them(tmp_path: Path) -> None:
     a = module(tmp_path / "tool-a", "some-lib>=1.2")
     b = module(tmp_path / "tool-b", "some-lib<2")
     alone = resolver()
@@ -110,9 +110,7 @@ def hint(tool: dict[str, Any]) -> dict[str, Any]:
     return {"module_id": tool["module"], "source_hint": tool["source"]}
 
 
-async def test_what_was_agreed_on_is_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_agreed_versions_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = module(tmp_path / "tool-a", "some-lib"), module(tmp_path / "tool-b", "some-lib<2")
     await resolver().prefetch(plan(*tools))
 
@@ -125,7 +123,7 @@ async def test_what_was_agreed_on_is_remembered(
     assert {again.resolve(**hint(one)).requirements["some-lib"] for one in tools} == {"1.5"}
 
 
-async def test_versions_that_a_lock_gives_are_not_changed(tmp_path: Path) -> None:
+async def test_locked_versions_are_not_changed(tmp_path: Path) -> None:
     tools = module(tmp_path / "tool-a", "some-lib>=1"), module(tmp_path / "tool-b", "some-lib>=1")
 
     def entry(version: str) -> LockEntry:
@@ -137,11 +135,11 @@ async def test_versions_that_a_lock_gives_are_not_changed(tmp_path: Path) -> Non
     await ready.prefetch_modules(asked)
     assert ready.resolve(**hint(tools[0])).requirements == {"some-lib": "1.0"}
     other = Lock(plan="p", modules={"tool-a": entry("1.0"), "tool-b": entry("2.0")})
-    with pytest.raises(SourceError, match="some-lib is needed in different versions"):
+    with pytest.raises(SourceError, match="some-lib is required in different versions"):
         await resolver(lock=other).prefetch_modules(asked)
 
 
-async def test_offline_it_is_told_that_the_version_they_could_share_is_missing(
+async def test_a_missing_shared_version_is_reported_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = module(tmp_path / "tool-a", "some-lib>=1.2"), module(tmp_path / "tool-b", "some-lib<2")
@@ -151,11 +149,14 @@ async def test_offline_it_is_told_that_the_version_they_could_share_is_missing(
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://127.0.0.1:1/simple")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another-uv-cache"))
-    with pytest.raises(SourceError, match="what the modules require together is not in the cache"):
+    with pytest.raises(
+        SourceError,
+        match="cannot install the combined dependencies of the modules offline: not in the cache",
+    ):
         await resolver(offline=True).prefetch(plan(*tools))
 
 
-async def test_modules_that_cannot_agree_are_named_before_anything_is_imported(
+async def test_conflicting_modules_are_reported_before_anything_is_imported(
     tmp_path: Path,
 ) -> None:
     a = module(tmp_path / "tool-a", "some-lib>=2")
@@ -163,17 +164,17 @@ async def test_modules_that_cannot_agree_are_named_before_anything_is_imported(
     with pytest.raises(SourceError) as raised:
         await resolver().prefetch(plan(a, b))
     assert str(raised.value).splitlines() == [
-        "some-lib is needed in different versions, and one process can hold only one:",
-        "  tool-a (plan.yaml:3) requires some-lib>=2, and has 2.0",
-        "  tool-b (plan.yaml:4) requires old-user, which requires some-lib<2, and has 1.5",
-        "  use versions of the modules that agree, or leave one of them out",
+        "some-lib is required in different versions, but a process can use only one:",
+        "  tool-a (plan.yaml:3) requires some-lib>=2 (version 2.0)",
+        "  tool-b (plan.yaml:4) requires old-user, which requires some-lib<2 (version 1.5)",
+        "  use compatible versions of the modules, or remove one of them",
     ]
     assert outcome_of(raised.value).exit_code == 3
     assert "tool_a" not in sys.modules
     assert "some_lib" not in sys.modules
 
 
-async def test_what_a_module_itself_is_counts_as_well(tmp_path: Path, wheels: Path) -> None:
+async def test_the_distribution_of_a_module_counts_as_well(tmp_path: Path, wheels: Path) -> None:
     files = {"tool_w.py": TOOL.format(name="tool-w").replace("some_lib.VERSION", "'w'")}
     for version in ("1.0", "2.0"):
         points = {"tool-w": "tool_w:mount"}
@@ -182,11 +183,11 @@ async def test_what_a_module_itself_is_counts_as_well(tmp_path: Path, wheels: Pa
     a = module(tmp_path / "tool-a", "tool-w>=2", "some-lib")
     with pytest.raises(SourceError) as raised:
         await resolver().prefetch(plan(w, a))
-    assert "tool-w (plan.yaml:4) is that itself, and has 1.0" in str(raised.value)
-    assert "tool-a (plan.yaml:3) requires tool-w>=2, and has 2.0" in str(raised.value)
+    assert "tool-w (plan.yaml:4) is this distribution (version 1.0)" in str(raised.value)
+    assert "tool-a (plan.yaml:3) requires tool-w>=2 (version 2.0)" in str(raised.value)
 
 
-async def test_what_the_process_has_imported_is_reckoned_with(tmp_path: Path) -> None:
+async def test_packages_imported_by_the_process_count(tmp_path: Path) -> None:
     first = module(tmp_path / "tool-a", "some-lib<2")
     ready = resolver()
     await ready.prefetch(plan(first))
@@ -200,11 +201,11 @@ async def test_what_the_process_has_imported_is_reckoned_with(tmp_path: Path) ->
     other = module(tmp_path / "tool-c", "some-lib>=2")
     with pytest.raises(SourceError) as raised:
         await resolver().prefetch(plan(other))
-    assert "this process has imported it already, and has 1.5" in str(raised.value)
-    assert "tool-c (plan.yaml:4) requires some-lib>=2, and has 2.0" in str(raised.value)
+    assert "this process has imported it already (version 1.5)" in str(raised.value)
+    assert "tool-c (plan.yaml:4) requires some-lib>=2 (version 2.0)" in str(raised.value)
 
 
-async def test_a_module_that_comes_late_is_reckoned_with_as_well(tmp_path: Path) -> None:
+async def test_a_module_loaded_later_counts_as_well(tmp_path: Path) -> None:
     """As one of a sub-agent does, which no plan named before."""
     first = module(tmp_path / "tool-a", "some-lib<2")
     ready = resolver()
@@ -220,14 +221,14 @@ async def test_a_module_that_comes_late_is_reckoned_with_as_well(tmp_path: Path)
             ready.resolve(**hint(other))
 
 
-async def test_what_amplifier_runs_on_is_told_with_both_versions(tmp_path: Path) -> None:
+async def test_a_conflict_with_amplifier_reports_both_versions(tmp_path: Path) -> None:
     from importlib import metadata
 
     version = metadata.version("pydantic")
     a = module(tmp_path / "tool-a", "pydantic<2", "some-lib")
     with pytest.raises(SourceError) as raised:
         await resolver().prefetch(plan(a))
-    assert f"requires pydantic<2, but Amplifier runs on pydantic {version}" in str(raised.value)
+    assert f"requires pydantic<2, but Amplifier uses pydantic {version}" in str(raised.value)
     assert str(raised.value).startswith("plan.yaml:3: tool-a: ")
 
 

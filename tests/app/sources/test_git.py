@@ -32,9 +32,7 @@ def cache(tmp_path: Path) -> GitCache:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_nobody_else_can_put_anything_into_the_cache(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_the_cache_is_private(repository: Repository, tmp_path: Path) -> None:
     repository.commit({"a.py": "1"})
     before = os.umask(0)
     try:
@@ -66,7 +64,7 @@ def test_tags_branches_commits_and_the_default_branch(
         assert (checkout.folder / "a.py").read_text() == text, ref
 
 
-def test_a_branch_that_moved_is_seen_and_the_old_commit_stays(
+def test_a_moved_branch_is_followed_and_the_old_commit_stays_cached(
     repository: Repository, cache: GitCache
 ) -> None:
     repository.commit({"a.py": "1"})
@@ -77,7 +75,7 @@ def test_a_branch_that_moved_is_seen_and_the_old_commit_stays(
     assert (old.folder / "a.py").read_text() == "1"
 
 
-def test_a_tag_is_believed_before_a_branch_of_its_name(
+def test_a_tag_takes_precedence_over_a_branch_of_its_name(
     repository: Repository, cache: GitCache
 ) -> None:
     tagged = repository.commit({"a.py": "1"}, tag="same")
@@ -106,7 +104,7 @@ def test_the_commit_is_recorded_and_no_repository_is_left(
     assert not list((tmp_path / "cache").rglob(".stage-*"))
 
 
-def test_a_subdirectory_is_given(repository: Repository, cache: GitCache) -> None:
+def test_a_subdirectory_is_used(repository: Repository, cache: GitCache) -> None:
     repository.commit({"modules/one/a.py": "1", "b.py": ""})
     folder = cache.fetch(source(f"{repository.url}#subdirectory=modules/one")).folder
     assert [path.name for path in folder.iterdir()] == ["a.py"]
@@ -125,12 +123,12 @@ def test_a_subdirectory_that_is_a_link_out_is_refused(
     ("suffix", "message", "hint"),
     [
         ("@v9", "has no branch or tag 'v9'", "check the part after '@'"),
-        ("@abcdef1", "has no branch or tag 'abcdef1'", "give all 40 digits"),
+        ("@abcdef1", "has no branch or tag 'abcdef1'", "use the full 40-digit commit"),
         ("#subdirectory=gone", "has no folder 'gone'", "#subdirectory="),
         ("@" + "a" * 40, "not our ref|did not send|unable to read|not a tree|a{40}", None),
     ],
 )
-def test_what_the_repository_does_not_have_is_told(
+def test_missing_refs_and_folders_are_reported(
     suffix: str, message: str, hint: str | None, repository: Repository, cache: GitCache
 ) -> None:
     repository.commit({"a.py": ""})
@@ -139,24 +137,22 @@ def test_what_the_repository_does_not_have_is_told(
     assert hint is None or hint in (raised.value.hint or "")
 
 
-def test_a_repository_that_is_not_there_is_told_in_gits_words(
-    cache: GitCache, tmp_path: Path
-) -> None:
+def test_a_missing_repository_shows_gits_message(cache: GitCache, tmp_path: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"cannot be fetched: .*gone.* does not appear to be a git"
+        SourceError, match=r"cannot fetch .*gone.*: .*gone.* does not appear to be a git"
     ):
         cache.fetch(source(f"git+file://{tmp_path}/gone"))
-    with pytest.raises(SourceError, match=r"https://u:\*\*\*@127\.0\.0\.1:1/r cannot be fetched: "):
+    with pytest.raises(SourceError, match=r"cannot fetch https://u:\*\*\*@127\.0\.0\.1:1/r: "):
         cache.fetch(source("git+https://u:secret@127.0.0.1:1/r"))
 
 
-def test_an_empty_repository_is_told(repository: Repository, cache: GitCache) -> None:
+def test_an_empty_repository_is_reported(repository: Repository, cache: GitCache) -> None:
     with pytest.raises(SourceError, match="is empty"):
         cache.fetch(source(repository.url))
 
 
-def test_a_machine_without_git_is_told(repository: Repository, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="there is no git on this machine") as raised:
+def test_a_missing_git_is_reported(repository: Repository, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="git is not installed") as raised:
         GitCache(tmp_path / "c", executable="/nowhere/git").fetch(source(repository.url))
     assert "install git" in (raised.value.hint or "")
 
@@ -170,7 +166,7 @@ def test_a_failed_fetch_leaves_nothing_that_looks_like_a_commit(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.name != ".lock"][1:]
 
 
-# -- nobody gets in ----------------------------------------------------------------------
+# -- isolation ---------------------------------------------------------------------------
 
 
 def trap(tmp_path: Path) -> tuple[Path, str]:
@@ -239,7 +235,7 @@ def test_submodules_are_not_fetched(
     assert not list(folder.rglob("evil.py"))
 
 
-def test_ssh_is_asked_without_prompts_and_with_the_host_after_its_options(
+def test_ssh_runs_without_prompts_and_with_the_host_after_its_options(
     cache: GitCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "ssh.log"
@@ -253,7 +249,7 @@ def test_ssh_is_asked_without_prompts_and_with_the_host_after_its_options(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
     monkeypatch.delenv("GIT_SSH", raising=False)
-    with pytest.raises(SourceError, match="cannot be fetched: no host of that name"):
+    with pytest.raises(SourceError, match=r"cannot fetch .*: no host of that name"):
         cache.fetch(source("git+ssh://git@host.invalid/org/repo"))
     arguments = log.read_text().splitlines()
     assert arguments[:2] == ["-o", "BatchMode=yes"]
@@ -263,7 +259,9 @@ def test_ssh_is_asked_without_prompts_and_with_the_host_after_its_options(
 # -- many at once, and ended early -------------------------------------------------------
 
 
-def test_processes_that_fetch_the_same_commit_agree(repository: Repository, tmp_path: Path) -> None:
+def test_processes_can_fetch_the_same_commit_concurrently(
+    repository: Repository, tmp_path: Path
+) -> None:
     commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
     code = (
         "import sys; from pathlib import Path\n"

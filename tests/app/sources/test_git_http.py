@@ -55,7 +55,7 @@ async def test_a_tag_a_branch_and_a_commit_are_mounted(
     assert await greeting(url(server, "@old")) == "Hello, world!"
 
 
-def test_the_history_does_not_come(
+def test_the_history_is_not_fetched(
     server: GitServer, repository: Repository, cache: GitCache
 ) -> None:
     repository.commit({"a.py": "old"})
@@ -68,7 +68,7 @@ def _unzipped(request: Request) -> bytes:
     return gzip.decompress(request.body) if request.body[:2] == b"\x1f\x8b" else request.body
 
 
-def test_of_a_subdirectory_no_other_files_come(
+def test_only_the_files_of_a_subdirectory_are_fetched(
     server: GitServer, repository: Repository, cache: GitCache
 ) -> None:
     git(repository.folder, "config", "uploadpack.allowFilter", "true")
@@ -105,7 +105,7 @@ def test_a_subdirectory_that_needs_more_of_the_repository_gets_it(
 
 
 @pytest.mark.parametrize("suffix", ["", "#subdirectory=mods"])
-def test_a_server_that_only_gives_what_refs_point_to_will_do(
+def test_a_server_that_only_serves_refs_is_supported(
     suffix: str, server: GitServer, repository: Repository, cache: GitCache
 ) -> None:
     # Version 0 of the protocol keeps to what refs point to.
@@ -119,7 +119,7 @@ def test_a_server_that_only_gives_what_refs_point_to_will_do(
     assert [path.read_text() for path in checkout.folder.rglob("a.py")] == ["old"]
 
 
-def test_a_name_and_password_reach_the_server_and_nobody_else(
+def test_credentials_reach_only_the_server(
     tmp_path: Path, repository: Repository, cache: GitCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_SSL_CAINFO", str(CERTIFICATE))
@@ -143,16 +143,16 @@ def test_a_name_and_password_reach_the_server_and_nobody_else(
         checkout = cache.fetch(source(f"git+{right}/my-tool.git"))
     finally:
         private.close()
-    assert "write git+https://USER:${TOKEN}@" in (refused.value.hint or "")
+    assert "use git+https://USER:${TOKEN}@" in (refused.value.hint or "")
     assert "wr0ng" not in str(raised.value)
     assert (checkout.folder / "a.py").read_text() == "1"
-    told = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert told
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert files
     assert "s3cr" not in (tmp_path / "argv").read_text()
-    assert not [path for path in told if "s3cr" in path.read_text()]
+    assert not [path for path in files if "s3cr" in path.read_text()]
 
 
-def test_without_a_certificate_that_is_trusted_nothing_comes(
+def test_an_untrusted_certificate_is_refused(
     server: GitServer, repository: Repository, cache: GitCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"a.py": "1"})
@@ -162,7 +162,7 @@ def test_without_a_certificate_that_is_trusted_nothing_comes(
         cache.fetch(source(url(server)))
 
 
-def test_a_redirect_leads_to_no_other_kind_of_transport(
+def test_a_redirect_to_another_transport_is_refused(
     server: GitServer, repository: Repository, cache: GitCache, tmp_path: Path
 ) -> None:
     trace, script = trap(tmp_path)
@@ -175,16 +175,18 @@ def test_a_redirect_leads_to_no_other_kind_of_transport(
     ]
     for target in targets:
         server.before = lambda request, to=target: (302, {"Location": to})  # type: ignore[misc]
-        with pytest.raises(SourceError, match="cannot be fetched"):
+        with pytest.raises(SourceError, match="cannot fetch"):
             cache.fetch(source(url(server)))
     assert not trace.exists()
 
 
-def test_offline_gives_what_the_ref_meant_the_last_time(
+def test_offline_uses_the_last_commit_of_a_ref(
     server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     offline = GitCache(tmp_path / "cache", offline=True)
-    with pytest.raises(SourceError, match=r"main of .* is not in the cache, and offline") as raised:
+    with pytest.raises(
+        SourceError, match=r"main of .* is not in the cache and cannot be downloaded offline"
+    ) as raised:
         offline.fetch(source(url(server, "@main")))
     assert raised.value.hint == "run once without --offline"
     first = repository.commit({"a.py": "1"})
@@ -198,7 +200,7 @@ def test_offline_gives_what_the_ref_meant_the_last_time(
     assert server.requests == []
 
 
-async def test_offline_all_that_is_missing_is_told_at_once(
+async def test_everything_missing_offline_is_reported_at_once(
     server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     repository.commit(SEED_TOOL)
@@ -211,16 +213,16 @@ async def test_offline_all_that_is_missing_is_told_at_once(
     ]
     plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": tools}
     server.requests.clear()
-    with pytest.raises(SourceError, match="3 modules cannot be had") as raised:
+    with pytest.raises(SourceError, match="3 modules are unavailable") as raised:
         await AppModuleSourceResolver(offline=True).prefetch(plan)
     text = str(raised.value)
     assert "a: v9 of https://127.0.0.1" in text
     assert "b: https://127.0.0.1:1/x.zip is not in the cache" in text
-    assert "c: not-there>=1 is not in the cache" in text
+    assert "c: cannot install not-there>=1 offline: not in the cache" in text
     assert server.requests == []
 
 
-def test_eight_processes_that_fetch_one_commit_ask_for_it_once(
+def test_eight_processes_fetch_one_commit_once(
     server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
@@ -240,7 +242,7 @@ def test_eight_processes_that_fetch_one_commit_ask_for_it_once(
     assert sorted(path.name for path in home.iterdir()) == sorted([".lock", "refs", commit])
 
 
-def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(
+def test_a_killed_fetch_does_not_block_the_next(
     server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     commit = repository.commit({"a.py": "1"}, tag="v1")

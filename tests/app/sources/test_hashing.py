@@ -39,7 +39,7 @@ def test_the_same_files_have_the_same_hash_wherever_they_are(module: Path, tmp_p
         "x-1.0.dist-info/direct_url.json",
     ],
 )
-def test_what_is_made_from_it_or_beside_it_does_not_count(module: Path, name: str) -> None:
+def test_generated_files_do_not_count(module: Path, name: str) -> None:
     before = content_hash(module)
     write_files(module, {name: "x"})
     assert content_hash(module) == before
@@ -60,13 +60,13 @@ def test_what_is_made_from_it_or_beside_it_does_not_count(module: Path, name: st
         lambda m: (m / "link").symlink_to("pkg"),
     ],
 )
-def test_every_change_changes_it(module: Path, change: Callable[[Path], object]) -> None:
+def test_every_change_changes_the_hash(module: Path, change: Callable[[Path], object]) -> None:
     before = content_hash(module)
     change(module)
     assert content_hash(module) != before
 
 
-def test_a_link_counts_as_what_it_says(module: Path, tmp_path: Path) -> None:
+def test_a_link_is_hashed_as_its_target_path(module: Path, tmp_path: Path) -> None:
     (module / "link").symlink_to("run.sh")
     linked = content_hash(module)
     (module / "link").unlink()
@@ -77,18 +77,18 @@ def test_a_link_counts_as_what_it_says(module: Path, tmp_path: Path) -> None:
     assert content_hash(module) != linked
 
 
-def test_names_and_contents_cannot_be_traded(tmp_path: Path) -> None:
+def test_names_and_contents_are_kept_apart(tmp_path: Path) -> None:
     one = write_files(tmp_path / "one", {"a": "bc", "d": ""})
     two = write_files(tmp_path / "two", {"a": "b", "cd": ""})
     assert content_hash(one) != content_hash(two)
 
 
-def test_a_file_alone_has_a_hash_without_its_name(tmp_path: Path) -> None:
+def test_the_hash_of_a_single_file_excludes_its_name(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.py": "x", "b.py": "x", "c.py": "y"})
     assert content_hash(tmp_path / "a.py") == content_hash(tmp_path / "b.py")
     assert content_hash(tmp_path / "a.py") != content_hash(tmp_path / "c.py")
 
 
-def test_a_link_is_followed_where_the_source_is_one(module: Path, tmp_path: Path) -> None:
+def test_a_source_that_is_a_link_is_followed(module: Path, tmp_path: Path) -> None:
     os.symlink(module, tmp_path / "link")
     assert content_hash(tmp_path / "link") == content_hash(module)

@@ -48,7 +48,7 @@ def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
 
 
 @pytest.mark.parametrize("module_id", sorted(bundled()))
-def test_everything_that_a_bundled_module_imports_is_held_where_it_is_mounted(
+def test_everything_that_a_mounted_bundled_module_imports_is_held(
     module_id: str,
 ) -> None:
     folder = SOURCE / "amplifier_modules" / module_id.replace("-", "_")
@@ -56,14 +56,14 @@ def test_everything_that_a_bundled_module_imports_is_held_where_it_is_mounted(
     assert providers(imported_below(folder)) <= held.keys()
 
 
-def test_what_only_a_module_imports_is_free_without_it() -> None:
+def test_packages_of_an_unused_module_are_not_held() -> None:
     free = {name for names in MODULE_PACKAGES.values() for name in names}
     assert not free & held_by({}).keys()
     assert held_by({"provider-anthropic": "amplifier"})["anthropic"] == "provider-anthropic"
     assert {"httpx", "pydantic", "anyio", "typing-extensions"} <= held_by({}).keys()
 
 
-def test_what_an_installed_module_requires_is_held_where_it_is_mounted() -> None:
+def test_requirements_of_a_mounted_installed_module_are_held() -> None:
     held = held_by({"my-tool": "pytest"})
     assert (held["pytest"], held["pluggy"]) == ("my-tool", "my-tool")
     assert "pytest" not in held_by({})

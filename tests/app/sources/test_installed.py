@@ -26,7 +26,7 @@ def install(folder: Path, name: str, points: dict[str, str], version: str = "1.0
     )
 
 
-def test_our_own_modules_are_those_our_metadata_names() -> None:
+def test_bundled_modules_come_from_our_metadata() -> None:
     ours = metadata.distribution("amplifier")
     points = ours.entry_points.select(group="amplifier.modules")
     found = installed.bundled()
@@ -37,7 +37,7 @@ def test_our_own_modules_are_those_our_metadata_names() -> None:
     assert "tool-bash" in found
 
 
-def test_reading_them_imports_no_metadata_library() -> None:
+def test_reading_them_does_not_import_a_metadata_library() -> None:
     code = (
         "import sys; from amplifier_app.base.installed import bundled; assert bundled();"
         "print('importlib.metadata' in sys.modules)"
@@ -48,7 +48,7 @@ def test_reading_them_imports_no_metadata_library() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_distributions_of_others_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_distributions_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "their-modules", {"tool-x": "theirs.x:mount", "tool-y": "theirs.y:mount"})
     monkeypatch.syspath_prepend(tmp_path)
     assert installed.installed("tool-x") == [

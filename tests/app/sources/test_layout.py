@@ -110,21 +110,24 @@ def test_dependencies_are_read_from_the_project(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"README.md": "x"}, "holds no module: no package or file there has a mount function"),
+        (
+            {"README.md": "x"},
+            "no module in .*: none of its packages and files has a mount function",
+        ),
         (
             {"my-tool/pyproject.toml": project('a = "a:mount"'), "my-tool/a.py": MOUNT},
-            r"these folders in it do: my-tool\n  add '#subdirectory=my-tool' to a git source",
+            r"folders with modules: my-tool\n  add '#subdirectory=my-tool' to a git source",
         ),
-        ({"a.py": MOUNT, "b.py": MOUNT}, r"holds several modules .*: a\.py, b\.py"),
+        ({"a.py": MOUNT, "b.py": MOUNT}, r"has several modules .*: a\.py, b\.py"),
         ({"pyproject.toml": "x = ["}, r"pyproject\.toml is not valid TOML"),
         ({"pyproject.toml": "project = 3\n"}, "'project' in .* is not a table"),
         (
             {"pyproject.toml": project('a = "a:mount"', 'b = "b:mount"')},
-            "declares several modules, and none is 'my-tool': a, b",
+            "declares several modules, none named 'my-tool': a, b",
         ),
         (
             {"pyproject.toml": project('my-tool = "my_tol:mount"'), "my_tool.py": MOUNT},
-            r"names 'my_tol:mount', but there is no my_tol/ and no my_tol\.py",
+            r"refers to 'my_tol:mount', but neither .* nor its src/ has my_tol/ or my_tol\.py",
         ),
         (
             {"pyproject.toml": project('my-tool = "os; id"')},
@@ -132,11 +135,11 @@ def test_dependencies_are_read_from_the_project(tmp_path: Path) -> None:
         ),
         (
             {"pyproject.toml": project('a = "a:mount"', extra='requires-python = ">=3.99"')},
-            r"needs Python >=3\.99, and this is 3\.",
+            r"requires Python >=3\.99, but this is 3\.",
         ),
         (
             {"pyproject.toml": project('a = "a:mount"', extra='requires-python = "<3,>=2.7"')},
-            "needs Python <3,>=2.7",
+            "requires Python <3,>=2.7",
         ),
         (
             {"pyproject.toml": project('a = "a:mount"', extra='requires-python = "yes"')},
@@ -144,16 +147,16 @@ def test_dependencies_are_read_from_the_project(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_module_is_told(files: Files, message: str, tmp_path: Path) -> None:
+def test_a_folder_without_a_module_is_reported(files: Files, message: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=message):
         find_layout(write_files(tmp_path / "m", files), "my-tool")
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="there is no folder"):
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"folder .* does not exist"):
         find_layout(tmp_path / "gone", "my-tool")
     write_files(tmp_path, {"x.txt": ""})
-    with pytest.raises(SourceError, match="no folder and no Python file"):
+    with pytest.raises(SourceError, match="neither a folder nor a Python file"):
         find_layout(tmp_path / "x.txt", "my-tool")
 
 

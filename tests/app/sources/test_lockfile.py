@@ -1,4 +1,4 @@
-"""The file of a lock: what is written is read again, and what is not a lock is told apart."""
+"""The lock file: it is read back as written, and invalid files are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCK = Lock(
 )
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_lock_is_read_back(tmp_path: Path) -> None:
     file = tmp_path / "locks" / "plan.lock.json"
     LOCK.write(file)
     again = Lock.read(file)
@@ -57,7 +57,7 @@ def test_the_text_has_sorted_keys_and_no_empty_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_a_lock_keeps_its_mode_and_stays_the_link_it_is(tmp_path: Path) -> None:
+def test_writing_a_lock_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     real = tmp_path / "real" / "lock"
     LOCK.write(real)
@@ -76,7 +76,7 @@ def _umask() -> int:
     return mask
 
 
-def test_a_lock_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_lock(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigError, match="cannot write"):
         LOCK.write(tmp_path / "file" / "lock")
@@ -97,8 +97,8 @@ def changed(**changes: Any) -> str:
         ("<<<<<<< HEAD\n{}", "damaged: line 1, column 1", "version control"),
         ("\x00\xff", "damaged", "amplifier plan lock"),
         ("[" * 100_000, "damaged", "amplifier plan lock"),
-        ("[]", "not a lock of Amplifier", "another file"),
-        ('{"lockfileVersion": 3}', "not a lock of Amplifier", "another file"),
+        ("[]", "not an Amplifier lock", "another file"),
+        ('{"lockfileVersion": 3}', "not an Amplifier lock", "another file"),
         (changed(version=2), "format version 2", "update Amplifier"),
         (changed(version="1"), "format version is '1'", "amplifier plan lock"),
         (changed(version=None), "format version is None", "amplifier plan lock"),
@@ -118,7 +118,7 @@ def changed(**changes: Any) -> str:
         (changed(modules={"x": {"kind": "git", "requirements": {"a": "1\n"}}}), "requirem", "plan"),
     ],
 )
-def test_what_is_no_lock_says_so_and_what_to_do(
+def test_an_invalid_lock_is_reported_with_a_fix(
     text: str, message: str, hint: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.lock.json"
@@ -130,22 +130,22 @@ def test_what_is_no_lock_says_so_and_what_to_do(
     assert str(raised.value.location) == str(file)
 
 
-def test_a_lock_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"plan.lock.json: there is no such lock") as raised:
+def test_a_missing_lock_is_reported_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"plan.lock.json: the lock does not exist") as raised:
         Lock.read(tmp_path / "plan.lock.json")
     assert "amplifier plan lock" in (raised.value.hint or "")
     with pytest.raises(ConfigError, match="cannot read the lock: is a directory"):
         Lock.read(tmp_path)
 
 
-def test_a_lock_lies_beside_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_next_to_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = mock_plan(tmp_path, ["x"], name="agent.prod.yaml")
     assert lock_path_for(load(plan=file)) == tmp_path / "agent.prod.lock.json"
     monkeypatch.chdir(tmp_path)
     assert lock_path_for(load(plan="agent.prod.yaml")) == tmp_path / "agent.prod.lock.json"
 
 
-def test_the_lock_of_a_profile_lies_with_the_settings(home: Path) -> None:
+def test_the_lock_of_a_profile_is_with_the_settings(home: Path) -> None:
     (home / "profiles").mkdir(parents=True)
     mock_plan(home / "profiles", ["x"], name="mine.yml")
     assert lock_path_for(load(profile="mine")) == home / "locks" / "mine.lock.json"

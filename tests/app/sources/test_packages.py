@@ -60,7 +60,7 @@ def no_uv(*_: object, **__: object) -> None:
     raise AssertionError("uv was called")
 
 
-async def test_a_version_is_fetched_and_mounted_and_the_environment_stays_as_it_is(
+async def test_fetching_and_mounting_a_version_leaves_the_environment_unchanged(
     wheels: Path, tmp_path: Path
 ) -> None:
     before = {(dist.name, dist.version) for dist in metadata.distributions()}
@@ -73,7 +73,7 @@ async def test_a_version_is_fetched_and_mounted_and_the_environment_stays_as_it_
     assert source.import_paths == ()
 
 
-def test_what_was_fetched_and_will_do_is_used_until_newer_ones_are_asked_for(
+def test_a_cached_version_is_used_until_newer_ones_are_requested(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert resolve("my-mod>=1,<2").version == "1.5"
@@ -88,7 +88,7 @@ def test_what_was_fetched_and_will_do_is_used_until_newer_ones_are_asked_for(
     assert resolve("my-mod<1.9").version == "1.5"
 
 
-def test_what_is_installed_and_will_do_is_used(
+def test_an_installed_version_that_satisfies_the_source_is_used(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "my-mod", POINTS, version="1.2")
@@ -96,31 +96,33 @@ def test_what_is_installed_and_will_do_is_used(
     monkeypatch.setattr(uv, "run", no_uv)
     source = resolve("my-mod>=1,<2")
     assert (source.kind, source.installed, source.version) == ("package", True, "1.2")
-    with pytest.raises(SourceError, match=r"is installed as 1\.2, which is not >=1\.5"):
+    with pytest.raises(SourceError, match=r"is installed as 1\.2, which does not satisfy >=1\.5"):
         resolve("my-mod>=1.5")
 
 
 def test_a_bare_name_is_never_fetched(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uv, "run", no_uv)
     for source in ("my-mod", "my-mod[fast]"):
-        with pytest.raises(SourceError, match="the package 'my-mod' is not installed") as raised:
+        with pytest.raises(SourceError, match="package 'my-mod' is not installed") as raised:
             resolve(source)
         assert f"'{source}>=1.0'" in (raised.value.hint or "")
         assert "write './my-mod'" in (raised.value.hint or "")
 
 
-def test_the_newest_version_that_agrees_with_the_environment_is_taken(
+def test_the_newest_version_compatible_with_the_environment_is_used(
     wheels: Path, tmp_path: Path
 ) -> None:
     tool_wheel(wheels, "3.0", "pydantic<2")
     publish(tmp_path, wheels)
     assert resolve("my-mod>=1").version == "2.0"
-    with pytest.raises(SourceError, match=r"my-mod>=3 cannot be installed") as raised:
+    with pytest.raises(SourceError, match=r"cannot install my-mod>=3") as raised:
         resolve("my-mod>=3")
     assert f"pydantic=={metadata.version('pydantic')}" in str(raised.value)
 
 
-def test_what_it_requires_is_beside_it_and_extras_count(wheels: Path, tmp_path: Path) -> None:
+def test_requirements_are_installed_separately_and_extras_count(
+    wheels: Path, tmp_path: Path
+) -> None:
     wheel(wheels, "some-lib", "1.0")
     wheel(wheels, "fast-lib", "1.0")
     more = "Provides-Extra: fast\nRequires-Dist: fast-lib; extra == 'fast'\n"
@@ -133,7 +135,7 @@ def test_what_it_requires_is_beside_it_and_extras_count(wheels: Path, tmp_path: 
     assert not list(plain.resolve().glob("some_lib*"))
 
 
-def test_its_content_is_the_same_wherever_it_is_installed(wheels: Path, tmp_path: Path) -> None:
+def test_the_content_hash_does_not_depend_on_the_folder(wheels: Path, tmp_path: Path) -> None:
     wheel(
         wheels,
         "my-mod",
@@ -156,24 +158,24 @@ def test_its_content_is_the_same_wherever_it_is_installed(wheels: Path, tmp_path
     ]
 
 
-def test_what_is_nowhere_is_told(wheels: Path) -> None:
-    with pytest.raises(SourceError, match=r"my-mod==9 cannot be installed") as raised:
+def test_a_missing_package_is_reported(wheels: Path) -> None:
+    with pytest.raises(SourceError, match=r"cannot install my-mod==9") as raised:
         resolve("my-mod==9")
     assert "9" in str(raised.value)
-    with pytest.raises(SourceError, match="not-anywhere>=1 cannot be installed"):
+    with pytest.raises(SourceError, match="cannot install not-anywhere>=1"):
         resolve("not-anywhere>=1")
-    with pytest.raises(SourceError, match="cannot be installed"):
+    with pytest.raises(SourceError, match="cannot install"):
         resolve("my-mod<1", offline=True)
 
 
-def test_a_package_without_the_module_is_told(wheels: Path, tmp_path: Path) -> None:
+def test_a_package_without_the_module_is_reported(wheels: Path, tmp_path: Path) -> None:
     wheel(wheels, "no-module", "1.0")
     publish(tmp_path, wheels)
-    with pytest.raises(SourceError, match="holds no module"):
+    with pytest.raises(SourceError, match="no module in"):
         resolve("no-module==1.0")
 
 
-def test_the_configuration_of_a_project_around_the_cache_does_not_count(
+def test_the_configuration_of_a_project_around_the_cache_is_ignored(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache below a folder with a `uv.toml` must not let that folder choose the index."""
@@ -186,7 +188,7 @@ def test_the_configuration_of_a_project_around_the_cache_does_not_count(
     assert resolver.resolve("my-tool", "my-mod>=1").version == "2.0"
 
 
-def test_processes_that_want_the_same_version_agree(wheels: Path, tmp_path: Path) -> None:
+def test_processes_can_install_the_same_version_concurrently(wheels: Path, tmp_path: Path) -> None:
     code = (
         "from amplifier_app.sources.resolver import AppModuleSourceResolver\n"
         "source = AppModuleSourceResolver().resolve('my-tool', 'my-mod>=1')\n"

@@ -60,7 +60,7 @@ def without_installed(world: World) -> None:
         file.unlink()
 
 
-def test_the_first_place_that_has_it_decides(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_match_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[str, Callable[[], object]]] = [
         ("environment", lambda: world.environ.clear()),
         ("workspace", lambda: setattr(world, "workspace", None)),
@@ -86,7 +86,9 @@ def test_the_first_place_that_has_it_decides(world: World, monkeypatch: pytest.M
         take()
 
 
-def test_every_place_is_told_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_place_is_listed_with_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.environ.clear()
     world.workspace = None
     rows = world.resolver().resolve("tool-bash", world.hint).considered
@@ -101,12 +103,12 @@ def test_every_place_is_told_with_the_reason(world: World, monkeypatch: pytest.M
     ]
     reasons = {row.place: row.reason for row in rows}
     assert reasons["environment"] == "AMPLIFIER_MODULE_TOOL_BASH is not set"
-    assert reasons["workspace"] == "there is no trusted project"
-    assert reasons["settings"] == "the first that has it"
-    assert reasons["plan"] == "settings comes before it"
+    assert reasons["workspace"] == "no trusted project"
+    assert reasons["settings"] == "first match"
+    assert reasons["plan"] == "settings takes precedence"
 
 
-def test_two_distributions_with_one_id_are_both_told(
+def test_two_distributions_with_one_id_are_both_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("first", "second"):
@@ -116,7 +118,7 @@ def test_two_distributions_with_one_id_are_both_told(
     rows = AppModuleSourceResolver().resolve("tool-x").considered
     found = [(row.found, row.chosen) for row in rows if row.found]
     assert found == [("first-modules 1.0", True), ("second-modules 1.0", False)]
-    assert rows[-2].reason == "another distribution comes before it on the path"
+    assert rows[-2].reason == "another distribution precedes it on the path"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_the_variable_of_an_id(module_id: str, variable: str, seed_tool: Path) -
     assert AppModuleSourceResolver(environ={variable: ""}).resolve("tool-bash").place == "bundled"
 
 
-def test_the_variable_of_the_process_counts(
+def test_the_variable_of_the_process_is_used(
     seed_tool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMPLIFIER_MODULE_TOOL_BASH", "./my-tool")
@@ -140,16 +142,16 @@ def test_the_variable_of_the_process_counts(
     assert AppModuleSourceResolver().resolve("tool-bash").resolve() == seed_tool
 
 
-def test_what_cannot_be_had_is_told_with_where_it_was_named_and_never_passed_over(
+def test_an_unavailable_source_is_reported_with_its_location_and_never_skipped(
     world: World, tmp_path: Path
 ) -> None:
     world.environ = {"AMPLIFIER_MODULE_TOOL_BASH": str(tmp_path / "gone")}
-    with pytest.raises(SourceError, match="AMPLIFIER_MODULE_TOOL_BASH: there is no folder"):
+    with pytest.raises(SourceError, match=r"AMPLIFIER_MODULE_TOOL_BASH: folder .* does not exist"):
         world.resolver().resolve("tool-bash", world.hint)
     world.environ = {}
     for file in (tmp_path / "workspace" / "tool-bash").rglob("*.*"):
         file.unlink()
-    with pytest.raises(SourceError, match=r"workspace/tool-bash holds no module"):
+    with pytest.raises(SourceError, match=r"no module in .*workspace/tool-bash"):
         world.resolver().resolve("tool-bash", world.hint)
     world.workspace = None
     world.overrides = {"tool-bash": Override(str(tmp_path / "gone"), Location("s.yaml", 3, 5))}
@@ -158,7 +160,7 @@ def test_what_cannot_be_had_is_told_with_where_it_was_named_and_never_passed_ove
     assert str(raised.value.location) == "s.yaml:3:5"
 
 
-def test_a_link_out_of_the_project_is_no_workspace(seed_tool: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_the_project_is_not_a_workspace(seed_tool: Path, tmp_path: Path) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "my-tool").symlink_to(seed_tool)
     resolver = AppModuleSourceResolver(workspace=tmp_path / "modules")
@@ -166,7 +168,7 @@ def test_a_link_out_of_the_project_is_no_workspace(seed_tool: Path, tmp_path: Pa
         resolver.resolve("my-tool")
 
 
-async def test_failures_name_the_line_of_the_plan_or_of_what_stands_in_for_it(
+async def test_failures_have_the_line_of_the_plan_or_of_its_override(
     tmp_path: Path,
 ) -> None:
     lines = {"a": 7, "b": 9, "c": 11}
@@ -178,14 +180,14 @@ async def test_failures_name_the_line_of_the_plan_or_of_what_stands_in_for_it(
         overrides={"b": Override(str(tmp_path / "other"), Location("settings.yaml", 2))},
         origin=lambda module_id, source: Location("plan.yaml", lines[module_id]),
     )
-    with pytest.raises(SourceError, match="3 modules cannot be had") as raised:
+    with pytest.raises(SourceError, match="3 modules are unavailable") as raised:
         await resolver.prefetch(plan)
     text = str(raised.value)
-    assert f"plan.yaml:7: a: there is no folder {tmp_path}/a" in text
-    assert f"settings.yaml:2: b: there is no folder {tmp_path}/other" in text
-    assert f"plan.yaml:11: c: there is no folder {tmp_path}/c" in text
+    assert f"plan.yaml:7: a: folder {tmp_path}/a does not exist" in text
+    assert f"settings.yaml:2: b: folder {tmp_path}/other does not exist" in text
+    assert f"plan.yaml:11: c: folder {tmp_path}/c does not exist" in text
     plan["tools"] = plan["tools"][:1]  # type: ignore[index]
     with pytest.raises(SourceError) as raised:
         await resolver.prefetch(plan)
     assert str(raised.value.location) == "plan.yaml:7"
-    assert raised.value.message.startswith("a: there is no folder")
+    assert raised.value.message.startswith(f"a: folder {tmp_path}/a does not exist")

@@ -55,7 +55,7 @@ async def test_a_folder_with_src_and_config_is_mounted(tmp_path: Path) -> None:
     assert await greeting(f"file://{folder}", {"greeting": "Hi"}) == "Hi, world!"
 
 
-async def test_a_file_with_a_helper_beside_it_is_mounted(tmp_path: Path) -> None:
+async def test_a_file_with_a_helper_next_to_it_is_mounted(tmp_path: Path) -> None:
     write_files(
         tmp_path / "m",
         {
@@ -135,7 +135,7 @@ async def test_a_bundled_module_is_mounted_without_a_trial_and_leaves_the_path_a
     assert sys.path == path
 
 
-async def test_what_a_module_requires_comes_with_it_and_never_before_our_own(
+async def test_requirements_are_installed_and_never_precede_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(tmp_path / "wheels", "some-lib", "1.5")
@@ -154,7 +154,7 @@ async def test_what_a_module_requires_comes_with_it_and_never_before_our_own(
     assert [path.parent.name for path in source.import_paths] == ["dependencies"]
 
 
-async def test_a_source_in_the_plan_wins_over_a_bundled_module(tmp_path: Path) -> None:
+async def test_a_source_in_the_plan_takes_precedence_over_a_bundled_module(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "m", SEED_TOOL)
     assert await greeting(str(folder), module_id="tool-bash") == "Hello, world!"
 
@@ -167,7 +167,7 @@ async def test_a_source_that_fails_never_falls_back_to_a_bundled_module(tmp_path
             await ModuleLoader(coordinator).load("tool-bash", source_hint=source)
 
 
-async def test_a_plan_brings_its_module_from_beside_it(
+async def test_a_plan_can_use_a_module_next_to_it(
     seed_tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = tmp_path / "plan.yaml"
@@ -183,7 +183,7 @@ async def test_a_plan_brings_its_module_from_beside_it(
 # -- the protocol ------------------------------------------------------------------------
 
 
-def test_every_form_of_the_call_gives_the_same(seed_tool: Path) -> None:
+def test_every_form_of_the_call_gives_the_same_result(seed_tool: Path) -> None:
     resolver = AppModuleSourceResolver()
     text = str(seed_tool)
     found = [
@@ -196,12 +196,12 @@ def test_every_form_of_the_call_gives_the_same(seed_tool: Path) -> None:
     assert found[0].resolve() == seed_tool
 
 
-def test_relative_sources_start_from_the_folder_it_is_given(seed_tool: Path) -> None:
+def test_relative_sources_are_relative_to_the_given_folder(seed_tool: Path) -> None:
     resolver = AppModuleSourceResolver(folder=seed_tool.parent)
     assert resolver.resolve("my-tool", "./my-tool").resolve() == seed_tool
 
 
-def test_a_module_that_is_nowhere_suggests_the_nearest() -> None:
+def test_an_unknown_module_suggests_the_nearest() -> None:
     with pytest.raises(ModuleNotFoundError, match="neither bundled nor installed") as raised:
         AppModuleSourceResolver().resolve("tool-bahs")
     assert "did you mean 'tool-bash'?" in str(raised.value)
@@ -210,14 +210,14 @@ def test_a_module_that_is_nowhere_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"git": "x"}, "the source of 'm' is a dict, not a text"),
+        ({"git": "x"}, "the source of 'm' must be a string, not dict"),
         ("git+ext::sh", "over 'ext' are not allowed"),
-        ("not-installed", "the package 'not-installed' is not installed"),
-        ("pydantic", "the package 'pydantic' offers no modules at all, and not 'm'"),
-        ("amplifier", "the package 'amplifier' offers only .*tool-bash.*, and not 'm'"),
+        ("not-installed", "package 'not-installed' is not installed"),
+        ("pydantic", "package 'pydantic' provides no modules, not 'm'"),
+        ("amplifier", "package 'amplifier' provides only .*tool-bash.*, not 'm'"),
     ],
 )
-async def test_a_source_that_cannot_be_is_told(source: Any, message: str) -> None:
+async def test_an_invalid_source_is_reported(source: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message) as raised:
         AppModuleSourceResolver().resolve("m", source)
     assert outcome_of(raised.value).ending is Ending.MODULE
@@ -238,7 +238,7 @@ def test_a_git_source_knows_its_commit(repository: Repository) -> None:
     assert (source.kind, source.commit) == ("git", commit)
 
 
-def test_modules_of_one_repository_share_one_look_up(repository: Repository) -> None:
+def test_modules_of_one_repository_share_one_lookup(repository: Repository) -> None:
     first = repository.commit({f"a/{k}": v for k, v in SEED_TOOL.items()})
     repository.commit({f"b/{k}": v for k, v in SEED_TOOL.items()})
     resolver = AppModuleSourceResolver()
@@ -248,7 +248,7 @@ def test_modules_of_one_repository_share_one_look_up(repository: Repository) -> 
     assert one.commit == two.commit != first
 
 
-async def test_prefetch_tells_all_failures_together(tmp_path: Path, seed_tool: Path) -> None:
+async def test_prefetch_reports_all_failures_together(tmp_path: Path, seed_tool: Path) -> None:
     plan = {
         "session": {"orchestrator": "loop-basic", "context": {"module": "context-simple"}},
         "tools": [
@@ -259,16 +259,16 @@ async def test_prefetch_tells_all_failures_together(tmp_path: Path, seed_tool: P
         ],
     }
     resolver = AppModuleSourceResolver()
-    with pytest.raises(SourceError, match="2 modules cannot be had") as raised:
+    with pytest.raises(SourceError, match="2 modules are unavailable") as raised:
         await resolver.prefetch(plan)
-    assert "a: there is no folder" in str(raised.value)
-    assert "b: there is no module 'b'" in str(raised.value)
+    assert f"a: folder {tmp_path}/gone does not exist" in str(raised.value)
+    assert "b: unknown module 'b'" in str(raised.value)
     assert outcome_of(raised.value).exit_code == 3
     plan["tools"] = plan["tools"][:1]
     await resolver.prefetch(plan)
 
 
-async def test_the_event_loop_goes_on_while_git_runs(
+async def test_the_event_loop_is_not_blocked_while_git_runs(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A git that waits for the loop to do something would wait for ever if it were blocked."""

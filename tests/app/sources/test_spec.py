@@ -136,7 +136,7 @@ def test_no_password_is_shown() -> None:
         ("git+git@host:r", "use git+https://"),
     ],
 )
-def test_a_near_miss_is_told_how_to_write_it(text: str, hint: str) -> None:
+def test_a_near_miss_gets_a_hint(text: str, hint: str) -> None:
     with pytest.raises(SourceSyntaxError) as raised:
         parse_source(text, FOLDER)
     assert hint in (raised.value.hint or "")

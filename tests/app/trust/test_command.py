@@ -51,7 +51,7 @@ def profile(*calls: str, **sections: Any) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a profile, a module in the workspace, and one beside it."""
+    """A project with a profile, a module in the workspace, and one next to it."""
     return write_files(
         tmp_path / "project",
         {
@@ -88,7 +88,7 @@ def append(file: Path, text: str = "\n") -> None:
 # -- runs ---------------------------------------------------------------------------------
 
 
-def test_a_trusted_project_brings_its_settings_profiles_and_modules(project: Path) -> None:
+def test_a_trusted_project_provides_its_settings_profiles_and_modules(project: Path) -> None:
     assert amplifier(project, "trust", "--yes").code == 0
     below = project / "src/deep"
     below.mkdir(parents=True)
@@ -135,19 +135,19 @@ def test_the_option_trusts_for_one_run(project: Path) -> None:
     assert amplifier(project, "run", "hi").code == 78
 
 
-def test_the_options_exclude_each_other(project: Path) -> None:
+def test_the_options_are_mutually_exclusive(project: Path) -> None:
     assert amplifier(project, "run", "--trust", "--no-project", "hi").code == 2
 
 
-def test_what_cannot_be_looked_through_is_not_trusted_by_any_option(project: Path) -> None:
+def test_an_unreadable_project_is_not_trusted_by_any_option(project: Path) -> None:
     (project / ".amplifier/out").symlink_to("/")
     for arguments in (("run", "--trust", "hi"), ("trust", "--yes"), ("trust", "--show")):
         done = amplifier(project, *arguments)
         assert done.code == 78
-        assert "leads out of the project" in done.stderr
+        assert "is a link out of the project" in done.stderr
     shown = amplifier(project, "profile", "list")
     assert shown.code == 0
-    assert "leads out of the project; it is left out" in shown.stderr
+    assert "is a link out of the project; skipping it" in shown.stderr
 
 
 def test_without_a_project_no_option_matters(tmp_path: Path) -> None:
@@ -156,18 +156,18 @@ def test_without_a_project_no_option_matters(tmp_path: Path) -> None:
         assert amplifier(tmp_path, "run", option, "-f", str(plan), "hi").stdout == "done\n"
 
 
-def test_a_plan_that_is_named_needs_no_trust_for_what_it_names(project: Path) -> None:
+def test_a_plan_given_by_path_needs_no_trust(project: Path) -> None:
     plan = profile("outside", tools=[{"module": "tool-outside", "source": "./tools/outside"}])
     write_files(project, {"plan.yaml": plan})
     done = amplifier(project, "run", "-f", "plan.yaml", "hi")
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
     assert "outside ran" in transcript(done)
-    assert "is not trusted; it is left out" in done.stderr
+    assert "is not trusted; skipping it" in done.stderr
     quiet = amplifier(project, "run", "-f", "plan.yaml", "--no-project", "hi")
     assert "left out" not in quiet.stderr
 
 
-def test_a_plan_cannot_reach_into_a_project_that_is_not_trusted(project: Path) -> None:
+def test_a_plan_cannot_use_names_of_an_untrusted_project(project: Path) -> None:
     """Profiles and modules of the project are not found by their names."""
     write_files(project, {"plan.yaml": "extends: ours\n", "other.yaml": profile()})
     assert amplifier(project, "run", "-f", "plan.yaml", "hi").code == 78
@@ -176,7 +176,7 @@ def test_a_plan_cannot_reach_into_a_project_that_is_not_trusted(project: Path) -
     assert amplifier(project, "run", "-f", "other.yaml", "hi").code == 3
 
 
-def test_what_is_changed_while_it_runs_is_not_imported(project: Path) -> None:
+def test_files_changed_during_a_run_are_not_imported(project: Path) -> None:
     """The first tool writes what the second one would import later."""
     late = project / ".amplifier/modules/tool-inside/late.py"
     write_files(
@@ -226,7 +226,7 @@ def test_no_byte_code_of_a_project_runs_or_is_written(
 
 
 @pytest.mark.parametrize("command", [("run", "hi"), ("module", "show", "tool-file")])
-def test_what_lies_beside_a_module_that_is_one_file_is_not_run(
+def test_files_next_to_a_single_file_module_are_not_run(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     proof, optional = (
@@ -244,17 +244,17 @@ def test_what_lies_beside_a_module_that_is_one_file_is_not_run(
     assert not proof.exists()
 
 
-def test_a_folder_that_appears_after_the_look_is_not_used(project: Path) -> None:
+def test_a_folder_added_after_the_review_is_not_used(project: Path) -> None:
     write_files(project, {".amplifier/settings.yaml": "profile: ours\nsources: {x: ../late}\n"})
     (project / "tools/outside/tool_outside.py").unlink()
     write_files(project, {"tools/outside/tool_outside.py": tool("outside")})
     done = amplifier(project, "run", "--trust", "hi")
     assert done.code == 78
-    assert "late is not part of what was looked at" in done.stderr
+    assert "late was not reviewed when the project was trusted" in done.stderr
     assert "settings.yaml:2" in done.stderr
 
 
-def test_a_project_that_holds_nothing_needs_no_trust(tmp_path: Path) -> None:
+def test_an_empty_project_needs_no_trust(tmp_path: Path) -> None:
     (tmp_path / ".amplifier/profiles").mkdir(parents=True)
     write_files(tmp_path, {"plan.yaml": profile()})
     done = amplifier(tmp_path, "run", "-f", "plan.yaml", "hi")
@@ -308,7 +308,7 @@ def test_a_session_runs_nothing_that_changed_unseen(
     assert amplifier(elsewhere, "run", "--resume", session, "again").code == 0
 
 
-def test_a_session_does_not_go_on_without_what_its_plan_took_from_the_project(
+def test_a_session_cannot_resume_without_the_project_files_of_its_plan(
     project: Path, session: str, elsewhere: Path
 ) -> None:
     done = amplifier(elsewhere, "run", "--resume", session, "--no-project", "again")
@@ -339,9 +339,7 @@ def test_a_session_whose_metadata_is_lost_runs_no_folder_of_unknown_origin(
     assert "its metadata is missing" in done.stderr
 
 
-def test_a_session_that_began_without_a_project_stays_without(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_session_started_without_a_project_stays_without(project: Path, tmp_path: Path) -> None:
     plan = write_files(tmp_path, {"own.yaml": profile()}) / "own.yaml"
     amplifier(project, "run", "--session", "own", "-f", str(plan), "hi")
     done = amplifier(project, "run", "--resume", "own", "again")
@@ -352,7 +350,7 @@ def test_a_session_that_began_without_a_project_stays_without(
 # -- the command --------------------------------------------------------------------------
 
 
-def test_show_decides_nothing(project: Path) -> None:
+def test_show_does_not_change_trust(project: Path) -> None:
     done = amplifier(project, "trust", "--show")
     assert done.code == 0
     assert "not trusted" in done.stdout
@@ -374,7 +372,7 @@ def test_json_has_everything(project: Path) -> None:
     assert [(one["project"], one["now"]) for one in listed] == [(str(project), "trusted")]
 
 
-def test_the_list_tells_what_each_project_is_now(project: Path, tmp_path: Path) -> None:
+def test_the_list_shows_the_state_of_each_project(project: Path, tmp_path: Path) -> None:
     for name in ("changed", "gone", "always", "same"):
         shutil.copytree(project, tmp_path / name)
         options = ["--always"] if name == "always" else []
@@ -392,7 +390,7 @@ def test_the_list_tells_what_each_project_is_now(project: Path, tmp_path: Path) 
     }
 
 
-def test_revoked_is_not_trusted(project: Path) -> None:
+def test_a_revoked_project_is_not_trusted(project: Path) -> None:
     amplifier(project, "trust", "--yes")
     done = amplifier(project.parent, "trust", str(project), "--revoke")
     assert done.code == 0
@@ -401,14 +399,14 @@ def test_revoked_is_not_trusted(project: Path) -> None:
     assert "was not trusted" in amplifier(project, "trust", "--revoke").stderr
 
 
-def test_a_project_that_is_gone_can_be_revoked(project: Path) -> None:
+def test_a_deleted_project_can_be_revoked(project: Path) -> None:
     amplifier(project, "trust", "--yes")
     shutil.rmtree(project)
     assert amplifier(project.parent, "trust", str(project), "--revoke").code == 0
     assert TrustStore().records() == []
 
 
-def test_always_is_not_bound_to_the_content(project: Path) -> None:
+def test_always_does_not_depend_on_the_content(project: Path) -> None:
     assert amplifier(project, "trust", "--always").code == 78
     assert amplifier(project, "trust", "--always", "--yes").code == 0
     append(project / "tools/outside/tool_outside.py", "# mine\n")
@@ -420,17 +418,17 @@ def test_always_is_not_bound_to_the_content(project: Path) -> None:
     assert amplifier(project, "run", "hi").code == 78
 
 
-def test_always_needs_no_look(project: Path) -> None:
+def test_always_does_not_read_the_content(project: Path) -> None:
     """As where a module has an environment of its own, or more data than can be hashed."""
     (project / ".amplifier/python").symlink_to(sys.executable)
     assert amplifier(project, "trust", "--yes").code == 78
     done = amplifier(project, "trust", "--always", "--yes")
     assert done.code == 0
-    assert "leads out of the project" in done.stderr
+    assert "is a link out of the project" in done.stderr
     assert amplifier(project, "run", "hi").stdout == "done\n"
 
 
-def test_where_there_is_no_project_there_is_nothing_to_trust(tmp_path: Path) -> None:
+def test_without_a_project_there_is_nothing_to_trust(tmp_path: Path) -> None:
     done = amplifier(tmp_path, "trust", "--yes")
     assert done.code == 78
     assert f"there is no project at {tmp_path}" in done.stderr
@@ -440,12 +438,12 @@ def test_where_there_is_no_project_there_is_nothing_to_trust(tmp_path: Path) -> 
     "arguments",
     [("--show", "--yes"), ("--list", "--revoke"), ("--list", "."), ("--always", "--show")],
 )
-def test_options_that_exclude_each_other(project: Path, arguments: tuple[str, ...]) -> None:
+def test_mutually_exclusive_options(project: Path, arguments: tuple[str, ...]) -> None:
     assert amplifier(project, "trust", *arguments).code == 2
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
-def test_no_command_writes_through_a_planted_link(
+def test_commands_do_not_write_through_a_planted_link(
     project: Path, tmp_path: Path, linked: str
 ) -> None:
     theirs = write_files(tmp_path / "theirs", {"settings.local.yaml": "profile: mine\n"})
@@ -456,23 +454,23 @@ def test_no_command_writes_through_a_planted_link(
         (project / ".amplifier").symlink_to(theirs)
     done = amplifier(project, "module", "override", "tool-bash", str(project / "tools/outside"))
     assert done.code == 78
-    assert "leads out of the project" in done.stderr
+    assert "is a link out of the project" in done.stderr
     assert (theirs / "settings.local.yaml").read_text() == "profile: mine\n"
 
 
 @pytest.mark.parametrize("command", [("run", "hi"), ("profile", "list"), ("trust",)])
-def test_a_damaged_record_is_no_trust(project: Path, command: tuple[str, ...]) -> None:
+def test_a_damaged_record_grants_no_trust(project: Path, command: tuple[str, ...]) -> None:
     done = amplifier(project, "trust", "--yes")
     [record] = (done.home / "trust").glob("*.json")
     record.write_text("{")
     done = amplifier(project, *command)
-    assert "record of trust is damaged" in done.stderr
+    assert "trust record is damaged" in done.stderr
     assert str(record) in done.stderr or command[0] == "profile"
     assert done.code == (0 if command[0] == "profile" else 78)
     assert "ours" not in done.stdout
 
 
-def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
+def test_input_typed_before_the_question_is_not_an_answer(project: Path) -> None:
     # A cold start takes its time, in which there is something to type.
     with Terminal("run", "hi", cwd=project, cold=True) as terminal:
         terminal.type("trust" + ENTER + "1" + ENTER)
@@ -482,7 +480,7 @@ def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
     assert TrustStore().records() == []
 
 
-def test_at_a_terminal_it_is_asked_and_the_answer_is_kept(project: Path) -> None:
+def test_a_terminal_prompts_and_the_answer_is_stored(project: Path) -> None:
     with Terminal("trust", cwd=project) as terminal:
         terminal.until(r"\+profile: ours.*\[1\] yes +\[2\] no:")
         terminal.type("no" + ENTER)

@@ -1,4 +1,4 @@
-"""What is covered by trust in a project, and what its hash tells apart."""
+"""What trust in a project covers, and which changes its hash detects."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_change_changes_the_hash(project: Path, change: Callable[[Path], N
     assert look(project).hash != before
 
 
-def test_what_does_not_count_does_not_change_it(project: Path) -> None:
+def test_excluded_files_do_not_change_the_hash(project: Path) -> None:
     before = look(project).hash
     (project / "README.md").write_text("not selected by anything")
     (project / ".amplifier/notes.txt").touch()
@@ -100,7 +100,7 @@ def test_a_copy_elsewhere_has_the_same_hash(project: Path, tmp_path: Path) -> No
     assert look(write_files(tmp_path / "clone", FILES)).hash == look(project).hash
 
 
-def test_where_a_name_ends_and_content_begins_matters(tmp_path: Path) -> None:
+def test_names_and_content_are_kept_apart(tmp_path: Path) -> None:
     one = write_files(tmp_path / "one", {".amplifier/a": "b", ".amplifier/c": ""})
     other = write_files(tmp_path / "other", {".amplifier/ab": "", ".amplifier/c": ""})
     assert look(one).hash != look(other).hash
@@ -109,7 +109,7 @@ def test_where_a_name_ends_and_content_begins_matters(tmp_path: Path) -> None:
 # -- what is selected outside -------------------------------------------------------------
 
 
-def test_what_documents_select_is_covered_and_what_that_selects_too(project: Path) -> None:
+def test_selections_of_documents_are_covered_transitively(project: Path) -> None:
     write_files(
         project,
         {
@@ -172,13 +172,13 @@ def test_sources_in_agents_and_from_variables_are_covered(
     assert look(project).hash != one
 
 
-def test_what_lies_outside_of_the_project_is_named_in_full(project: Path, tmp_path: Path) -> None:
+def test_files_outside_the_project_have_absolute_names(project: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "elsewhere", {"x.py": "1"})
     write_files(project, {".amplifier/settings.yaml": f"sources: {{t: {tmp_path}/elsewhere}}\n"})
     assert f"{tmp_path}/elsewhere/x.py" in names(project)
 
 
-def test_files_and_agents_that_documents_take_in_are_covered(
+def test_files_and_agents_that_documents_include_are_covered(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
@@ -188,7 +188,7 @@ def test_files_and_agents_that_documents_take_in_are_covered(
         {
             ".amplifier/settings.yaml": "instruction: |\n  @../one.md\nagents: [ours, theirs]\n",
             ".amplifier/agents/ours.md": agent.format("ours"),
-            # It is not looked for here: this is no project of its own.
+            # Not searched, as this is not a project of its own.
             ".amplifier/.amplifier/agents/ours.md": agent.format("other"),
             **dict.fromkeys(("ours/x.py", "ours.txt", "other/x.py", "other.txt"), ""),
             "one.md": "text\n@./two.md\n",
@@ -204,9 +204,7 @@ def test_files_and_agents_that_documents_take_in_are_covered(
     assert look(project).hash != before
 
 
-def test_the_text_of_files_outside_of_the_project_is_not_shown(
-    project: Path, tmp_path: Path
-) -> None:
+def test_the_text_of_files_outside_the_project_is_not_shown(project: Path, tmp_path: Path) -> None:
     """A log would show the user's own secrets."""
     write_files(tmp_path, {"secret": "s3cret"})
     write_files(project, {".amplifier/settings.yaml": f"instruction: |\n  @{tmp_path}/secret\n"})
@@ -243,7 +241,7 @@ def test_a_name_cannot_hide_a_source(project: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a: [", "\0", "- 1", "&a [*a]", "extends: ../..", "extends: ~nobody/x", "extends: [x]"]
 )
-def test_documents_that_are_wrong_are_no_obstacle(project: Path, text: str) -> None:
+def test_invalid_documents_are_ignored(project: Path, text: str) -> None:
     write_files(project, {".amplifier/profiles/mine.yaml": text})
     assert ".amplifier/profiles/mine.yaml" in names(project)
 
@@ -262,11 +260,11 @@ def test_the_folder_must_not_be_a_link(project: Path, tmp_path: Path) -> None:
 def test_links_out_of_the_project_are_refused(project: Path, tmp_path: Path, target: str) -> None:
     (tmp_path / "secret").write_text("x")
     (project / ".amplifier/link").symlink_to(target)
-    with pytest.raises(ConfigError, match="leads out of the project"):
+    with pytest.raises(ConfigError, match="is a link out of the project"):
         look(project)
 
 
-def test_links_within_the_project_are_covered_with_their_target(project: Path) -> None:
+def test_links_inside_the_project_are_covered_with_their_target(project: Path) -> None:
     write_files(project, {"shared/p.yaml": "tools: [{module: t, source: ../t}]\n", "t/t.py": ""})
     (project / ".amplifier/t").write_text("not what the link means")
     (project / ".amplifier/profiles/shared.yaml").symlink_to("../../shared/p.yaml")
@@ -282,7 +280,7 @@ def test_links_within_the_project_are_covered_with_their_target(project: Path) -
     assert look(project).hash != before
 
 
-def test_documents_in_a_linked_folder_select_from_where_the_link_is(project: Path) -> None:
+def test_paths_of_documents_in_a_linked_folder_are_relative_to_the_link(project: Path) -> None:
     write_files(project, {"plans/p.yaml": "tools: [{module: t, source: ../../t}]\n", "t/t.py": ""})
     (project / ".amplifier/agents").symlink_to("../plans")
     assert "t/t.py" in names(project)
@@ -297,7 +295,7 @@ def test_links_in_a_selected_folder_are_not_followed(project: Path, tmp_path: Pa
     assert not found.covers(project / "t/out/x.py")
 
 
-def test_devices_and_folders_of_the_system_are_not_opened_or_waited_for(project: Path) -> None:
+def test_devices_and_system_folders_are_not_opened(project: Path) -> None:
     text = "sources: {a: /dev/zero, b: /dev/tty, c: /proc/self/fd}\nextends: /dev/zero\n"
     agents = "agents: [/dev/zero]\ninstruction: |\n  @/dev/zero\n"
     write_files(project, {".amplifier/settings.yaml": text + agents})
@@ -323,20 +321,20 @@ def test_special_files_are_never_opened(project: Path, kind: str) -> None:
         make(project / "t/special")
         assert look(project).entries["t/special"].kind == "special"
         make(project / ".amplifier/special")
-        with pytest.raises(ConfigError, match="is no file, folder or link"):
+        with pytest.raises(ConfigError, match="is not a file, folder or link"):
             look(project)
     finally:
         os.chdir(before)
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read_is_refused(project: Path) -> None:
+def test_an_unreadable_file_is_refused(project: Path) -> None:
     (project / ".amplifier/notes.txt").chmod(0)
     with pytest.raises(ConfigError, match=r"notes\.txt: permission denied"):
         look(project)
 
 
-def test_too_many_files_are_refused_before_they_are_all_looked_at(
+def test_too_many_files_are_refused_before_all_are_read(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_module, "MAX_FILES", 20)
@@ -350,7 +348,7 @@ def test_documents_that_take_too_long_are_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_module, "MAX_SECONDS", -1.0)
-    with pytest.raises(ConfigError, match="to look through"):
+    with pytest.raises(ConfigError, match="to read"):
         look(project)
 
 
@@ -362,7 +360,7 @@ def test_too_many_bytes_are_refused(project: Path, monkeypatch: pytest.MonkeyPat
         look(project)
 
 
-def test_names_and_bytes_that_are_no_text_are_content_as_well(project: Path) -> None:
+def test_names_and_bytes_that_are_not_text_are_covered(project: Path) -> None:
     name = os.fsdecode(b"bad-\xff\xfe\n\x1b[31m")
     try:
         (project / ".amplifier" / name).write_bytes(bytes(range(256)))

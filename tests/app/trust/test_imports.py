@@ -1,4 +1,4 @@
-"""What a process imports from a project is what was hashed; each in a process of its own."""
+"""A process imports from a project only what was hashed; each test in a process of its own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ print(whole.inner.value)
 
 
 @pytest.mark.parametrize("code", [FROM_FOLDER, FROM_PATH])
-def test_the_source_is_imported_and_no_byte_code(project: Path, code: str) -> None:
+def test_sources_are_imported_instead_of_byte_code(project: Path, code: str) -> None:
     plant_byte_code(project)
     unguarded = run(project, code, guard=GUARD.replace("guard_imports(", "repr("))
     assert "evil" in unguarded.stdout, unguarded.stderr  # so it would be without the guard
@@ -93,7 +93,7 @@ def test_byte_code_without_source_is_not_found(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain/plain.py", "plain/added.py"])
-def test_what_was_changed_or_added_is_not_imported(project: Path, name: str) -> None:
+def test_changed_and_added_files_are_not_imported(project: Path, name: str) -> None:
     code = f"""
 (modules / "{name}").write_text("print('evil')")
 sys.path.insert(0, str(modules / "plain"))
@@ -105,7 +105,7 @@ import {Path(name).stem}
     assert "evil" not in done.stdout
 
 
-def test_a_whole_package_that_was_changed_is_not_imported(project: Path) -> None:
+def test_a_changed_package_is_not_imported(project: Path) -> None:
     code = """
 (modules / "whole/__init__.py").write_text("print('evil')")
 import_from_path(modules / "whole")
@@ -115,13 +115,13 @@ import_from_path(modules / "whole")
     assert done.stdout == ""
 
 
-def test_a_folder_that_stands_before_the_init_file_is_not_imported(project: Path) -> None:
+def test_a_folder_that_shadows_the_init_file_is_not_imported(project: Path) -> None:
     write_files(project, {".amplifier/modules/whole/__init__/__init__.py": "value = 'other'\n"})
     plant_byte_code(project)
     assert printed(project, FROM_PATH).split() == ["source", "source"]
 
 
-def test_an_extension_that_was_changed_is_not_loaded(project: Path) -> None:
+def test_a_changed_extension_is_not_loaded(project: Path) -> None:
     from importlib.machinery import EXTENSION_SUFFIXES
 
     name = f"plain/native{EXTENSION_SUFFIXES[0]}"
@@ -134,7 +134,7 @@ import native
     assert "was changed after the project was trusted" in run(project, code).stderr
 
 
-def test_other_folders_are_imported_from_as_ever(project: Path, tmp_path: Path) -> None:
+def test_other_folders_are_imported_as_usual(project: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "project", {"outside/other.py": "value = 'other'\n"})
     code = """
 sys.path.insert(0, str(project / "outside"))
@@ -145,7 +145,7 @@ print(other.value)
     assert list((project / "outside").rglob("*.pyc"))
 
 
-def test_an_environment_inside_of_a_selected_folder_is_no_concern(project: Path) -> None:
+def test_an_environment_inside_a_selected_folder_is_exempt(project: Path) -> None:
     write_files(
         project,
         {
@@ -156,13 +156,13 @@ def test_an_environment_inside_of_a_selected_folder_is_no_concern(project: Path)
     before = 'import sys\nsys.path.append(sys.argv[1] + "/.venv/lib")\n' + GUARD
     code = "import installed\nprint(installed.value)\n"
     assert run(project, code, guard=before).stdout == "installed\n"
-    # Later nobody adds such a folder but the project itself.
+    # Later only the project itself could add such a folder.
     late = 'sys.path.append(str(project / ".venv/lib"))\n' + code
-    assert "is not part of what was trusted" in run(project, late).stderr
+    assert "is not part of the trusted content" in run(project, late).stderr
 
 
 @pytest.mark.parametrize("name", ["node_modules", "__pycache__", ".venv"])
-def test_nothing_is_imported_from_what_is_left_out(project: Path, name: str) -> None:
+def test_nothing_is_imported_from_excluded_folders(project: Path, name: str) -> None:
     plain = project / ".amplifier/modules/plain"
     write_files(plain, {f"{name}/evil.pyc": "", f"{name}/evil.py": "print('EVIL')\n"})
     code = f"""
@@ -172,11 +172,11 @@ sys.path.insert(0, str(modules / "plain/{name}"))
 import late
 """
     done = run(project, code)
-    assert "is not part of what was trusted" in done.stderr
+    assert "is not part of the trusted content" in done.stderr
     assert "EVIL" not in done.stdout
 
 
-def test_a_module_that_is_called_like_what_is_left_out_is_covered(project: Path) -> None:
+def test_a_module_named_like_an_excluded_folder_is_covered(project: Path) -> None:
     write_files(project, {".amplifier/modules/node_modules/__init__.py": "value = 'source'\n"})
     code = """
 print(import_from_path(modules / "node_modules").value)
@@ -185,10 +185,10 @@ import node_modules.late
 """
     done = run(project, code)
     assert done.stdout == "source\n"
-    assert "is not part of what was trusted" in done.stderr
+    assert "is not part of the trusted content" in done.stderr
 
 
-def test_what_lies_beside_a_module_that_is_one_file_is_not_imported(project: Path) -> None:
+def test_files_next_to_a_single_file_module_are_not_imported(project: Path) -> None:
     evil = "print('evil')\n"
     settings = "tools:\n  - module: tool-mine\n    source: ../tools/mine.py\n"
     files = {".amplifier/settings.yaml": settings, "tools/mine.py": "value = 'source'\n"}
@@ -211,6 +211,6 @@ for name in ("helper", "spread.part"):
         "No module named 'helper'",
         "No module named 'spread'",
     ]
-    assert "helper" in done.stderr  # it is told why
+    assert "helper" in done.stderr  # the reason is shown
     unguarded = run(project, code, guard=GUARD.replace("guard_imports(", "repr("))
     assert "evil" in unguarded.stdout

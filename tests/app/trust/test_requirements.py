@@ -51,7 +51,7 @@ def written(dependency: str = "", build: str = "", more: str = "") -> str:
         written("'near'", more="[tool.uv.sources]\nnear = {path = './near'}"),
     ],
 )
-def test_what_is_named_on_this_machine_is_found(tmp_path: Path, text: str) -> None:
+def test_local_requirements_are_found(tmp_path: Path, text: str) -> None:
     near = "[tool.uv.sources]\ndep = {path = '../../../../dep'}\n"
     files = {"dep/pyproject.toml": REQUIRED, ".amplifier/modules/mine/near/pyproject.toml": near}
     write_files(tmp_path, files)
@@ -60,7 +60,7 @@ def test_what_is_named_on_this_machine_is_found(tmp_path: Path, text: str) -> No
     assert local_requirements(module) == [tmp_path / "dep"]
 
 
-def test_the_workspace_around_is_found(tmp_path: Path) -> None:
+def test_the_enclosing_workspace_is_found(tmp_path: Path) -> None:
     more = "[tool.uv.sources]\ndep = {workspace = true}"
     root = "[tool.uv.workspace]\nmembers = ['dep']\n"
     name = ".amplifier/modules/mine/pyproject.toml"
@@ -68,7 +68,7 @@ def test_the_workspace_around_is_found(tmp_path: Path) -> None:
     assert tmp_path in local_requirements(tmp_path / name.removesuffix("/pyproject.toml"))
 
 
-def test_what_comes_from_elsewhere_leads_nowhere(tmp_path: Path) -> None:
+def test_remote_requirements_are_ignored(tmp_path: Path) -> None:
     more = "[tool.uv.sources]\ndep = {git = 'https://host/dep', rev = 'v1'}"
     write_files(
         tmp_path, {"pyproject.toml": written("'dep', 'a>=1', 'b @ https://h/b.whl'", "", more)}
@@ -77,7 +77,7 @@ def test_what_comes_from_elsewhere_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".amplifier/modules/tool-mine", "tools/mine"])
-def test_what_was_not_looked_at_is_not_built(tmp_path: Path, place: str) -> None:
+def test_requirements_that_were_not_reviewed_are_not_built(tmp_path: Path, place: str) -> None:
     proof, project = tmp_path / "proof", tmp_path / "project"
     source = "" if place.startswith(".") else f"\n    source: ../{place}"
     dep = f"[tool.uv.sources]\ndep = {{path = {str(project / 'dep')!r}}}"
@@ -94,7 +94,10 @@ def test_what_was_not_looked_at_is_not_built(tmp_path: Path, place: str) -> None
     env = {"AMPLIFIER_HOME": str(home)}
     done = run_amplifier("run", "hi", cwd=project, env=env)
     assert done.code == 78
-    assert f"requires {project / 'dep'}, which is not part of what was looked at" in done.stderr
+    assert (
+        f"requires {project / 'dep'}, which was not reviewed when the project was trusted"
+        in done.stderr
+    )
     assert not proof.exists()
     TrustStore(home / "trust").trust(examine(project / ".amplifier"), always=True)
     run_amplifier("run", "hi", cwd=project, env=env)

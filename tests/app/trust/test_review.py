@@ -15,7 +15,7 @@ from tests.app.sources.conftest import write_files
 EVIL = "a\x1b]0;t\x07\n\r\x9b31m\u202e\u2066\u200b\x85\u2028\x00b"
 
 
-def test_nothing_that_is_not_printable_stays_as_it_is() -> None:
+def test_non_printable_characters_are_escaped() -> None:
     assert visible("plain text, äöü 漢字 🙂\t|") == "plain text, äöü 漢字 🙂\t|"
     shown = visible(EVIL)
     assert shown.isprintable()
@@ -24,7 +24,7 @@ def test_nothing_that_is_not_printable_stays_as_it_is() -> None:
     assert visible("\udcff\U000e0041") == r"\udcff\U000e0041"
 
 
-def test_a_long_line_says_how_much_it_hides() -> None:
+def test_a_long_line_shows_how_much_is_hidden() -> None:
     shown = visible("x" * 1000 + " " * 5000 + "evil()")
     assert shown.endswith("… (5,006 more characters)")
 
@@ -66,7 +66,7 @@ def test_a_change_is_shown_as_a_unified_diff(tmp_path: Path) -> None:
         r"+three\ (no line break at the end)",
         "--- /dev/null",
         "+++ .amplifier/b",
-        "  its text cannot be shown: not there → 2 bytes",
+        "  text cannot be shown: missing → 2 bytes",
         "--- .amplifier/gone",
         "+++ /dev/null",
         "@@ -1 +0,0 @@",
@@ -84,14 +84,14 @@ def test_a_change_is_shown_as_a_unified_diff(tmp_path: Path) -> None:
     ]
 
 
-def test_texts_that_are_too_much_are_not_kept_but_told(tmp_path: Path) -> None:
+def test_long_texts_are_not_stored_but_mentioned(tmp_path: Path) -> None:
     project = write_files(tmp_path / "p", {".amplifier/big.txt": "x" * 70_000})
     content = examine(project / ".amplifier")
     assert content.entries[".amplifier/big.txt"].text is None
-    assert list(changes({}, content.entries))[-1].endswith("not there → 70,000 bytes")
+    assert list(changes({}, content.entries))[-1].endswith("missing → 70,000 bytes")
 
 
-def test_what_the_documents_select_is_listed_with_its_place(tmp_path: Path) -> None:
+def test_selections_of_documents_are_listed_with_their_location(tmp_path: Path) -> None:
     settings = (
         "profile: mine\n"
         "session: {orchestrator: loop-x}\n"
@@ -120,7 +120,7 @@ def test_what_the_documents_select_is_listed_with_its_place(tmp_path: Path) -> N
     ]
 
 
-def test_a_thousand_files_are_summed_up_in_the_question(tmp_path: Path) -> None:
+def test_a_thousand_files_are_summarised_in_the_question(tmp_path: Path) -> None:
     project = write_files(tmp_path / "p", {f".amplifier/{number}": "" for number in range(1000)})
     content = examine(project / ".amplifier")
     lines = question_about(content, None)

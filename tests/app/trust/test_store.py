@@ -29,7 +29,7 @@ def only_record(store: TrustStore) -> Path:
     return file
 
 
-def test_what_was_trusted_is_known_again(content: Content) -> None:
+def test_a_trust_record_is_read_back(content: Content) -> None:
     store = TrustStore()
     assert store.record(content.root) is None
     stored = store.trust(content)
@@ -42,13 +42,13 @@ def test_what_was_trusted_is_known_again(content: Content) -> None:
     assert not record.allows(examine(content.folder))
 
 
-def test_always_allows_whatever_it_holds(content: Content) -> None:
+def test_always_allows_any_content(content: Content) -> None:
     record = TrustStore().trust(content, always=True)
     (content.folder / "settings.yaml").write_text("profile: y\n")
     assert record.allows(examine(content.folder))
 
 
-def test_a_record_counts_for_its_own_folder_only(content: Content, tmp_path: Path) -> None:
+def test_a_record_applies_to_its_own_folder_only(content: Content, tmp_path: Path) -> None:
     record = TrustStore().trust(content)
     content.root.rename(tmp_path / "moved")
     moved = examine(tmp_path / "moved/.amplifier")
@@ -57,7 +57,7 @@ def test_a_record_counts_for_its_own_folder_only(content: Content, tmp_path: Pat
     assert TrustStore().record(moved.root) is None
 
 
-def test_trust_is_taken_back(content: Content) -> None:
+def test_trust_can_be_revoked(content: Content) -> None:
     store = TrustStore()
     store.trust(content)
     assert store.revoke(content.root)
@@ -66,7 +66,7 @@ def test_trust_is_taken_back(content: Content) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions of this kind")
-def test_only_the_user_can_read_it_whatever_the_umask(content: Content) -> None:
+def test_only_the_user_can_read_it_regardless_of_umask(content: Content) -> None:
     before = os.umask(0)
     try:
         store = TrustStore()
@@ -122,12 +122,12 @@ def test_a_record_of_a_newer_version_is_an_error(content: Content) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions of this kind")
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_what_others_could_have_written_is_no_trust(content: Content, what: str) -> None:
+def test_a_record_that_others_could_write_grants_no_trust(content: Content, what: str) -> None:
     store = TrustStore()
     store.trust(content)
     place = only_record(store) if what == "file" else store.folder
     place.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by others"):
+    with pytest.raises(ConfigError, match="is writable by others"):
         store.record(content.root)
 
 
@@ -151,13 +151,13 @@ def test_nothing_is_read_or_written_through_a_link(
             store.trust(content)
 
 
-def test_a_disk_that_refuses_is_an_error(content: Content, tmp_path: Path) -> None:
+def test_a_failed_write_is_an_error(content: Content, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     with pytest.raises(ConfigError):
         TrustStore(tmp_path / "home/trust").trust(content)
 
 
-def test_many_writers_leave_one_whole_record(content: Content) -> None:
+def test_many_writers_leave_one_complete_record(content: Content) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.trust import TrustStore, examine\n"

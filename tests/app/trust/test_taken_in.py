@@ -36,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_files(tmp_path / "project", FILES)
 
 
-def test_everything_that_is_taken_in_is_covered(project: Path) -> None:
+def test_everything_included_is_covered(project: Path) -> None:
     content = examine(project / ".amplifier")
     assert sorted(content.entries) == sorted(FILES.keys() - {"docs/unused.md"})
     plan = load(profile="dev", project=project / ".amplifier", environ={})
@@ -46,14 +46,14 @@ def test_everything_that_is_taken_in_is_covered(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FILES.keys() - {"docs/unused.md"}))
-def test_a_change_of_any_of_it_is_a_change(name: str, project: Path) -> None:
+def test_changing_any_included_file_is_a_change(name: str, project: Path) -> None:
     before = examine(project / ".amplifier").hash
     with (project / name).open("a") as file:
         file.write(" ")
     assert examine(project / ".amplifier").hash != before
 
 
-def test_a_new_file_that_a_pattern_fits_is_a_change(project: Path) -> None:
+def test_a_new_file_that_matches_a_pattern_is_a_change(project: Path) -> None:
     before = examine(project / ".amplifier").hash
     (project / "team" / "three.md").write_text("---\n---\nNew.\n")
     assert examine(project / ".amplifier").hash != before
@@ -67,14 +67,14 @@ def test_what_agents_and_markdown_select_is_shown(project: Path) -> None:
     assert not any("variable" in line for line in shown)
 
 
-def test_the_users_own_agents_are_not_the_projects(project: Path, tmp_path: Path) -> None:
+def test_the_users_agents_are_not_part_of_the_project(project: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "home", {"agents/mine.md": "---\n---\nMine.\n"})
     (project / ".amplifier/settings.yaml").write_text("agents: [mine]\n")
     content = examine(project / ".amplifier")
     assert not any("mine.md" in name for name in content.entries)
 
 
-def test_patterns_reach_into_one_folder_only(project: Path) -> None:
+def test_patterns_match_in_one_folder_only(project: Path) -> None:
     (project / ".amplifier/settings.yaml").write_text("agents: [/**/*.md, ../*/*.md]\n")
     assert "team/one.md" not in examine(project / ".amplifier").entries
 

@@ -95,7 +95,7 @@ def test_a_source_that_cannot_be_had_ends_with_3(tmp_path: Path) -> None:
     gone = f"git+file://{tmp_path}/gone"
     done = run_amplifier("module", "validate", gone, cwd=tmp_path)
     assert (done.code, done.stdout) == (3, "")
-    assert "cannot be fetched" in done.stderr
+    assert "cannot fetch" in done.stderr
 
 
 def test_a_single_file_is_a_module(tmp_path: Path) -> None:
