@@ -252,7 +252,7 @@ HOSTILE_THINGS: dict[str, tuple[Callable[[Repository, Path], str], str]] = {
     "no-zip": (random_bytes("no.zip"), "is damaged"),
     "no-tar": (random_bytes("no.tar.gz"), "is damaged"),
     "no-wheel": (random_bytes("no-1.0-py3-none-any.whl"), "is damaged"),
-    "strange-wheel": (random_bytes("strange.whl"), "is not the name of a wheel"),
+    "strange-wheel": (random_bytes("strange.whl"), "is not a valid wheel file name"),
 }
 
 

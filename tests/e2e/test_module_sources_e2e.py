@@ -224,8 +224,8 @@ def test_a_resumed_session_finds_its_module_from_another_folder(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("source", "tool", "message"),
     [
-        ("./gone", "my-tool", "does not exist"),
-        ("./gone.zip", "my-tool", "does not exist"),
+        ("./gone", "my-tool", "gone does not exist"),
+        ("./gone.zip", "my-tool", "gone.zip does not exist"),
         ("./gone", "my-tool", "plan.yaml:1:"),
         ("git+file://{tmp}/gone@v1", "my-tool", "does not appear to be a git repository"),
         ("not-installed", "my-tool", "package 'not-installed' is not installed"),

@@ -1,7 +1,7 @@
-"""The transcript of a session: a journal (`amplifier_support.journal`) with one line for each message.
+"""The transcript of a session: a journal (`amplifier_support.journal`) with one line per message.
 
-A line is the message itself, as the context received it, or is about those before it. A message
-without a role is a message all the same.
+A line is either a message as the context received it, or a control record about earlier ones. A
+message without a role is still a message.
 """
 
 import os
@@ -18,11 +18,11 @@ __all__ = ["CLEAR", "Reading", "TranscriptWriter", "encode", "read_transcript", 
 
 
 class Reading(NamedTuple):
-    """What a transcript holds.
+    """The content of a transcript.
 
     Attributes:
         messages: The conversation since it was last cleared.
-        file: What is in the file.
+        file: The records in the file.
     """
 
     messages: list[dict[str, Any]]
@@ -30,11 +30,11 @@ class Reading(NamedTuple):
 
 
 def read_transcript(path: Path) -> Reading:
-    """The messages in `path`; a missing file holds none.
+    """Read the messages in `path`; a missing file has none.
 
     Raises:
-        SessionError: A record that is not the torn last one does not parse, or the file
-            cannot be read.
+        SessionError: The file cannot be read, or a record other than an incomplete last one is
+            invalid.
     """
     try:
         found = journal.read(path.read_bytes())
@@ -42,32 +42,32 @@ def read_transcript(path: Path) -> Reading:
     except FileNotFoundError:
         return Reading([])
     except OSError as error:
-        raise SessionError(f"Cannot read {path}: {error.strerror}") from error
+        raise SessionError(f"cannot read {path}: {error.strerror}") from error
     except journal.Damaged as error:
         raise SessionError(
             "this record of the transcript is damaged",
             location=Location(str(path), error.line),
-            hint="The file is left as it is. Fix or remove the line, then resume again.",
+            hint="The file is unchanged. Fix or remove the line, then resume again.",
         ) from error
     except journal.UnknownControl as error:
         raise SessionError(
-            f"the transcript has a record this version does not know: {error.control!r}",
+            f"the transcript has a record that this version does not support: {error.control!r}",
             location=Location(str(path), error.line),
             hint="Resume the session with the version that wrote it.",
         ) from error
 
 
 def _is_message(record: Any) -> bool:
-    # Any but a dict is what a module put into a list of messages that it set.
+    # A module may have put anything into a list of messages.
     return not isinstance(record, dict) or "role" in record or record.get("control") is None
 
 
 class TranscriptWriter:
-    """Appends to a transcript. There must be one writer only (`SessionLock`).
+    """Appends to a transcript. There must be only one writer (`SessionLock`).
 
     Args:
-        path: The file; created 0600 when missing.
-        reading: What was read of it; a torn tail is cut off.
+        path: The file; created with mode 0600 if missing.
+        reading: Its current content; an incomplete last record is removed.
     """
 
     def __init__(self, path: Path, reading: Reading) -> None:
@@ -80,33 +80,33 @@ class TranscriptWriter:
                 sync_folder(path.parent)
         except OSError as error:
             self.close()
-            raise SessionError(f"Cannot write to {path}: {error.strerror}") from error
+            raise SessionError(f"cannot write to {path}: {error.strerror}") from error
         except BaseException:
             self.close()
             raise
 
     @property
     def size(self) -> int:
-        """Bytes of its whole records."""
+        """Total size in bytes of its complete records."""
         return self._writer.size
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record and return when it is on disk.
+        """Append one record; it is on disk when this returns.
 
         Raises:
-            SessionError: The disk refused, or the record is not JSON; the file is as it was before.
+            SessionError: It cannot be written or is not valid JSON; the file is unchanged.
         """
         try:
             self._writer.write(encode(record))
         except journal.NotJSON as error:
             raise SessionError(
-                f"Cannot save to {self._path}: a message is no JSON: {error}",
-                hint="The module that made the message has to be fixed.",
+                f"cannot save to {self._path}: a message is not valid JSON: {error}",
+                hint="Fix the module that produced the message.",
             ) from error
         except OSError as error:
             raise SessionError(
-                f"Cannot save to {self._path}: {error.strerror}",
-                hint="Everything before is saved. Make room or fix the disk, then resume.",
+                f"cannot save to {self._path}: {error.strerror}",
+                hint="Earlier messages are saved. Free disk space or fix the disk, then resume.",
             ) from error
 
     def close(self) -> None:

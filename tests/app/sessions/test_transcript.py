@@ -165,7 +165,7 @@ else:
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 0, done.stderr
-    assert "Cannot save" in done.stdout
+    assert "cannot save" in done.stdout
     assert path.read_bytes() == before
 
 
@@ -194,7 +194,7 @@ def test_a_replacement_is_one_atomic_record(tmp_path: Path) -> None:
 def test_a_record_of_a_later_version_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, [RECORDS[0], {"control": "rewind", "to": 1}])
-    with pytest.raises(SessionError, match="does not know: 'rewind'") as caught:
+    with pytest.raises(SessionError, match="does not support: 'rewind'") as caught:
         read_transcript(path)
     assert caught.value.location is not None
     assert caught.value.location.line == 2
@@ -240,7 +240,7 @@ def test_a_message_that_is_not_json_is_reported_and_leaves_the_file_alone(
     message: dict = {"role": "user", "content": value}
     if value == "circular":
         message["content"] = [message]
-    with pytest.raises(SessionError, match="a message is no JSON"):
+    with pytest.raises(SessionError, match="a message is not valid JSON"):
         write(path, [message])
     assert path.read_bytes() == before
 
@@ -255,7 +255,7 @@ def test_a_pipe_in_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_transcript_that_cannot_be_read_or_written_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     path.mkdir()
-    with pytest.raises(SessionError, match="Cannot read"):
+    with pytest.raises(SessionError, match="cannot read"):
         read_transcript(path)
     with pytest.raises(SessionError, match="cannot open"):
         TranscriptWriter(path, read_transcript(tmp_path / "none"))
