@@ -1,6 +1,6 @@
 """The lines of a text that include files: `@path` and nothing else.
 
-`@@` at the beginning of such a line stands for one `@`, and lines of code between ``` or ~~~ mean
+`@@` at the start of such a line means one `@`, and lines of code between ``` or ~~~ mean
 only themselves.
 """
 

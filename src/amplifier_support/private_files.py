@@ -40,7 +40,7 @@ def open_regular(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:
 
 
 def open_private(path: str | Path, flags: int) -> int:
-    """Like `open_regular`, and from then on the file is 0600, whatever the umask and whoever made it."""
+    """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
     descriptor = open_regular(path, flags)
     try:
         if hasattr(os, "fchmod"):

@@ -57,10 +57,10 @@ def _table_from_proc() -> Table:
 
 
 def _looked_up(pid: int) -> tuple[int, int, bool]:
-    """An entry of the table; that of a zombie of nobody when it is gone."""
+    """An entry of the process table; a zombie without owner if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command's own name stands in parentheses and may contain any of them.
+            # The command's name is in parentheses and may itself contain parentheses.
             state, parent, group = file.read().rpartition(b")")[2].split()[:3]
     except (OSError, ValueError):
         return 0, 0, True

@@ -76,7 +76,7 @@ class Journal:
             line = journal.encode(record)
         except journal.NotJSON as error:
             raise JournalError(
-                f"Cannot save to {self.path}: a message is no JSON: {error}. The module that made "
+                f"Cannot save to {self.path}: a message is not valid JSON: {error}. The module that made "
                 "the message has to be fixed."
             ) from error
         if self._closed:
@@ -157,7 +157,7 @@ class Journal:
         first = journal.parse(data.split(b"\n", 1)[0]) or {}
         if any(first.get(key) != value for key, value in HEADER.items()):
             raise JournalError(
-                f"{self.path} is no conversation that this version of context-persistent wrote; it "
+                f"{self.path} is not a conversation written by this version of context-persistent; it "
                 "is left as it is. Give another 'path'."
             )
         try:

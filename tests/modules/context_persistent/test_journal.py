@@ -144,7 +144,7 @@ def test_damage_is_named_and_not_touched(path: Path, line: bytes) -> None:
 def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     path.chmod(0o644)
-    with pytest.raises(JournalError, match="is no conversation"):
+    with pytest.raises(JournalError, match="is not a conversation"):
         Journal(path)
     assert path.read_bytes() == content
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -211,7 +211,7 @@ def test_what_is_no_json_is_refused_and_the_file_stays_whole(path: Path) -> None
     endless: list[Any] = []
     endless.append(endless)
     for bad in ({("k",): 1}, endless):
-        with pytest.raises(JournalError, match="is no JSON"):
+        with pytest.raises(JournalError, match="is not valid JSON"):
             journal.append({"role": "user", "content": bad})
     journal.append(said("b"))
     journal.close()

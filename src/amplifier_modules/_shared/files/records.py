@@ -1,4 +1,4 @@
-"""Files of JSON lines that nobody but the user may read or write."""
+"""Files of JSON lines that only the user may read or write."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path, most_bytes: int = _MOST_BYTES) -> list[dict[str, Any]]:
-    """The lines that are whole, of so many bytes; none if there is no file.
+    """The complete lines, up to so many bytes; none if the file is missing.
 
     Raises:
-        OSError: It cannot be read, or somebody else could have written it.
+        OSError: It cannot be read, or another user could have written it.
     """
     try:
         file = open_regular(path, os.O_RDONLY)

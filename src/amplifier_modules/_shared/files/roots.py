@@ -1,13 +1,13 @@
 """Keeps file access inside the folders it was granted.
 
-    PathError                    a path the guard does not hand out
+    PathError                    a path the guard rejects
     ├── InvalidPath              not a path at all: empty, NUL, '~'
     ├── OutsideRoots             it is, or a link on the way leads, outside the granted folders
     └── ProtectedPath            inside, but version control, settings or shell start-up
 
 Where the system has descriptor-relative calls, a path is walked one component at a time from an
 open folder, and no call ever follows a link: a link is read and its target walked like any other
-path. So what was checked is what is opened, also while somebody renames things underneath.
+path. So what was checked is what is opened, even if another process renames files in between.
 Elsewhere (Windows) the path is resolved first and opened by its resolved name, which a race
 between the two can defeat.
 """
@@ -60,7 +60,7 @@ _IGNORED = dict.fromkeys(
 
 
 class PathError(Exception):
-    """A path the guard does not hand out; the message says which, why, and what would help."""
+    """A path the guard rejects; the message has the path, the reason and a fix."""
 
 
 class InvalidPath(PathError):
@@ -220,14 +220,14 @@ class PathGuard:
         if name is not None:
             raise ProtectedPath(
                 f"{path!r} is protected: writing to {name!r} needs a grant of its own "
-                f"({self._setting} in the tool's config has to name it)"
+                f"(list it in {self._setting} in the tool's config)"
             )
 
     def outside(self, path: str) -> OutsideRoots:
         roots = ", ".join(_joined(root.real) for root in self._roots) or "none"
         return OutsideRoots(
             f"{path!r} is outside the folders this tool may use: {roots} "
-            f"({self._setting} in the tool's config grants more)"
+            f"(grant more with {self._setting} in the tool's config)"
         )
 
     # -- details ---------------------------------------------------------------------------
@@ -352,11 +352,11 @@ class _Walk:
         try:
             os.mkdir(name, dir_fd=folder)
         except FileExistsError:
-            pass  # Somebody else was faster, or it is a dangling link: opening tells.
+            pass  # Another process was faster, or it is a dangling link: opening it will show.
         return os.open(name, _FOLDER, dir_fd=folder)
 
     def _follow(self, name: str) -> bool:
-        """Put the target of the link `name` in its place; False when it is no link."""
+        """Put the target of the link `name` in its place; False when it is not a link."""
         try:
             target = os.readlink(name, dir_fd=self._folders[-1])
         except OSError as error:

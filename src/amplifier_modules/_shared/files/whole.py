@@ -1,4 +1,4 @@
-"""Whole files in and out of a guarded place."""
+"""Reads and writes whole files at a guarded location."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def exists(location: Location) -> bool:
 
 
 def write_whole(location: Location, data: bytes, mode: int | None = None) -> None:
-    """Replace the file at `location`, or make it: at every moment it is the old one or the new.
+    """Replace or create the file at `location` atomically.
 
     Mode and, where allowed, owner of an old file are kept. The bytes reach the disk when the
     system writes them, as with any program's files.
@@ -79,7 +79,7 @@ def write_whole(location: Location, data: bytes, mode: int | None = None) -> Non
         mode: Permissions to give it in place of those of the old file, or the usual ones.
 
     Raises:
-        NotAFile: Something that is no file is there.
+        NotAFile: The path is not a regular file.
         OSError: It cannot be written; the old file is untouched.
     """
     try:

@@ -1,4 +1,4 @@
-"""What an event carries, made of JSON's own types, and as JSON that is safe to keep."""
+"""Event data as plain JSON types, and as JSON that is safe to store."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Cutter:
         if isinstance(value, dict):
             held = cast("dict[str, Any]", value)
             if held.get("type") == "base64" and isinstance(data := held.get("data"), str):
-                # An image: nobody reads it here, and many events of a conversation carry it.
+                # An image: not readable in a log, and many events of a conversation carry it.
                 held = {**held, "data": f"<{len(data)} characters of base64>"}
             return {self._text(key): self.plain(item) for key, item in held.items()}
         if isinstance(value, list):

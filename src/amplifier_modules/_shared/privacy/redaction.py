@@ -1,4 +1,4 @@
-"""Replaces secrets in text: values that are known first, then what has the shape of one.
+"""Replaces secrets in text: known values first, then anything that has the shape of a secret.
 
 The shapes are anchored at distinctive prefixes; nothing is taken for a secret because it looks
 random, so hashes, UUIDs and encoded images stay. Each pattern reads a character a bounded number

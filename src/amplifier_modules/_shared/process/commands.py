@@ -104,7 +104,7 @@ class ProcessRunner:
             async with asyncio.timeout(timeout):
                 code, background = await asyncio.shield(job.exited)
             if background:
-                # What is only on its way out is not worth telling.
+                # Processes that are about to end are not worth reporting.
                 await asyncio.wait([job.gone], timeout=SETTLE_SECONDS)
                 background = () if job.gone.done() else background
             await job.settle(0 if background else _LAST_SECONDS)
@@ -149,10 +149,10 @@ class ProcessRunner:
                 await _to_the_end(job)
                 raise
             job.release()
-        raise SupervisorLost("the supervisor of commands ends as soon as it is started")
+        raise SupervisorLost("the command supervisor exits as soon as it is started")
 
     def _to_monitor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
-        """Have an idle monitor run it, if there is one."""
+        """Hand it to an idle monitor, if there is one."""
         while self._idle:
             monitor = self._idle.pop()
             asyncio.get_running_loop().remove_reader(monitor.fileno())
@@ -191,7 +191,7 @@ class ProcessRunner:
     def _rest(self, monitor: socket.socket) -> None:
         """Keep a monitor that has nothing to do, until it ends or is needed."""
         if self._channel is None:
-            # Its supervisor is gone; nobody would see to what it leaves behind.
+            # Its supervisor is gone; nothing would clean up the processes it leaves behind.
             monitor.close()
             return
         self._idle.append(monitor)
@@ -218,7 +218,7 @@ class ProcessRunner:
                 )
             except OSError as error:
                 ours.close()
-                raise CommandNotStarted(f"no supervisor for commands: {error}") from error
+                raise CommandNotStarted(f"cannot start the command supervisor: {error}") from error
         self._supervisors.append(supervisor)
         self._channel = ours
         # Nothing is ever said on it: it becomes readable when the supervisor ends.

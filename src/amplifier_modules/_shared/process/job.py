@@ -1,8 +1,8 @@
-"""One command, on the side of who wants it run: what it is, and what is heard of it.
+"""One command on the side of its caller: what to run, and its output and state.
 
 CommandError
 ├── CommandNotStarted        the program is missing, not executable, or the command too long
-└── SupervisorLost           what watches over the commands was killed
+└── SupervisorLost           the supervisor of the commands was killed
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTLE_SECONDS = 0.1
 """How long is waited for the end, and the last output, of what is left in the background."""
 
 KILL_SECONDS = 8.0
-"""When a kill that was ordered is no longer waited for; the supervisor goes on with it."""
+"""Seconds after which a kill is no longer awaited; the supervisor continues it."""
 
 
 class CommandError(Exception):
@@ -36,7 +36,7 @@ class CommandNotStarted(CommandError):
 
 
 class SupervisorLost(CommandError):
-    """What watches over the commands was killed, and the command with it."""
+    """The supervisor of the commands was killed, and the command with it."""
 
 
 class Command(NamedTuple):
@@ -67,7 +67,7 @@ class Job:
         idle: Called with the monitor's socket when that could take another command.
 
     Attributes:
-        ready: True once the monitor has taken the command over, False if nobody has.
+        ready: True once the monitor has taken the command over, False if no monitor has.
         exited: Exit code and pids left in the background.
         gone: Pids that could not be killed; done when the monitor has ended.
     """
@@ -100,7 +100,7 @@ class Job:
         self._pipe, self._their_pipe = os.pipe()
 
     def hand_over(self, channel: socket.socket | None) -> bool:
-        """Send the command and hear what comes back; False if there is nobody to take it.
+        """Send the command and listen for the replies; False if no monitor can take it.
 
         Args:
             channel: The supervisor, which has to start a monitor; None if there is one.
@@ -143,7 +143,7 @@ class Job:
         return self.gone.result()
 
     def release(self) -> None:
-        """Close everything, whether or not somebody still writes, and be forgotten."""
+        """Close everything, even if a process still writes, and drop this job."""
         self._close_theirs()
         self._close_control()
         self._close_pipe()
@@ -157,7 +157,7 @@ class Job:
             self._their_pipe = -1
 
     def _let_go(self) -> socket.socket | None:
-        """The control socket, which is nobody's business any more."""
+        """Detach and return the control socket."""
         control, self._control = self._control, None
         if control is not None:
             self._loop.remove_reader(control.fileno())
@@ -186,7 +186,9 @@ class Job:
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = len(self._unsent)  # Nobody is there: the socket's end tells.
+            sent = len(
+                self._unsent
+            )  # The monitor is gone; the end of the socket is handled elsewhere.
         self._unsent = self._unsent[sent:]
         if self._unsent:
             self._loop.add_writer(control.fileno(), self._send)
@@ -246,7 +248,7 @@ class Job:
             self.ready.set_result(False)
         if not self.exited.done():
             self.exited.set_exception(SupervisorLost("the supervisor of the command was killed"))
-            # After a time limit or a cancellation nobody waits for it any more.
+            # After a time limit or a cancellation it is no longer awaited.
             self.exited.exception()
         if not self.gone.done():
             self.gone.set_result(())

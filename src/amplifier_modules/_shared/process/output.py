@@ -14,7 +14,7 @@ class Captured(NamedTuple):
     """What to show of an output.
 
     Attributes:
-        text: All of it, or its start and end with a line between that tells how much is cut.
+        text: All of it, or its start and end with a line between with the size of the cut.
         total: Its bytes.
         cut: Whether `text` lacks some.
         file: Where more of it is; None when `text` is all, or there is no file.

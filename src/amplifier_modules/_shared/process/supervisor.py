@@ -1,4 +1,4 @@
-"""Starts commands and answers for everything they start; the `main` of a program of its own.
+"""Starts commands and cleans up everything they start; the `main` of a separate program.
 
 `process.ProcessRunner` starts it with one end of a Unix socket. Each message on that is one byte
 with three descriptors: a control socket, the command's output, and its working folder. A command
@@ -7,7 +7,7 @@ supervisor forks a monitor, which talks over the control socket:
 
     runner -> monitor    the command (see `read_command`); closing the sending side means: kill
     monitor -> runner    "ready", then "failed <errno>" or "exit <code> <pids still running>",
-                         then, if it was told to kill, "gone <pids that could not be killed>",
+                         then, if it was ordered to kill, "gone <pids that could not be killed>",
                          else, when nothing is left, "idle"
 
 An idle monitor takes another command: one byte with the descriptors but the first, then as
@@ -17,8 +17,8 @@ makes a session of its own is still found among its children. Elsewhere a proces
 its parent and its group escapes. Because an end of the connection means kill, nothing outlives
 the runner's process either, however that ended.
 
-It is a program of its own because forking is only safe and cheap in a small process without
-threads, and because a subreaper adopts strangers, which is nothing to do to a whole application.
+It is a separate program because forking is only safe and cheap in a small process without threads,
+and because a subreaper adopts unrelated processes, which an application should not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _INT = 4
 
 
 class Monitor:
-    """Runs one command after the other; each until its end was told and nothing of it is left."""
+    """Runs one command after another, each until its end is reported and no process is left."""
 
     def __init__(self, control: _socket.socket, wakeup: int, adopting: bool) -> None:
         self._control = control
@@ -130,7 +130,7 @@ class Monitor:
         return descendants(os.getpid(), group=0 if self._adopting else self._command)
 
     def _patience(self) -> float | None:
-        # Where orphans are not adopted, nothing tells when the last one ends.
+        # Where orphans are not adopted, nothing reports when the last one ends.
         return 1.0 if self._ended and not self._adopting else None
 
     def _say(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""What providers of HTTP model services share: settings, retries, events, tool calls.
+"""The base of providers of HTTP model services: settings, retries, events, tool calls.
 
 A provider writes one attempt, as a generator of chunks whose last one is the `ChatResponse`, and
 gets `complete` and `stream_complete` from here:
@@ -10,7 +10,7 @@ gets `complete` and `stream_complete` from here:
                 yield chunk
             yield response
 
-Retries have this one owner. A stream is begun anew only while nothing of it has been handed out;
+Retries have this one owner. A stream is retried only until its first chunk is returned;
 `complete` hands out nothing before the end and may retry until then.
 """
 
@@ -50,10 +50,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
-"""What providers of HTTP services emit, for the channel `observability.events`."""
+"""Events of HTTP providers, for the channel `observability.events`."""
 
 Chunk = dict[str, Any] | ChatResponse
-"""A piece of a streamed answer; the last one is the whole answer."""
+"""A piece of a streamed answer; the last one is the complete answer."""
 
 LONGEST_RETRY_AFTER = 120.0
 """Seconds. Who asks for a longer pause is not waited for: the error goes up with its `retry_after`."""
@@ -83,17 +83,17 @@ T = TypeVar("T")
 
 
 class HTTPProviderConfig(ModuleConfig):
-    """Settings every provider of an HTTP service takes.
+    """Settings of every provider of an HTTP service.
 
     Attributes:
-        api_key: Key of the service; better a `${VARIABLE}` than the key itself.
+        api_key: API key; prefer a `${VARIABLE}` to the key itself.
         base_url: Address of the service.
-        model: Model to ask for (also `default_model`).
-        temperature: How freely the model chooses its words; 0 is least.
-        top_p: Share of the likeliest words the model chooses from.
-        max_retries: Further attempts after a failure that may pass; 0 for none.
-        prices: What the service charges, instead of the vendor's list.
-        list_prices: Whether the vendor's list prices count; by default only at its own address.
+        model: Model to use (also `default_model`).
+        temperature: Randomness of the output; 0 is the least.
+        top_p: Cumulative probability of the tokens the model samples from.
+        max_retries: Retries after a temporary failure; 0 for none.
+        prices: Prices of the service, instead of the vendor's list.
+        list_prices: Whether to use the vendor's list prices; by default only at its own address.
         debug: Log every request and answer at DEBUG level, without their texts.
     """
 
@@ -116,18 +116,22 @@ class HTTPProviderConfig(ModuleConfig):
     api_key: SecretStr | None = None
     base_url: str | None = None
     model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
-    max_tokens: int | None = Field(default=None, gt=0, description="Longest answer, in tokens.")
+    max_tokens: int | None = Field(
+        default=None, gt=0, description="Maximum length of an answer, in tokens."
+    )
     temperature: float | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, ge=0, le=1)
     timeout: float | None = Field(
-        default=None, gt=0, description="Limit of one attempt, in seconds."
+        default=None, gt=0, description="Time limit of one attempt, in seconds."
     )
     connect_timeout: float = Field(default=CONNECT_TIMEOUT, gt=0, description="In seconds.")
     idle_timeout: float = Field(
-        default=IDLE_TIMEOUT, gt=0, description="Longest silence, in seconds."
+        default=IDLE_TIMEOUT, gt=0, description="Time limit without any data, in seconds."
     )
     max_retries: int = Field(default=4, ge=0)
-    priority: int = Field(default=100, description="The lowest number is asked first.")
+    priority: int = Field(
+        default=100, description="The provider with the lowest number is used first."
+    )
     prices: PricesConfig | None = None
     list_prices: bool | None = None
     debug: bool = False
@@ -137,9 +141,9 @@ class HTTPProvider(ABC):
     """A provider of one HTTP service (Provider Contract, Protocol Definition).
 
     Args:
-        name: What it is mounted as.
+        name: The name it is mounted as.
         config: Its settings.
-        coordinator: Whose hooks hear of calls and retries; None for no events.
+        coordinator: Its hooks get events of calls and retries; None for no events.
     """
 
     def __init__(self, name: str, config: HTTPProviderConfig, coordinator: Any = None) -> None:
@@ -155,7 +159,7 @@ class HTTPProvider(ABC):
 
     @property
     def name(self) -> str:
-        """What the provider is mounted as."""
+        """The name the provider is mounted as."""
         return self._name
 
     @abstractmethod
@@ -251,7 +255,7 @@ class HTTPProvider(ABC):
         return await self._begun(request)
 
     def _told(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
-        """The response, which says so where images were not sent."""
+        """The response, with a degradation if images were not sent."""
         if (missing := self._images.degradation(request)) is not None:
             known = [response.degradation] if response.degradation else []
             response.degradation = combined([*known, missing])
@@ -266,7 +270,7 @@ class HTTPProvider(ABC):
 
     def _broken(self, error: LLMError) -> StreamError:
         return StreamError(
-            f"the answer broke off: {error}",
+            f"the answer was cut off: {error}",
             provider=error.provider,
             model=error.model,
             status_code=error.status_code,
@@ -311,7 +315,7 @@ class HTTPProvider(ABC):
 
     @asynccontextmanager
     async def _reported(self, request: ChatRequest) -> AsyncGenerator[_Report]:
-        """Brackets a call, all its attempts included, with `llm:request` and `llm:response`."""
+        """Emit `llm:request` and `llm:response` around a call with all its attempts."""
         report = _Report()
         begun = time.monotonic()
         tools = [tool.name for tool in request.tools or ()]
@@ -360,7 +364,7 @@ def _milliseconds_since(begun: float) -> int:
 
 
 def from_environment(configured: SecretStr | str | None, *names: str) -> str | None:
-    """What the config says, else the first of these environment variables that is not empty."""
+    """The configured value, else the first of these environment variables that is not empty."""
     if isinstance(configured, SecretStr):
         configured = configured.get_secret_value()
     for value in (configured, *(os.environ.get(name) for name in names)):

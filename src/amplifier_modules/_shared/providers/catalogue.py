@@ -1,4 +1,4 @@
-"""What is known of a vendor's models: limits, features, prices; read from a JSON file.
+"""A vendor's models with limits, features and prices, read from a JSON file.
 
     {"as_of": "2026-11-12", "source": "…",
      "models": [{"id": "…", "display_name": "…", "context_window": 1000000,
@@ -54,7 +54,7 @@ class Prices(NamedTuple):
         return cls(**{name: Decimal(value) for name, value in raw.items()})
 
     def cost(self, tokens: Tokens) -> Decimal | None:
-        """What `tokens` cost in US dollars; None if a price that is needed is unknown."""
+        """The cost of `tokens` in US dollars; None if a required price is unknown."""
         total = Decimal(0)
         for name in self._fields:
             if count := getattr(tokens, name):
@@ -112,7 +112,7 @@ class Catalogue:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no catalogue.
+        ValueError: It is not a valid catalogue.
     """
 
     def __init__(self, path: Path) -> None:

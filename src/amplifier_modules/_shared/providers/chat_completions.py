@@ -1,9 +1,9 @@
-"""A client of the Chat Completions API, for every server that speaks it.
+"""A client of the Chat Completions API, for every compatible server.
 
-A provider of such a server names its address and what is known of its models; requests, streams,
-and the differences between servers are dealt with here. Where a server refuses a parameter that
-another demands, the request is written anew without it and the server's taste is remembered; that
-is not a retry, since a retry sends the same request again.
+A provider of such a server sets its address and facts about its models; requests, streams, and the
+differences between servers are handled here. If a server rejects a parameter that another requires,
+the request is sent again without it and the server's dialect is remembered; that is not a retry,
+since a retry sends the same request again.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ChatCompletionsProvider(HTTPProvider):
     Args:
         name: What it is mounted as.
         config: Its settings.
-        coordinator: Whose hooks hear of calls and retries; None for no events.
-        extra_body: Merged into every request, over what stands there.
+        coordinator: Its hooks get events of calls and retries; None for no events.
+        extra_body: Merged into every request, overriding its values.
         reasoning_effort: For requests that name none.
         developer_role: The server knows the role ``developer``.
     """
@@ -258,7 +258,7 @@ def _other_limit(body: Mapping[str, Any], taste: Taste) -> Taste | None:
 
 
 def _no_effort_with_tools(body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    # An effort that somebody asked for is not taken away behind their back.
+    # An effort that was explicitly requested is never dropped silently.
     return None if "reasoning_effort" in body else replace(taste, effort_with_tools="none")
 
 

@@ -1,8 +1,8 @@
-"""A streamed Chat Completions answer, put together from its chunks.
+"""A streamed Chat Completions answer, assembled from its chunks.
 
-Reads what OpenAI sends and what the compatible servers make of it: reasoning under two names, tool
-calls without an index, without an id, with the same index for all, or with arguments that are no
-JSON. Nothing of that is an error; only what cannot be read at all is.
+Accepts what OpenAI and compatible servers send: reasoning under two names, tool calls without an
+index, without an id, with the same index for all, or with arguments that are not JSON. None of that is
+an error; only data that cannot be parsed at all is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FINISH_REASONS = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-# The server gave up in the middle and says so; what came until then is no answer.
+# The server reports that it stopped early; the partial output is not an answer.
 _GAVE_UP = {"insufficient_system_resource", "error", "abort", "cancelled"}
 
 
@@ -111,14 +111,14 @@ class ChatStream:
         """The chunks that one event makes.
 
         Raises:
-            LLMError: The event is an error, or cannot be read, or says that the server gave up.
+            LLMError: The event is an error or invalid, or reports that the server stopped early.
         """
         try:
             event: Any = json.loads(data)
         except ValueError as error:
-            raise self._broken("sent an event that is no JSON") from error
+            raise self._broken("sent an event that is not valid JSON") from error
         if not isinstance(event, dict):
-            raise self._broken("sent an event that is no JSON object")
+            raise self._broken("sent an event that is not a JSON object")
         chunk = cast("dict[str, Any]", event)
         if chunk.get("error"):
             raise error_for_body(chunk, provider=self._provider, model=self._asked)
@@ -169,7 +169,7 @@ class ChatStream:
                 self._add_call(call, pieces)
         if reason := choice.get("finish_reason"):
             if reason in _GAVE_UP:
-                raise self._broken(f"gave up in the middle of its answer ({reason})")
+                raise self._broken(f"stopped in the middle of its answer ({reason})")
             self.finish_reason = str(reason)
 
     def _add_text(
@@ -216,7 +216,7 @@ class ChatStream:
         at = call.get("index")
         if isinstance(at, int):
             block = self._calls.get(at)
-            # Some servers give every call the index 0; another id with a name tells them apart.
+            # Some servers give every call the index 0; another id with a name distinguishes them.
             another = block is not None and call.get("id") not in (None, "", block.id)
             return None if begins and another else block
         return None if begins or not self._calls else self._last_call
@@ -233,7 +233,7 @@ class ChatStream:
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments, and their text where it is no JSON object."""
+    """A call's arguments, and their text if it is not a JSON object."""
     if not text.strip():
         return {}, None
     try:

@@ -1,8 +1,8 @@
-"""What a call to a provider's service costs, and who says so.
+"""The cost of a call to a provider's service, and the source of its prices.
 
-The vendor's list counts at the vendor's own address. Any other address has a bill of its own: there
-the cost is unknown until the plan gives `prices`, or says with `list_prices` that the vendor's count.
-An unknown cost is None, never zero.
+The vendor's list applies at the vendor's own address. Other addresses bill differently: the cost there
+is unknown unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is
+None, never zero.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from amplifier_modules._shared.providers.catalogue import Model, Prices, Tokens
 
 
 class PricesConfig(ModuleConfig):
-    """US dollars per million tokens, for every model the provider asks.
+    """US dollars per million tokens, for every model of the provider.
 
     Attributes:
-        input: Of what is read.
-        output: Of what is written, thinking included.
-        cache_read: Of what is read from a cache; by default the price of input.
-        cache_write: Of what is written to a cache; by default the price of input.
-        cache_write_1h: Of what a cache keeps for an hour; by default that of `cache_write`.
+        input: Price of input.
+        output: Price of output, including thinking.
+        cache_read: Price of a cache read; by default the price of input.
+        cache_write: Price of a cache write; by default the price of input.
+        cache_write_1h: Price of a one-hour cache write; by default that of `cache_write`.
     """
 
     input: Decimal = Field(ge=0)
