@@ -172,7 +172,7 @@ def test_explain_tells_what_a_value_replaced_file_by_file(folder: Path) -> None:
     assert f"{address}: '30'" in text
     assert "${SECONDS_ALLOWED:-30}" in text
     assert "60 (base.yaml:9)" in " ".join(text.split())
-    assert "Seconds a command may take" in text
+    assert "Time limit in seconds" in text
 
 
 def test_explain_tells_scopes_of_settings(folder: Path) -> None:

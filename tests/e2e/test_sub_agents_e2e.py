@@ -213,10 +213,10 @@ def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
         plan = plan_of(folder, server, agents)
         result = result_of(run(plan, "Go.", "--output", "json"))
         unknown, broken, refused, fine = tool_results(requests_of(server, LEAD)[1])
-        assert "no agent 'unknown'; the agents are: broken, fine, refused" in unknown
+        assert "unknown agent 'unknown'; available agents: broken, fine, refused" in unknown
         assert "tiemout" in broken
         assert "agent 'refused' failed" in refused
-        assert "go on with session_id" in refused
+        assert "continue with session_id" in refused
         assert "Fine." in fine
         assert result["response"] == "I see."
         assert [tool["outcome"] for tool in result["tools"]] == ["error", "error", "error", "ok"]

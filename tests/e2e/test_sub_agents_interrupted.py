@@ -191,7 +191,7 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
         assert calls == answers
         assert "done" in json.dumps(messages[-1])
     result = json.dumps(SessionStore(home / "sessions").read("s1")[1][-1])
-    assert "go on with session_id s1-" in result
+    assert "continue with session_id s1-" in result
 
 
 @pytest.mark.parametrize("after", [0.0, 0.4])

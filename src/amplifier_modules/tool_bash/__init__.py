@@ -1,4 +1,4 @@
-"""tool-bash: run shell commands that cannot run away."""
+"""tool-bash: run shell commands, with time and output limits."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
     """Mount `bash` and, unless they are left out, `bash_output` and `bash_kill`.
 
     Args:
-        coordinator: Where they are mounted.
+        coordinator: The session's coordinator.
         config: Settings as in `BashConfig`.
 
     Returns:
-        A function that kills what commands left running.
+        A cleanup function that kills processes still running.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
         RuntimeError: The system is not a POSIX one, or has no shell.
     """
     from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
     from amplifier_modules.tool_bash.config import MODULE_ID
+    from amplifier_modules.tool_bash.output_events import TOOL_OUTPUT
     from amplifier_modules.tool_bash.shell import Shell
-    from amplifier_modules.tool_bash.telling import TOOL_OUTPUT
     from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashTool
 
     shell = Shell(coordinator, settings)

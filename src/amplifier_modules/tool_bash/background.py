@@ -1,4 +1,4 @@
-"""Commands that run in the background, by the ids the model knows them by."""
+"""Commands that run in the background, by the id the model uses."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ BACKGROUND_START = "bash:background_start"
 BACKGROUND_END = "bash:background_end"
 
 AT_ONCE_SECONDS = 0.2
-"""A command that ends so soon after its start is answered like any other."""
+"""Seconds: a command that ends sooner is reported like one that ran in the foreground."""
 
 
 class BackgroundCommand:
     """One command in the background.
 
     Attributes:
-        id: What the model calls it by.
+        id: Its id for the model.
         line: The command line.
-        log: The file with all of its output; None if there can be none.
-        told: Whether the model knows that it has ended.
+        log: File with its whole output; None if there is none.
+        reported: Whether the model knows that it has ended.
     """
 
     def __init__(self, id: str, shell: Shell, job: Job, limit: int) -> None:
         self.id = id
         self.line = job.line
-        self.told = False
+        self.reported = False
         self._limit = limit
         self._began = time.monotonic()
         self._news = asyncio.Event()
@@ -58,7 +58,7 @@ class BackgroundCommand:
 
     @property
     def state(self) -> str:
-        """Whether it runs, or how it has ended, in a few words."""
+        """Its state in a few words: running, or how it ended."""
         if self.runs:
             return f"running for {time.monotonic() - self._began:.0f} s"
         if self._killed:
@@ -69,7 +69,7 @@ class BackgroundCommand:
         return f"ended: {ending(self._task.result().ended, None)}"
 
     def finished(self) -> Finished:
-        """How it ended.
+        """Return how it ended.
 
         Raises:
             CommandError: It could not be run.
@@ -77,7 +77,7 @@ class BackgroundCommand:
         return self._task.result()
 
     async def wait(self, seconds: float) -> None:
-        """Until it writes something or ends, or so long."""
+        """Wait until it writes something or ends, at most `seconds`."""
         if self.runs and not self._news.is_set():
             try:
                 async with asyncio.timeout(seconds):
@@ -86,12 +86,12 @@ class BackgroundCommand:
                 pass
 
     async def ended(self, seconds: float) -> bool:
-        """Whether it ends within so many seconds."""
+        """Whether it ends within `seconds`."""
         await asyncio.wait([self._task], timeout=seconds)
         return not self.runs
 
     def read(self) -> str:
-        """What it has written since the last call; what is too much is cut out of the middle."""
+        """What it has written since the last call, cut in the middle if too long."""
         captured, self._unread = self._unread.captured(), self._nothing_read()
         if self.runs:
             self._news.clear()
@@ -100,10 +100,10 @@ class BackgroundCommand:
         if not captured.cut:
             return captured.text
         where = f"; all of the output is in {self.log}" if self.log else ""
-        return with_notes(captured.text, [f"{captured.total} bytes are new{where}"])
+        return with_notes(captured.text, [f"{captured.total} new bytes{where}"])
 
     async def kill(self) -> None:
-        """End it, with everything it started; nothing to do if it has ended."""
+        """Kill it, with everything it started; does nothing if it has ended."""
         if self.runs:
             self._killed = True
             self._task.cancel()
@@ -118,7 +118,7 @@ class BackgroundCommand:
 
 
 class Background:
-    """The commands in the background of one session."""
+    """The background commands of one session."""
 
     def __init__(self, coordinator: Any, shell: Shell, config: BashConfig) -> None:
         self._hooks = coordinator.hooks
@@ -131,23 +131,23 @@ class Background:
         return iter(list(self._commands.values()))
 
     def find(self, id: str) -> BackgroundCommand:
-        """The command of that id. Raises InvalidInput if there is none."""
+        """Return the command with that id. Raises InvalidInput if there is none."""
         if id not in self._commands:
             known = ", ".join(self._commands) or "none"
-            raise InvalidInput(f"no command {id!r} was started in the background; known: {known}")
+            raise InvalidInput(f"no background command {id!r}; known ids: {known}")
         return self._commands[id]
 
     def check_room(self) -> None:
-        """Raises InvalidInput if no more commands may run in the background."""
+        """Raise InvalidInput if no more commands may run in the background."""
         running = [command.id for command in self if command.runs]
         if len(running) >= self._config.max_background:
             raise InvalidInput(
-                f"{len(running)} commands already run in the background ({', '.join(running)}); "
-                "end one with bash_kill"
+                f"{len(running)} background commands are already running ({', '.join(running)}); "
+                "kill one with bash_kill"
             )
 
     async def start(self, job: Job) -> ToolResult:
-        """Start a command; the result tells its id, or how it ended if it did so at once."""
+        """Start a command; the result has its id, or how it ended if it did so at once."""
         id = f"b{len(self._commands) + 1}"
         command = BackgroundCommand(id, self._shell, job, self._config.max_output)
         self._commands[id] = command
@@ -158,25 +158,27 @@ class Background:
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
         if not await command.ended(AT_ONCE_SECONDS):
-            log = f"; all of its output goes to {command.log}" if command.log else ""
+            log = f"; its output goes to {command.log}" if command.log else ""
             note = f"running in the background as {id}{log}"
             return ToolResult(output=with_notes(command.read(), [note]))
-        command.told = True
+        command.reported = True
         try:
             finished = command.finished()
         except CommandError as error:
             return failure(type(error).__name__, str(error))
-        return result_of(finished.ended, finished.captured, None, finished.log, [f"it was {id}"])
+        return result_of(
+            finished.ended, finished.captured, None, finished.log, [f"its id was {id}"]
+        )
 
     def news(self) -> list[str]:
-        """What has ended without the model knowing; told once."""
-        ended = [each for each in self if not each.runs and not each.told]
+        """Describe commands that have ended since the last call; each is reported once."""
+        ended = [each for each in self if not each.runs and not each.reported]
         for command in ended:
-            command.told = True
+            command.reported = True
         return [f"{each.id} ({_short(each.line)}) {each.state}" for each in ended]
 
     async def close(self) -> None:
-        """End everything."""
+        """Kill every command."""
         await asyncio.gather(*(command.kill() for command in self))
         if self._watchers:
             await asyncio.wait(self._watchers)
@@ -194,4 +196,4 @@ def _short(line: str) -> str:
 
 
 def _no_file() -> Path:
-    raise OSError(errno.EPERM, "the whole output has a file already")
+    raise OSError(errno.EPERM, "the whole output is already kept in a file")

@@ -17,43 +17,43 @@ class BashConfig(ModuleConfig):
     """Settings of tool-bash.
 
     Attributes:
-        denied_commands: Commands that are refused, whatever case they are in: a text anywhere in
-            the command line, or with `*` a pattern of the whole. A guard rail only: a command
-            can be written in many ways.
-        require_approval: Whether hooks that go by the tool's own word ask before a command.
-            `hooks-approval` of this program goes by its rules.
-        timeout: Seconds a command may take when the model asks for nothing else.
-        max_timeout: Most seconds the model may ask for.
-        max_output: Bytes of output shown to the model; what is over is cut in the middle.
-        max_spill: Bytes of output kept in a file when some was cut.
-        keep_folder: Whether the next command begins in the folder the last one changed to.
-        max_background: Commands that may run in the background at a time; 0 leaves out all that
-            has to do with them.
+        denied_commands: Commands to refuse, ignoring case: text anywhere in the command line or,
+            with `*`, a pattern for the whole line. Only a guard rail, as a command can be written
+            in many ways.
+        require_approval: The tool's attribute of that name, for hooks that read it.
+            `hooks-approval` uses its own rules instead.
+        timeout: Time limit in seconds when the model does not set one.
+        max_timeout: Longest time limit the model may set, in seconds.
+        max_output: Bytes of output shown to the model; longer output is cut in the middle.
+        max_spill: Bytes of longer output to keep in a file.
+        keep_folder: Start each command in the folder where the last one ended.
+        max_background: Commands that may run in the background at once; 0 disables them and leaves
+            out their tools.
         allowed_paths: Folders the model may choose as working directory, absolute or relative to
             the session's; `~` is expanded. By default the session's. A command itself can go
             anywhere the user can.
-        env_passthrough: Environment variables commands get although their names or values look
-            like secrets; `*` stands for any characters.
+        env_passthrough: Environment variables to pass to commands although their names or values
+            look like secrets; `*` matches any text.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         "allowed_commands": refused(
-            "commands are allowed by rules of hooks-approval: {action: allow, tool: bash, "
+            "allow commands with rules of hooks-approval: {action: allow, tool: bash, "
             "command: …} with 'default: deny'",
             [],
         ),
         "safety_profile": refused(
-            "there are no profiles; set 'denied_commands', or use hooks-approval, which asks "
+            "profiles are not supported; set 'denied_commands', or use hooks-approval, which asks "
             "before every command",
             "unrestricted",
         ),
-        "safety_overrides": refused("there are no profiles to override; set 'denied_commands'", {}),
+        "safety_overrides": refused("profiles are not supported; set 'denied_commands'", {}),
         "max_concurrent": refused(
-            "commands of one answer run at the same time; set 'parallel_tools: false' in the "
+            "commands of one response run in parallel; set 'parallel_tools: false' in the "
             "config of the orchestrator"
         ),
         "working_dir": refused(
-            "commands start in the session's working directory, which hooks rely on; start "
+            "commands start in the session's working directory, which hooks rely on; run "
             "amplifier there",
             ".",
         ),

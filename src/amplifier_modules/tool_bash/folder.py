@@ -1,4 +1,4 @@
-"""The folder commands run in: the one the model chooses, else where the last command went."""
+"""The folder commands start in: the one the model chooses, otherwise where the last one ended."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
 
 _LONGEST_NOTE = 4096
-"""Bytes of the longest path the system takes."""
+"""Bytes of the longest path the system accepts."""
 
 
 class WorkingFolder:
-    """Where commands begin.
+    """Track the folder commands start in.
 
     Args:
         coordinator: The session's.
@@ -32,35 +32,35 @@ class WorkingFolder:
         self._kept: str | None = None
 
     def locate(self, chosen: str) -> Location:
-        """The folder for a command.
+        """Return the folder for a command.
 
         Args:
-            chosen: What the model asks for, relative to where the last command went.
+            chosen: The model's choice, relative to where the last command ended.
 
         Raises:
-            PathError: It may not be used.
-            OSError: A folder on the way to it is not there.
+            PathError: The folder is not allowed.
+            OSError: A folder in the path is missing.
         """
         if self._kept is not None and not os.path.isdir(self._kept):
             self._kept = None
         return self._guarded(self._kept or self._home, chosen)
 
     def trace(self) -> Trace | None:
-        """What finds out where a command goes; None if that is not to be, or cannot be, known."""
+        """Return a trace of where a command ends; None if it is not wanted or not possible."""
         if not self._config.keep_folder:
             return None
         try:
             return Trace(output_dir(self._coordinator) / f".folder-{secrets.token_hex(6)}")
         except OSError:
-            # Nowhere to write to. The command matters more than where it ends up.
+            # Nowhere to write the trace. Running the command matters more.
             return None
 
     def follow(self, began: str, ended: str | None) -> list[str]:
-        """Begin where a command has ended, if it went elsewhere; what the model is to know.
+        """Start the next command where this one ended; return notes for the model.
 
         Args:
-            began: The folder it began in, without links.
-            ended: The folder it ended in; None if that is not known.
+            began: The folder it started in, links resolved.
+            ended: The folder it ended in; None if unknown.
         """
         if ended is None or ended == began:
             return []
@@ -68,13 +68,13 @@ class WorkingFolder:
             with self._guarded(ended, ".") as location:
                 os.close(location.open(os.O_RDONLY | os.O_DIRECTORY))
         except (PathError, OSError):
-            return [f"the next command begins in {self._kept or self._home} again, not in {ended}"]
+            return [f"the next command starts in {self._kept or self._home} again, not in {ended}"]
         self._kept = ended
-        return [f"the next command begins in {ended}"]
+        return [f"the next command starts in {ended}"]
 
     @property
     def next(self) -> str:
-        """Where the next command begins if nothing else is chosen."""
+        """Where the next command starts if the model chooses nothing else."""
         return self._kept or self._home
 
     @property
@@ -91,23 +91,23 @@ class WorkingFolder:
 
 
 class Trace:
-    """The file in which a shell notes the folder it ends in."""
+    """The file in which a shell records the folder it ends in."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def of(self, command: str) -> str:
-        """`command`, which will leave the note.
+        """`command`, extended to record where it ends.
 
-        The trap stands on its first line, so that errors name the lines the model wrote.
+        The trap is on its first line, so that errors name the lines the model wrote.
         """
         note = f"pwd -P >{shlex.quote(str(self._file))} 2>/dev/null"
         return f"trap {shlex.quote(note)} EXIT; {command}"
 
     def read(self) -> str | None:
-        """The folder; None if the shell was killed, replaced, or has left something else there."""
-        # What the command ran as may write there too: a pipe or a device must not hold the session
-        # up, and what is no path must not become one.
+        """The folder; None if the shell was killed or replaced, or the file has other content."""
+        # The command may have written there too: a pipe or a device must not block the session,
+        # and only a valid path may be used.
         try:
             note = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:

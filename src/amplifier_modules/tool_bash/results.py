@@ -1,4 +1,4 @@
-"""What the model is told of a command: its output, and how it ended."""
+"""What the model sees of a command: its output, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def result_of(
     log: Path | None,
     notes: Sequence[str] = (),
 ) -> ToolResult:
-    """The result of a command that has ended; a success with exit code 0.
+    """Return the result of a command that has ended; a success if the exit code is 0.
 
     Args:
         ended: How it ended.
-        captured: What it has written.
+        captured: Its output.
         timeout: Its time limit in seconds.
-        log: Where further output of what it left running goes.
-        notes: What else to say, before how it ended.
+        log: File for further output of processes it left running.
+        notes: Further notes, placed before how it ended.
     """
     lines = [*cut(captured), *_running(ended, log), *notes, ending(ended, timeout)]
     output = with_notes(captured.text if captured.total else "(no output)", lines)
@@ -42,18 +42,18 @@ def result_of(
 
 
 def with_notes(text: str, notes: Sequence[str]) -> str:
-    """`text` with notes below, each in brackets on a line of its own."""
+    """`text` followed by notes, each in brackets on its own line."""
     return "\n".join((text.removesuffix("\n"), *(f"[{note}]" for note in notes)))
 
 
 def cut(captured: Captured) -> list[str]:
-    """Where to find what is cut out of an output, if something is."""
+    """Say where the part cut out of an output is, if it was cut."""
     if not captured.cut:
         return []
     size = f"the output has {captured.total} bytes"
     if captured.file is None or captured.in_file == 0:
         why = f": {captured.problem}" if captured.problem else ""
-        return [f"{size}; what is cut out was not kept{why}"]
+        return [f"{size}; the part cut out was not kept{why}"]
     part = (
         "all of it is"
         if captured.in_file == captured.total
@@ -63,11 +63,11 @@ def cut(captured: Captured) -> list[str]:
 
 
 def ending(ended: Ended, timeout: float | None) -> str:
-    """How a command ended, in a few words."""
+    """Describe in a few words how a command ended."""
     if ended.timed_out:
-        text = f"killed after {timeout:g} s, the time limit, with everything it had started"
+        text = f"killed after the time limit of {timeout:g} s, with everything it had started"
         if ended.unkillable:
-            text += f", except what may not be killed: {_listed(ended.unkillable)}"
+            text += f", except processes that cannot be killed: {_listed(ended.unkillable)}"
         return text
     code = ended.exit_code or 0
     if code < 0:

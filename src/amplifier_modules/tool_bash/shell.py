@@ -1,4 +1,4 @@
-"""Runs command lines in a shell, with the environment, limits and folder of a session."""
+"""Run command lines in a shell, with the environment, limits and folder of a session."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from amplifier_modules._shared.process.output import Captured, OutputCapture
 from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
-from amplifier_modules.tool_bash.telling import OutputTeller
+from amplifier_modules.tool_bash.output_events import OutputReporter
 from amplifier_support.programs import find_program
 
-# Bash sets these from the folder it starts in; what the session's shell says would mislead.
+# Bash sets these from the folder it starts in; the values of the session's shell would mislead.
 _NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")
 
 
 class Job(NamedTuple):
-    """A command line that can be run, its folder open.
+    """A command line ready to run, its folder open.
 
     Attributes:
         line: As the model wrote it.
-        command: What is run.
-        folder: Where it begins, without links.
-        trace: What finds out where it ends; None if nobody wants to know.
+        command: The command passed to the shell.
+        folder: Where it starts, links resolved.
+        trace: Records where it ends; None if not needed.
     """
 
     line: str
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """How a command ended, what it wrote, where the output of what it left behind goes, notes."""
+    """How a command ended, its output, the log of what it left running, and notes."""
 
     ended: Ended
     captured: Captured
@@ -50,7 +50,7 @@ class Shell:
     """The shell of one session.
 
     Attributes:
-        name: Of the program.
+        name: Name of the shell program.
 
     Raises:
         RuntimeError: The system is not a POSIX one, or has no shell.
@@ -61,7 +61,7 @@ class Shell:
         shells = (find_program(name, working_dir) for name in ("bash", "sh"))
         found = next(filter(None, shells), None) if os.name == "posix" else None
         if found is None:
-            raise RuntimeError("tool-bash: there is no POSIX shell here to run commands with")
+            raise RuntimeError("tool-bash: no POSIX shell found on this system")
         self._program = found
         self.name = os.path.basename(found)
         self._coordinator = coordinator
@@ -72,19 +72,19 @@ class Shell:
 
     @property
     def working_dir(self) -> str:
-        """Where the next command begins."""
+        """Where the next command starts."""
         return self._folder.next
 
     def job(self, line: str, working_directory: str | None, *, traced: bool) -> Job:
-        """Get ready to run a command line; its folder is open until `run` has ended.
+        """Prepare a command line; its folder stays open until `run` has ended.
 
         Args:
             line: The command line.
-            working_directory: Where it begins; None for where the last one went.
-            traced: Whether the next one begins where this one ends.
+            working_directory: Where it starts; None for where the last one ended.
+            traced: Whether the next one starts where this one ends.
 
         Raises:
-            PathError: The folder may not be used.
+            PathError: The folder is not allowed.
             OSError: The folder cannot be used.
         """
         with self._folder.locate(working_directory or ".") as location:
@@ -103,24 +103,24 @@ class Shell:
         also: Callable[[bytes], None] | None = None,
         **about: Any,
     ) -> Finished:
-        """Run it to its end.
+        """Run it until it ends.
 
         Args:
-            job: What to run.
+            job: The prepared command.
             timeout: Seconds until it is killed; None for no limit.
-            capture: Takes its output, and is closed unless something was left running.
-            also: Called with its output, too.
-            **about: Further data of the events that tell of its output.
+            capture: Receives its output; closed unless a process was left running.
+            also: Also called with its output.
+            **about: Further data for the output events.
 
         Raises:
             CommandError: It could not be run.
             asyncio.CancelledError: After the command and everything it started was killed.
         """
-        teller = OutputTeller(self._coordinator.hooks, "bash", **about)
+        reporter = OutputReporter(self._coordinator.hooks, "bash", **about)
 
         def output(data: bytes) -> None:
             capture.feed(data)
-            teller.feed(data)
+            reporter.feed(data)
             if also is not None:
                 also(data)
 
@@ -132,7 +132,7 @@ class Shell:
         finally:
             os.close(job.command.folder)
             left = job.trace.read() if job.trace is not None else None
-            await teller.close()
+            await reporter.close()
         log: Path | None = None
         if ended.background:
             log = capture.spill()
@@ -143,7 +143,7 @@ class Shell:
         return Finished(ended, capture.captured(), log, notes)
 
     def capture(self, *, spill: bool = False) -> OutputCapture:
-        """What takes the output of a command; with `spill` all of it goes to a file."""
+        """Create the capture for a command's output; with `spill` all of it goes to a file."""
         capture = OutputCapture(
             limit=self._config.max_output,
             spill_limit=self._config.max_spill,
@@ -154,7 +154,7 @@ class Shell:
         return capture
 
     async def close(self) -> None:
-        """Kill what commands left running."""
+        """Kill processes that commands left running."""
         await self._runner.close()
         for capture in self._captures:
             capture.close()

@@ -17,7 +17,7 @@ from amplifier_modules.tool_bash.shell import Shell
 
 MAX_WAIT_SECONDS = 60.0
 
-_ID = {"type": "string", "description": "As given when the command was started, such as b1"}
+_ID = {"type": "string", "description": "Id returned when the command was started, such as b1"}
 
 
 class DeniedCommand(Exception):
@@ -25,12 +25,12 @@ class DeniedCommand(Exception):
 
 
 class BashTool:
-    """Runs a shell command (Tool Contract): a failure is a result, never an exception.
+    """Run a shell command (Tool Contract): a failure is a result, never an exception.
 
     Args:
-        shell: What runs it.
+        shell: Runs the commands.
         config: The module's settings.
-        background: Where commands go that are to run in the background; None if none are to.
+        background: Manages background commands; None if they are disabled.
     """
 
     name = "bash"
@@ -44,22 +44,21 @@ class BashTool:
 
     @property
     def description(self) -> str:
-        """What it does, for the model."""
+        """The description for the model."""
         limits = f"{self._config.timeout:g} s by default, {self._config.max_timeout:g} s at most"
         keeps = (
-            "The next call begins in the folder this one changes to; nothing else of the shell "
-            "is kept. "
+            "The next call starts in the folder where this one ends; no other shell state is kept. "
             if self._config.keep_folder
             else ""
         )
         background = (
-            "Servers and what takes longer: run_in_background, then bash_output and bash_kill."
+            "For servers and long commands use run_in_background, then bash_output and bash_kill."
             if self._background is not None
-            else "What it leaves running in the background goes on until the session ends."
+            else "Processes it leaves running continue until the session ends."
         )
         return (
-            f"Run a command in {self._shell.name}. Each call is a shell of its own, without input; "
-            f"its output and exit code are returned. {keeps}Time limit: {limits}. {background}"
+            f"Run a command in {self._shell.name}. Each call starts a new shell without input and "
+            f"returns the output and exit code. {keeps}Time limit: {limits}. {background}"
         )
 
     def get_schema(self) -> dict[str, Any]:
@@ -69,8 +68,8 @@ class BashTool:
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run a command.
 
-        The output is its text and a last line on how it ended. It succeeds with exit code 0; the
-        `error` of a failure has `message`, `type` and, where there is one, `exit_code`.
+        The output ends with a line on how the command ended. It is a success with exit code 0; the
+        `error` of a failure has `message`, `type` and, if known, `exit_code`.
 
         Raises:
             asyncio.CancelledError: After the command and everything it started was killed.
@@ -79,7 +78,7 @@ class BashTool:
             values = read_input(self.input_schema, input)
             line: str = values["command"]
             if not line.strip() or "\0" in line:
-                raise InvalidInput("the command is empty or has a NUL character")
+                raise InvalidInput("the command is empty or contains a NUL character")
             self._check_denied(line)
             if self._background is not None and values.get("run_in_background"):
                 self._background.check_room()
@@ -97,12 +96,12 @@ class BashTool:
             wanted = re.escape(pattern).replace(r"\*", ".*")
             found = re.fullmatch if "*" in pattern else re.search
             if found(wanted, line, re.IGNORECASE | re.DOTALL):
-                raise DeniedCommand(f"the command is denied by {pattern!r} of 'denied_commands'")
+                raise DeniedCommand(f"the command matches {pattern!r} in 'denied_commands'")
 
     def _timeout(self, values: dict[str, Any]) -> float:
         asked: float = values.get("timeout", self._config.timeout)
         if asked <= 0:
-            raise InvalidInput("'timeout' must be more than 0 seconds")
+            raise InvalidInput("'timeout' must be greater than 0 seconds")
         return min(asked, self._config.max_timeout)
 
     async def _run(self, line: str, folder: str | None, timeout: float) -> ToolResult:
@@ -113,12 +112,12 @@ class BashTool:
 
 
 class BashOutputTool(CheckedTool):
-    """Tells what commands in the background have written, and how they ended."""
+    """Report what background commands have written and how they ended."""
 
     name = "bash_output"
     description = (
-        "What a command in the background has written since you last asked, and whether it still "
-        "runs; without an id, the list of such commands. 'wait' waits for something new."
+        "Get what a background command has written since the last call, and its "
+        "state. Without an id, list background commands. 'wait' waits for new output."
     )
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -128,7 +127,7 @@ class BashOutputTool(CheckedTool):
                 "type": "number",
                 "minimum": 0,
                 "maximum": MAX_WAIT_SECONDS,
-                "description": "Seconds to wait at most for new output or the end",
+                "description": "Seconds to wait for new output or the end of the command",
             },
         },
         "additionalProperties": False,
@@ -138,24 +137,24 @@ class BashOutputTool(CheckedTool):
         self._background = background
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        """The output of a command, or the list of them all."""
+        """The output of one command, or the list of all."""
         if "id" not in values:
             return self._list()
         command = self._background.find(values["id"])
         await command.wait(min(values.get("wait", 0), MAX_WAIT_SECONDS))
-        command.told = command.told or not command.runs
-        return _told(command)
+        command.reported = command.reported or not command.runs
+        return _new_output(command)
 
     def _list(self) -> ToolResult:
         lines = [f"{each.id}: {each.state}: {each.line}" for each in self._background]
-        return ToolResult(output="\n".join(lines) or "no command was started in the background")
+        return ToolResult(output="\n".join(lines) or "no background commands")
 
 
 class BashKillTool(CheckedTool):
-    """Ends a command in the background."""
+    """Kill a background command."""
 
     name = "bash_kill"
-    description = "End a command in the background, with everything it started."
+    description = "Kill a background command and everything it started."
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {"id": _ID},
@@ -167,14 +166,14 @@ class BashKillTool(CheckedTool):
         self._background = background
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        """What it has written since the last time, once it has ended."""
+        """Kill it and return what it has written since the last call."""
         command = self._background.find(values["id"])
         await command.kill()
-        command.told = True
-        return _told(command)
+        command.reported = True
+        return _new_output(command)
 
 
-def _told(command: BackgroundCommand) -> ToolResult:
+def _new_output(command: BackgroundCommand) -> ToolResult:
     return ToolResult(output=with_notes(command.read(), [f"{command.id}: {command.state}"]))
 
 
@@ -184,17 +183,17 @@ def _input_schema(background: bool) -> dict[str, Any]:
         "timeout": {
             "type": "number",
             "exclusiveMinimum": 0,
-            "description": "Seconds until it is killed",
+            "description": "Time limit in seconds; the command is killed after it",
         },
         "working_directory": {
             "type": "string",
-            "description": "Folder to run it in; by default where the last call ended",
+            "description": "Folder to run in; default: where the last call ended",
         },
     }
     if background:
         properties["run_in_background"] = {
             "type": "boolean",
-            "description": "Answer at once with an id; it runs without a time limit",
+            "description": "Return at once with an id; runs without a time limit",
         }
     return {
         "type": "object",

@@ -1,4 +1,4 @@
-"""tool-filesystem: read, write, edit and list files inside granted folders."""
+"""tool-filesystem: read, write, edit and list files inside allowed folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
     Settings as in `FilesystemConfig`.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
     from amplifier_modules.tool_filesystem.config import MODULE_ID

@@ -24,7 +24,7 @@ from amplifier_modules.tool_filesystem.text import (
 from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool
 
 LARGEST_EDIT = 64 * 1024 * 1024
-"""Bytes of the largest file that is edited: it is held in memory several times."""
+"""Bytes of the largest file that can be edited: it is held in memory several times."""
 
 _LONGEST_DIFF = 20_000
 
@@ -32,12 +32,12 @@ _EDIT: dict[str, Any] = {
     "old_string": {
         "type": "string",
         "minLength": 1,
-        "description": "Text to replace, exactly as it stands in the file",
+        "description": "Text to replace, exactly as in the file",
     },
-    "new_string": {"type": "string", "description": "Text to put in its place"},
+    "new_string": {"type": "string", "description": "Replacement text"},
     "replace_all": {
         "type": "boolean",
-        "description": "Replace every occurrence; false by default",
+        "description": "Replace every occurrence; default: false",
     },
 }
 
@@ -45,7 +45,7 @@ _EDIT: dict[str, Any] = {
 class WriteFile(FilesystemTool):
     name = "write_file"
     description = (
-        "Write a whole text file: create it, with its folders, or replace what is there. Use "
+        "Write a whole text file: create it, with its folders, or replace it. Use "
         "edit_file to change part of a file."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
@@ -53,7 +53,7 @@ class WriteFile(FilesystemTool):
         "type": "object",
         "properties": {
             "file_path": PATH,
-            "content": {"type": "string", "description": "The whole new content"},
+            "content": {"type": "string", "description": "The complete new content"},
         },
         "required": ["file_path", "content"],
         "additionalProperties": False,
@@ -75,9 +75,9 @@ class WriteFile(FilesystemTool):
 class EditFile(FilesystemTool):
     name = "edit_file"
     description = (
-        "Replace exact text in a file: old_string by new_string. old_string must be in the file "
-        "exactly once, unless replace_all is true. Several edits of one file go into edits: each "
-        "is made on the outcome of the one before, and either all are made or none. Returns a diff."
+        "Replace old_string with new_string in a file. old_string must occur "
+        "exactly once unless replace_all is true. Use edits for several changes to one file: each "
+        "applies to the result of the one before; all are made or none. Returns a diff."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
     input_schema: ClassVar[dict[str, Any]] = {
@@ -88,7 +88,7 @@ class EditFile(FilesystemTool):
             "edits": {
                 "type": "array",
                 "minItems": 1,
-                "description": "Several edits, in place of old_string and new_string",
+                "description": "Several edits, instead of old_string and new_string",
                 "items": {
                     "type": "object",
                     "properties": _EDIT,
@@ -120,10 +120,10 @@ def _edits(values: dict[str, Any]) -> list[Edit]:
     if "edits" not in values:
         for key in ("old_string", "new_string"):
             if key not in values:
-                raise InvalidInput(f"the parameter {key!r} is required, or 'edits' in its place")
+                raise InvalidInput(f"the parameter {key!r} is required, unless 'edits' is given")
         return [_one(values)]
     if single:
-        raise InvalidInput(f"give either 'edits' or {single[0]!r}, not both")
+        raise InvalidInput(f"'edits' and {single[0]!r} are mutually exclusive")
     return [_one(edit) for edit in values["edits"]]
 
 
@@ -134,33 +134,33 @@ def _one(values: dict[str, Any]) -> Edit:
 def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | None]:
     """`content` as bytes in the encoding and line ends of the file it replaces.
 
-    Second: None for a new file, else what is worth telling of what was kept.
+    Second: None for a new file, otherwise what was preserved, for the model.
     """
     if not exists(location):
-        return _encoded_anew(content), None
+        return _encoded_as_new(content), None
     try:
         text, coding = decode(read_whole(location, WHOLE))
     except FileProblem:
-        return _encoded_anew(content), ""
+        return _encoded_as_new(content), ""
     kept: list[str] = []
     if all_crlf(text) and "\r" not in content and "\n" in content:
         content = with_line_end(content, "\r\n")
-        kept.append("CRLF line ends")
+        kept.append("CRLF line endings")
     try:
         data = coding.encode(content)
     except FileProblem:
-        return _encoded_anew(content), ", ".join(kept)
+        return _encoded_as_new(content), ", ".join(kept)
     if coding.encoding != "utf-8" and not content.isascii():
         kept.append(f"encoding {coding.encoding}")
     return data, ", ".join(kept)
 
 
-def _encoded_anew(content: str) -> bytes:
+def _encoded_as_new(content: str) -> bytes:
     return Coding().encode(content)
 
 
 def _edit(location: Location, path: str, edits: list[Edit]) -> tuple[str, int]:
-    """The diff of the edits, and the size of the file they were written to, in bytes."""
+    """Apply the edits; return their diff and the new size of the file in bytes."""
     text, coding = decode(read_whole(location, LARGEST_EDIT))
     outcome = edited(text, edits)
     data = coding.encode(outcome.text)
@@ -169,6 +169,6 @@ def _edit(location: Location, path: str, edits: list[Edit]) -> tuple[str, int]:
     if len(diff) > _LONGEST_DIFF:
         shown = diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
         left = diff.count("\n") - shown.count("\n")
-        diff = f"{shown}[{left} more lines of the diff are not shown]\n"
+        diff = f"{shown}[{left} more lines of the diff not shown]\n"
     places = f"{outcome.places} places" if outcome.places > 1 else "1 place"
     return f"edited {path} in {places}\n{diff}", len(data)

@@ -20,17 +20,17 @@ class FilesystemConfig(ModuleConfig):
         allowed_read_paths: Folders or files that may be read, absolute or relative to the working
             directory; `~` is expanded. By default the working directory.
         allowed_write_paths: The same for writing. `.git`, `.amplifier` and shell start-up files
-            inside them stay refused unless a path here names them, as in `[".", ".git"]`.
-        denied_write_paths: Folders or files that may not be written although
-            `allowed_write_paths` grants them.
-        max_bytes: Most bytes of text one call gives the model.
-        max_image_bytes: Most bytes of an image that is shown to the model. More than the default
-            is over the 5 MB that some services take, counted as base64.
+            inside them are refused unless a path here names them, as in `[".", ".git"]`.
+        denied_write_paths: Folders or files that may not be written, even inside
+            `allowed_write_paths`.
+        max_bytes: Bytes of text one call may return.
+        max_image_bytes: Bytes of the largest image shown to the model. The default is 5 MB as
+            base64, the limit of some services.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         "working_dir": refused(
-            "relative paths start at the session's working directory, which hooks rely on; start "
+            "relative paths start at the session's working directory, which hooks rely on; run "
             "amplifier there",
             ".",
         ),

@@ -1,4 +1,4 @@
-"""What changed in a text, as a unified diff."""
+"""Changes to a text as a unified diff."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEXT = 3
 
 
 def unified_diff(path: str, text: str, made: Sequence[Change]) -> str:
-    """The changes as a unified diff, in time that grows with the changes and not with the file."""
+    """The changes as a unified diff; takes time proportional to the changes, not the file."""
     lines = _lines(text)
     starts = [0, *accumulate(map(len, lines))]
     output = [f"--- a/{path}\n", f"+++ b/{path}\n"]
@@ -38,7 +38,7 @@ def _lines(text: str) -> list[str]:
 def _windows(
     made: Sequence[Change], starts: Sequence[int], count: int
 ) -> Iterator[tuple[int, int, list[Change]]]:
-    """(first line, line after the last, changes) of stretches whose contexts do not touch."""
+    """(first line, line after the last, changes) of ranges whose context lines do not touch."""
     first, last, group = 0, 0, list[Change]()
     for change in made:
         begin = max(0, bisect_right(starts, change.start) - 1 - CONTEXT)

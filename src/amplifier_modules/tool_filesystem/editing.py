@@ -1,4 +1,4 @@
-"""Replacing exact text: where it stands, and what a text becomes."""
+"""Replace exact text: find it and compute the new text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN_PLACES = 10
 
 
 class Edit(NamedTuple):
-    """Text to replace, what by, and whether wherever it stands or where alone it stands."""
+    """Text to replace, its replacement, and whether to replace every occurrence."""
 
     old: str
     new: str
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 class Edited(NamedTuple):
-    """A text after its edits, the changes that led there in order, and how many places were hit."""
+    """A text after its edits, the changes in order, and the number of places changed."""
 
     text: str
     changes: list[Change]
@@ -44,10 +44,10 @@ class Edited(NamedTuple):
 
 
 def edited(text: str, edits: Sequence[Edit]) -> Edited:
-    """`text` after all of `edits`, each made on the outcome of the one before.
+    """Apply all of `edits` to `text`, each to the result of the one before.
 
     Raises:
-        FileProblem: One of them cannot be made; with several the message says which.
+        FileProblem: An edit cannot be made; if there are several, the message says which.
     """
     made: list[Change] = []
     places = 0
@@ -59,28 +59,28 @@ def edited(text: str, edits: Sequence[Edit]) -> Edited:
             if len(edits) == 1:
                 raise
             which = f"edit {number} of {len(edits)}"
-            raise type(error)(f"{which}: {error}\nNone of the edits was made.") from None
+            raise type(error)(f"{which}: {error}\nNo edit was made.") from None
         made = combined(made, step, outcome)
         outcome = apply(outcome, step)
         places += len(step)
     if outcome == text:
-        raise NothingToChange("the edits together change nothing")
+        raise NothingToChange("the edits cancel each other out: nothing would change")
     return Edited(outcome, made, places)
 
 
 def changes(text: str, edit: Edit) -> list[Change]:
-    """Where the edit's old text stands in `text` and what it becomes.
+    """Where the edit's old text is in `text` and what replaces it.
 
     A line end in it matches LF and CR LF; a replacement gets the line ends of what it replaces.
 
     Raises:
-        TextNotFound: It is not there; the message shows what is nearest to it.
-        TextNotUnique: It is there more than once and not all of them were asked for.
-        NothingToChange: The old text and the new are the same.
+        TextNotFound: It is missing; the message shows the nearest text.
+        TextNotUnique: It occurs more than once and `replace_all` is not set.
+        NothingToChange: The old and the new text are the same.
     """
     old, new, everywhere = edit
     if not old:
-        raise TextNotFound("old_string is empty; use write_file to write a whole file")
+        raise TextNotFound("old_string is empty; use write_file to replace the whole file")
     if with_line_end(old, "\n") == with_line_end(new, "\n"):
         raise NothingToChange("old_string and new_string are the same")
     spans = list(_matches(text, old, overlapping=not everywhere))
@@ -90,8 +90,8 @@ def changes(text: str, edit: Edit) -> list[Change]:
         places = [str(text.count("\n", 0, start) + 1) for start, _ in spans[:_SHOWN_PLACES]]
         more = ", …" if len(spans) > _SHOWN_PLACES else ""
         raise TextNotUnique(
-            f"old_string is there {len(spans)} times, at lines {', '.join(places)}{more}; "
-            "give more of the text around it, or set replace_all"
+            f"old_string occurs {len(spans)} times, at lines {', '.join(places)}{more}; "
+            "include more of the surrounding text, or set replace_all"
         )
     usual = line_end(text)
     return [Change(start, end, _fitted(text[start:end], new, usual)) for start, end in spans]
@@ -108,7 +108,7 @@ def apply(text: str, made: Sequence[Change]) -> str:
 
 
 def combined(first: Sequence[Change], second: Sequence[Change], between: str) -> list[Change]:
-    """The changes that do at once what `first` does and then `second` on its outcome, `between`.
+    """The changes equal to `first` followed by `second` on its result, `between`.
 
     All are in order; changes of the two that touch become one.
     """
@@ -116,7 +116,7 @@ def combined(first: Sequence[Change], second: Sequence[Change], between: str) ->
         return list(second)
     result: list[Change] = []
     later = deque(second)
-    shift = 0  # how far a place behind the changes of `first` so far has moved
+    shift = 0  # how far text after the changes of `first` so far has moved
     earlier = deque(_moved(first))
     while earlier or later:
         start = min(waiting[0].start for waiting in (earlier, later) if waiting)
@@ -139,7 +139,7 @@ def combined(first: Sequence[Change], second: Sequence[Change], between: str) ->
 
 
 class _Moved(NamedTuple):
-    """Where the new text of a change stands, and by how much it is longer than the old one."""
+    """Where the new text of a change is, and how much longer it is than the old text."""
 
     start: int
     end: int

@@ -4,13 +4,13 @@ FileProblem                  (these three are in `_shared.files`)
 ├── NotAFile                 a folder, a device, a pipe
 ├── FileTooLarge             more than the operation takes at once
 ├── NotAFolder               a folder was asked for
-├── BinaryFile               the file is no text
+├── BinaryFile               the file is not text
 ├── ImageTooLarge            an image, too large to be shown
 ├── PastTheEnd               the file has fewer lines
-├── TextNotFound             the text to replace is not there
-├── TextNotUnique            it is there more than once
-├── NothingToChange          the old text is the new one
-└── NotEncodable             the file's encoding has no such characters
+├── TextNotFound             the text to replace is missing
+├── TextNotUnique            it occurs more than once
+├── NothingToChange          old and new text are the same
+└── NotEncodable             the file's encoding cannot represent the text
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from amplifier_modules._shared.files.whole import FileProblem as FileProblem
 
 
 class BinaryFile(FileProblem):
-    """The file is no text."""
+    """The file is not text."""
 
 
 class NotAFolder(FileProblem):
-    """What is there is no folder."""
+    """The path is not a folder."""
 
 
 class ImageTooLarge(FileProblem):
-    """The image has more bytes or pixels than models are shown."""
+    """The image has more bytes or pixels than may be shown to models."""
 
 
 class PastTheEnd(FileProblem):
@@ -38,28 +38,28 @@ class PastTheEnd(FileProblem):
 
 
 class TextNotFound(FileProblem):
-    """The text to replace is not in the file."""
+    """The text to replace is missing from the file."""
 
 
 class TextNotUnique(FileProblem):
-    """The text to replace is in the file more than once."""
+    """The text to replace occurs in the file more than once."""
 
 
 class NothingToChange(FileProblem):
-    """The replacement is the text that is there."""
+    """The replacement is the same as the text to replace."""
 
 
 class NotEncodable(FileProblem):
-    """The file's encoding has no such characters."""
+    """The file's encoding cannot represent the text."""
 
 
 _REASONS = {
     errno.ENOENT: "no such file or folder",
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.ENOTDIR: "part of the path is a file, not a folder",
     errno.EISDIR: "it is a folder",
-    errno.ELOOP: "too many links, or it was changed into a link just now",
+    errno.ELOOP: "too many links, or it was replaced with a link meanwhile",
     errno.ENOSPC: "no space left on the device",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "the file system is read-only",
@@ -68,7 +68,7 @@ _REASONS = {
 
 
 def os_problem(error: OSError, path: str) -> str:
-    """`error` as a sentence that names the path the model gave, not the one inside."""
+    """Describe `error` using the path the model gave, not the resolved one."""
     reason = _REASONS.get(error.errno or 0) or error.strerror
     if reason is None:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__

@@ -1,7 +1,7 @@
-"""Images as models take them: PNG, JPEG, GIF and WebP, whole and of a size that is not refused.
+"""Images in the formats models take: PNG, JPEG, GIF and WebP, complete and within size limits.
 
-A service that is sent a damaged or oversized image refuses the request, and every later one, as the
-image stays in the conversation. So what is not surely an image is not passed on as one.
+A service refuses a request with a damaged or oversized image, and every later one, as the image
+stays in the conversation. So only files that are certainly images are passed on as images.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MOST_PIXELS = 8_000
-"""Pixels of the longest side the large services take."""
+"""Longest side in pixels that the large services accept."""
 
 Size = tuple[int, int]
 
@@ -33,23 +33,23 @@ class Image(NamedTuple):
 
 
 class DamagedImage(Exception):
-    """It begins like an image and does not go on like one; the message says what is wrong."""
+    """It starts like an image but is damaged; the message says what is wrong."""
 
 
 def looks_like_image(start: bytes) -> bool:
-    """Whether a file that starts with these 16 bytes or more should be an image."""
+    """Whether a file that starts with these bytes (16 or more) claims to be an image."""
     return _kind(start) is not None
 
 
 def read_image(data: bytes) -> Image:
-    """What kind of image `data` is, its structure looked through to the end.
+    """Identify the image in `data`, checking its structure to the end.
 
     Raises:
-        DamagedImage: It is none, or not whole.
+        DamagedImage: It is not an image, or not complete.
     """
     kind = _kind(data)
     if kind is None:
-        raise DamagedImage("it is no image")
+        raise DamagedImage("it is not an image")
     media_type, measure = kind
     try:
         width, height = measure(data)
@@ -80,7 +80,7 @@ def _png(data: bytes) -> Size:
         content = data[at + 8 : at + 8 + length]
         (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
         if zlib.crc32(content, zlib.crc32(kind)) != checksum:
-            raise DamagedImage("a checksum in it is wrong")
+            raise DamagedImage("it has a wrong checksum")
         if kind == b"IHDR":
             size = struct.unpack_from(">II", content)
         elif kind == b"IEND":
@@ -90,11 +90,11 @@ def _png(data: bytes) -> Size:
 
 
 def _jpeg(data: bytes) -> Size:
-    """Segments of marker and length; the one of the frame has the size, then comes the scan."""
+    """Segments of marker and length; the frame's has the size, then comes the scan."""
     size, at = (0, 0), 2
     while True:
         if data[at] != 0xFF:
-            raise DamagedImage("what should be a marker is none")
+            raise DamagedImage("it has an invalid marker")
         marker = data[at + 1]
         if marker == 0xFF:
             at += 1
@@ -111,7 +111,7 @@ def _jpeg(data: bytes) -> Size:
 
 
 def _gif(data: bytes) -> Size:
-    """Blocks up to the trailer, which some writers leave out; one of them has to be an image."""
+    """Blocks up to the trailer, which some writers omit; one of them must be an image."""
     size: Size = struct.unpack_from("<HH", data, 6)
     at, has_pixels = 13 + _colours(data[10]), False
     while at < len(data) and data[at] != ord(";"):
@@ -120,7 +120,7 @@ def _gif(data: bytes) -> Size:
         elif data[at] == ord("!"):
             at += 2
         else:
-            raise DamagedImage("what should be a block is none")
+            raise DamagedImage("it has an invalid block")
         while data[at]:
             at += 1 + data[at]
         at += 1
@@ -130,7 +130,7 @@ def _gif(data: bytes) -> Size:
 
 
 def _colours(flags: int) -> int:
-    """Bytes of the colour table that `flags` announce."""
+    """Bytes of the colour table that `flags` declare."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
@@ -148,4 +148,4 @@ def _webp(data: bytes) -> Size:
     if kind == b"VP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
         return width & 0x3FFF, height & 0x3FFF
-    raise DamagedImage("what should be its pixels is something else")
+    raise DamagedImage("it has no valid pixel data")

@@ -1,4 +1,4 @@
-"""What is in a folder."""
+"""List a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amplifier_modules.tool_filesystem.errors import NotAFolder
 from amplifier_support.printable import printable
 
 MAX_ENTRIES = 1000
-"""Entries one listing shows."""
+"""Most entries in one listing."""
 
 
 class Listing(NamedTuple):
@@ -24,7 +24,7 @@ def list_folder(location: Location) -> Listing:
     """The folder's entries: `name/`, `name  <n> bytes`, `name -> target`.
 
     Raises:
-        NotAFolder: Something else is there.
+        NotAFolder: The path is not a folder.
         OSError: It cannot be read.
     """
     folders: list[str] = []
@@ -62,5 +62,5 @@ def _described(entry: os.DirEntry[str], folder: int | None = None) -> str:
         if entry.is_file(follow_symlinks=False):
             return f"{name}  {entry.stat(follow_symlinks=False).st_size} bytes"
     except OSError:
-        return f"{name}  (gone, or not to be looked at)"
+        return f"{name}  (unreadable)"
     return f"{name}  (device, pipe or socket)"

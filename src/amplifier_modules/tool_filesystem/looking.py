@@ -1,4 +1,4 @@
-"""The tools that only look: `read_file` and `list_directory`."""
+"""The read-only tools: `read_file` and `list_directory`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DEFAULT_LINES = 2000
 class ReadFile(FilesystemTool):
     name = "read_file"
     description = (
-        "Read a file. Of text it returns up to 2000 lines by default; a note at the end says when "
-        "there is more and how to read on. PNG, JPEG, GIF and WebP images are shown to you."
+        "Read a file. Returns up to 2000 lines of text by default; a note at the end says if "
+        "there is more and how to continue. PNG, JPEG, GIF and WebP images are shown to you."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
     input_schema: ClassVar[dict[str, Any]] = {
@@ -29,7 +29,7 @@ class ReadFile(FilesystemTool):
             "offset": {
                 "type": "integer",
                 "minimum": 1,
-                "description": "Number of the first line to read, from 1",
+                "description": "First line to read, counting from 1",
             },
             "limit": {"type": "integer", "minimum": 1, "description": "Number of lines to read"},
         },
@@ -56,11 +56,11 @@ class ReadFile(FilesystemTool):
 
 class ListDirectory(FilesystemTool):
     name = "list_directory"
-    description = "List a folder: folders end in '/', files have their size, links their target."
+    description = "List a folder: folders end in '/', files show their size, links their target."
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "path": {**PATH, "description": "The folder; by default the working directory"},
+            "path": {**PATH, "description": "The folder; default: the working directory"},
         },
         "additionalProperties": False,
     }
@@ -72,7 +72,7 @@ class ListDirectory(FilesystemTool):
             return ToolResult(output="[the folder is empty]")
         text = "\n".join(listing.lines)
         rest = listing.total - len(listing.lines)
-        more = f"\n\n[{rest} more entries are not shown]" if rest else ""
+        more = f"\n\n[{rest} more entries not shown]" if rest else ""
         return ToolResult(output=text + more)
 
 

@@ -1,4 +1,4 @@
-"""What in a text comes nearest to something that is not in it."""
+"""Find the text nearest to text that is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 _MOST_LINES = 50_000
-"""Lines that are looked through: a message is not worth more time."""
+"""Lines searched: a message is not worth more time."""
 
 _MOST_COMPARED = 500
 _LONGEST_COMPARED = 300
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 2_000
 
 
 class Near(NamedTuple):
-    """Lines `at` to `end` (from 0, without `end`), and in what they differ from what was wanted."""
+    """Lines `at` to `end` (from 0, without `end`), and how they differ from the wanted text."""
 
     at: int
     end: int
@@ -27,31 +27,31 @@ class Near(NamedTuple):
 
 
 def missing(text: str, old: str) -> str:
-    """The message that `old` is not in `text`: what is there instead, with its lines."""
+    """The message for missing `old`: the nearest text, with its lines."""
     lines = text.split("\n")
     near = _near([line.strip() for line in lines[:_MOST_LINES]], old)
     if near is None:
         return (
-            "old_string is not in the file and nothing in it is like it; "
+            "old_string is not in the file, and no similar text was found; "
             "read the file again and copy the text exactly"
         )
     shown, cut = _shown(lines[near.at : near.end])
     where = f"line {near.at + 1}" if near.end == near.at + 1 else f"lines {near.at + 1}-{near.end}"
-    more = " (cut here; read on from there)" if cut else ""
+    more = " (cut here; read the file from there)" if cut else ""
     return (
         f"old_string is not in the file; the text at {where} {near.difference}. "
-        f"Copy it exactly as it stands there:\n{shown}{more}"
+        f"Copy it exactly:\n{shown}{more}"
     )
 
 
 def _near(lines: Sequence[str], old: str) -> Near | None:
-    """The nearest place in `lines`, which have no white space around them."""
+    """The nearest place in `lines`, which have no surrounding white space."""
     wanted = [line.strip() for line in old.strip().splitlines()]
     if not any(wanted):
         return None
     for at in _places(lines, wanted):
         if lines[at : at + len(wanted)] == wanted:
-            return Near(at, at + len(wanted), "differs from it only in white space")
+            return Near(at, at + len(wanted), "differs only in white space")
     return _most_lines_alike(lines, wanted) or _most_alike_line(lines, wanted)
 
 
@@ -62,7 +62,7 @@ def _places(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
 
 
 def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
-    """Where most of the wanted lines stand at their distance from each other."""
+    """The place where most of the wanted lines are at the same distance from each other."""
     if len(wanted) < 2:
         return None
     offsets: dict[str, list[int]] = {}
@@ -71,7 +71,7 @@ def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | Non
     votes: Counter[int] = Counter()
     for number, line in enumerate(lines):
         of = offsets.get(line)
-        # Braces and blank lines stand everywhere and tell nothing.
+        # Braces and blank lines are everywhere and say nothing.
         if of is not None and len(line) > 2 and len(of) <= _OFTEN:
             for offset in of:
                 votes[number - offset] += len(line)
@@ -80,14 +80,14 @@ def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | Non
     first = max(votes, key=lambda at: (votes[at], -at))
     at, end = max(0, first), min(len(lines), first + len(wanted))
     same = sum(lines[n] == wanted[n - first] for n in range(at, end))
-    return Near(at, end, f"is nearest to it, with {same} of {len(wanted)} lines the same")
+    return Near(at, end, f"is the nearest, with {same} of {len(wanted)} lines the same")
 
 
 def _most_alike_line(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
-    """The line that is most like the longest one that is wanted."""
+    """The line most like the longest wanted line."""
     offset, key = max(enumerate(wanted), key=lambda item: len(item[1]))
     key = key[:_LONGEST_COMPARED]
-    # What is longest to prepare is kept for the second sequence.
+    # The sequence that takes longest to prepare is the second.
     matcher = SequenceMatcher(None, "", key, autojunk=False)
     best, found, compared = _LEAST_ALIKE, None, 0
     for number, line in enumerate(lines):
@@ -106,7 +106,7 @@ def _most_alike_line(lines: Sequence[str], wanted: Sequence[str]) -> Near | None
         return None
     at = max(0, found - offset)
     end = min(len(lines), at + len(wanted))
-    return Near(at, end, "is nearest to it")
+    return Near(at, end, "is the nearest")
 
 
 def _shown(lines: Sequence[str]) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""A page of lines out of a text file of any size, or an image."""
+"""A page of lines from a text file of any size, or an image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from amplifier_modules.tool_filesystem.images import (
 from amplifier_modules.tool_filesystem.text import SNIFFED, decode, for_model
 
 WHOLE = 8 * 1024 * 1024
-"""Bytes up to which a file is read and decoded whole, which tells its encoding best."""
+"""Files up to this many bytes are read and decoded whole, which detects the encoding best."""
 
 _COUNTED = 256 * 1024 * 1024
 _PIECE = 64 * 1024
@@ -34,8 +34,8 @@ class Page(NamedTuple):
         first: Number of the first line, from 1.
         last: Number of the last line.
         total: Number of lines in the file; None when it is too large to count them.
-        cut: The last line is not whole.
-        size: Bytes of the file that the page stands for.
+        cut: The last line is cut.
+        size: Bytes of the file that the page covers.
     """
 
     text: str
@@ -47,18 +47,18 @@ class Page(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What the model has to know about the rest; empty when this is the whole file."""
+        """A note for the model on the rest of the file; empty if this is all of it."""
         of = f" of {self.total}" if self.total is not None else ""
         if self.cut:
-            where = f"line {self.last}{of} is cut here: it is too long to be shown whole"
+            where = f"line {self.last}{of} is cut here: it is too long"
             return f"{where}; the next line is at offset {self.last + 1}"
         if self.total is None or self.last < self.total:
-            return f"lines {self.first}-{self.last}{of}; read on with offset {self.last + 1}"
+            return f"lines {self.first}-{self.last}{of}; continue with offset {self.last + 1}"
         return f"lines {self.first}-{self.last}{of}" if self.first > 1 else ""
 
 
 class ImageFile(NamedTuple):
-    """A file that is an image: what is known of it, and all its bytes."""
+    """An image file: what is known of it, and all its bytes."""
 
     image: Image
     data: bytes
@@ -70,7 +70,7 @@ class ImageFile(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What is asked for, and how much of it at most.
+    """The range requested, and the most to return.
 
     Attributes:
         first: Number of the first line, from 1.
@@ -86,13 +86,13 @@ class Limits(NamedTuple):
 
 
 def read_file(location: Location, limits: Limits) -> Page | ImageFile:
-    """Lines of a text file, or the whole of an image.
+    """Read lines of a text file, or a whole image.
 
     Raises:
-        BinaryFile: It is neither.
-        PastTheEnd: It has fewer lines.
-        ImageTooLarge: It is an image with more bytes or pixels.
-        NotAFile: It is no file.
+        BinaryFile: It is neither text nor an image.
+        PastTheEnd: The file has fewer lines.
+        ImageTooLarge: The image has too many bytes or pixels.
+        NotAFile: The path is not a file.
         OSError: It cannot be read.
     """
     with opened(location) as (descriptor, size):
@@ -117,7 +117,7 @@ def read_file(location: Location, limits: Limits) -> Page | ImageFile:
 
 
 def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
-    """The image in `file`; None, and the file at its start, where it is text after all."""
+    """The image in `file`; None, with the file at its start, if it is text after all."""
     if size > _LARGEST_IMAGE:
         raise ImageTooLarge(_too_large(f"an image of {size} bytes", limits))
     data = file.read()
@@ -125,7 +125,7 @@ def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
         image = read_image(data)
     except DamagedImage as error:
         if b"\0" in data[:SNIFFED]:
-            raise BinaryFile(f"it begins as an image, but is damaged: {error}") from None
+            raise BinaryFile(f"it starts like an image, but is damaged: {error}") from None
         file.seek(0)
         return None
     if len(data) > limits.image or max(image.width, image.height) > MOST_PIXELS:
@@ -135,7 +135,7 @@ def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
 
 def _too_large(what: str, limits: Limits) -> str:
     most = f"{limits.image} bytes and {MOST_PIXELS} pixels a side"
-    return f"it is {what}; at most {most} can be shown, so make a smaller copy and read that"
+    return f"it is {what}; the limit is {most}: make a smaller copy and read that"
 
 
 def _page(file: BinaryIO, limits: Limits, *, counted: bool) -> Page:
@@ -145,14 +145,14 @@ def _page(file: BinaryIO, limits: Limits, *, counted: bool) -> Page:
     if not kept and first > 1:
         raise PastTheEnd(f"it has {first - 1} lines")
     last = first - 1 + _lines(kept)
-    # What is left of a line that was cut is no further line.
+    # The rest of a line that was cut does not count as a line.
     total = last + _lines_left(file) - cut if counted else None
     text = for_model(decode(kept)[0])
     return Page(text, first, last, total, cut, len(kept))
 
 
 def _skip(file: BinaryIO, lines: int) -> None:
-    """Go behind so many lines. Raises PastTheEnd."""
+    """Skip so many lines. Raises PastTheEnd."""
     left, piece = lines, b"\n"
     while left:
         piece, before = file.read(_PIECE), piece
@@ -171,7 +171,7 @@ def _skip(file: BinaryIO, lines: int) -> None:
 
 
 def _take(file: BinaryIO, limit: int, max_bytes: int) -> tuple[bytes, bool]:
-    """Whole lines that fit, or the start of the first one and True; the file stands behind them."""
+    """Whole lines that fit, or the start of the first and True; leaves the file after them."""
     data = file.read(max_bytes + 1)
     lines = data.split(b"\n", limit)
     kept = data[: len(data) - len(lines[-1])] if len(lines) > limit else data
@@ -185,7 +185,7 @@ def _take(file: BinaryIO, limit: int, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """`data` without the start of a UTF-8 character that does not end in it."""
+    """`data` without an incomplete UTF-8 character at its end."""
     for back, byte in enumerate(reversed(data[-4:]), start=1):
         if byte & 0xC0 != 0x80:
             needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1

@@ -1,4 +1,4 @@
-"""Text as it stands in files: encodings, byte order marks and line ends, all of which are kept."""
+"""The text of files: encodings, byte order marks and line ends, all preserved."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from amplifier_modules.tool_filesystem.errors import BinaryFile, NotEncodable
 
 SNIFFED = 8192
-"""Bytes at the start of a file that decide whether it is text, as git looks at it."""
+"""Bytes at the start of a file that decide whether it is text, as in git."""
 
-# The longer marks first: that of UTF-32 starts with that of UTF-16.
+# Longer marks first: that of UTF-32 starts with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -25,34 +25,34 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Coding(NamedTuple):
-    """How a file's text is written as bytes, so that it can be written the same way again."""
+    """How a file's text is encoded, so that it can be written back the same way."""
 
     encoding: str = "utf-8"
     mark: bytes = b""
     errors: str = "strict"
 
     def encode(self, text: str) -> bytes:
-        """`text` as bytes with the mark. Raises NotEncodable."""
+        """Encode `text`, with the byte order mark. Raises NotEncodable."""
         try:
             return self.mark + text.encode(self.encoding, self.errors)
         except UnicodeEncodeError as error:
             character = text[error.start]
             if self.encoding.startswith("utf"):
-                message = f"the text has half of a character (U+{ord(character):04X})"
+                message = f"the text has half a surrogate pair (U+{ord(character):04X})"
             else:
-                message = f"the file is {self.encoding}, which has no {character!r}"
+                message = f"the file's encoding, {self.encoding}, cannot represent {character!r}"
             raise NotEncodable(message) from error
 
 
 def decode(data: bytes) -> tuple[str, Coding]:
-    """The text of a file, and how to write it back.
+    """Decode a file's text and return how to write it back.
 
-    Without a byte order mark it is UTF-8. What is not valid UTF-8 is taken for damaged UTF-8 when
-    it has more whole characters than broken ones, otherwise for the western single-byte encoding;
+    Without a byte order mark it is UTF-8. Invalid UTF-8 is treated as damaged UTF-8 if it has more
+    valid multi-byte characters than broken ones, otherwise as the western single-byte encoding;
     either way every byte is written back as it was.
 
     Raises:
-        BinaryFile: There is a NUL near the start, or the mark promises what does not follow.
+        BinaryFile: There is a NUL near the start, or the text does not match the mark.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
@@ -87,7 +87,7 @@ def line_end(text: str) -> str:
 
 
 def all_crlf(text: str) -> bool:
-    """Whether there are lines and every one ends in CR LF."""
+    """Whether `text` has lines and every one ends in CR LF."""
     ends = text.count("\n")
     return ends > 0 and text.count("\r\n") == ends
 
@@ -99,5 +99,5 @@ def with_line_end(text: str, end: str) -> str:
 
 
 def for_model(text: str) -> str:
-    """`text` as a model reads it: LF line ends, broken bytes as the replacement character."""
+    """`text` for the model: LF line ends, invalid bytes as the replacement character."""
     return _HALVES.sub("\ufffd", text.replace("\r\n", "\n"))

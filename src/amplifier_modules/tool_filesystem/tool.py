@@ -1,4 +1,4 @@
-"""What the tools have in common: a workspace, and what the model is told of failures."""
+"""The base of the tools: a workspace, and error messages for the model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PATH = {"type": "string", "description": "Path, absolute or relative to the work
 
 
 FILE_ALIASES = {"path": "file_path"}
-"""`file_path` is what published tools of the same names call a file."""
+"""`file_path` is the parameter's name in published tools of the same names."""
 
 
 class FilesystemTool(CheckedTool):
-    """A tool on files."""
+    """A tool that works on files."""
 
     description: ClassVar[str]
     failures = (FileProblem, PathError, OSError)

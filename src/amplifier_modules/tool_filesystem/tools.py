@@ -12,7 +12,7 @@ from amplifier_modules.tool_filesystem.workspace import Workspace
 
 
 def filesystem_tools(coordinator: Any, config: FilesystemConfig) -> list[FilesystemTool]:
-    """The tools, which share the session's granted folders."""
+    """Create the tools, which share the session's allowed folders."""
     workspace = Workspace(coordinator, config)
     kinds = (ReadFile, WriteFile, EditFile, ListDirectory)
     return [kind(workspace) for kind in kinds]

@@ -1,4 +1,4 @@
-"""What the four tools share: guards over the granted folders, and the events they emit."""
+"""What the four tools share: guards for the allowed folders, and the events they emit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from amplifier_modules.tool_filesystem.config import FilesystemConfig
 
 
 class Workspace:
-    """The granted folders of one session.
+    """The allowed folders of one session.
 
     Attributes:
         config: The module's settings.
-        changing: Held from reading a file to writing it back, so that edits in parallel calls do
-            not undo each other.
+        changing: Held from reading a file until it is written back, so that parallel edits do not
+            undo each other.
     """
 
     def __init__(self, coordinator: Any, config: FilesystemConfig) -> None:
@@ -34,7 +34,7 @@ class Workspace:
         return self._coordinator.get_capability("session.working_dir") or os.getcwd()
 
     def reading(self) -> PathGuard:
-        """The guard for reading, which also lets other tools' long output be read."""
+        """The guard for reading, which also allows other tools' long output."""
         roots = self.config.allowed_read_paths
         extra = known_output_dir(self._coordinator)
         return self._guard(False, roots, extra, "allowed_read_paths")

@@ -21,10 +21,10 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
     """Start the configured servers and mount their tools; settings as in `McpConfig`.
 
     Returns:
-        A function that ends all servers.
+        A cleanup function that stops all servers.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
         RuntimeError: The SDK is not installed, or a required server is not ready in time.
     """
     from amplifier_modules.tool_mcp.config import MODULE_ID

@@ -8,14 +8,14 @@ from typing import Any
 import httpx2
 
 LONGEST_MESSAGE = 64 * 1024 * 1024
-"""Bytes of an answer, or of one event of a stream of events."""
+"""Most bytes of a response, or of one event in a stream."""
 
 ENCODING = "identity"
-"""What may be done to answers: a few compressed kilobytes can become gigabytes."""
+"""The accepted encodings: a few compressed kilobytes can become gigabytes."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer up to its limit."""
+    """The body of a response, up to its limit."""
 
     def __init__(self, stream: Any, *, has_events: bool) -> None:
         self._stream = stream
@@ -38,9 +38,9 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def bound(response: Any) -> None:
-    """Have the body of an answer end with an error where it is too long or compressed."""
+    """Make the body of a response fail if it is too long or compressed."""
     encoding = response.headers.get("content-encoding", ENCODING).strip().lower()
     if encoding not in ("", ENCODING):
-        raise httpx2.ReadError(f"it answered with the encoding {encoding[:40]!r}, not asked for")
+        raise httpx2.ReadError(f"it answered with the unsupported encoding {encoding[:40]!r}")
     kind = response.headers.get("content-type", "").lower()
     response.stream = _Bounded(response.stream, has_events=kind.startswith("text/event-stream"))

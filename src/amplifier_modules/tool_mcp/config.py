@@ -17,11 +17,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
 class ToolFilter(ModuleConfig):
-    """Which tools of a server are mounted, by their names on the server; `*` stands for any text.
+    """Which tools of a server to mount, by their names on the server; `*` matches any text.
 
     Attributes:
-        allow: Only these.
-        deny: Not these, whatever `allow` says.
+        allow: Mount only these.
+        deny: Do not mount these, even if `allow` lists them.
     """
 
     allow: list[str] = Field(default_factory=lambda: ["*"])
@@ -29,24 +29,24 @@ class ToolFilter(ModuleConfig):
 
 
 class ServerConfig(ModuleConfig):
-    """One MCP server: a program to start, or the address of one that runs.
+    """One MCP server: a program to start, or the URL of a running one.
 
     Attributes:
         command: The program; found on the PATH unless it has a slash in it.
         args: Its arguments.
-        env: Environment variables it gets beside those of the session.
-        env_passthrough: Variables of the environment it gets although their names or values look
-            like secrets; `*` stands for any characters.
-        cwd: The folder it runs in, by default the session's working directory.
-        url: Address of a server that speaks streamable HTTP.
+        env: Environment variables to set in addition to the session's.
+        env_passthrough: Environment variables to pass although their names or values look like
+            secrets; `*` matches any characters.
+        cwd: The folder to run in; by default the session's working directory.
+        url: URL of a server with streamable HTTP.
         headers: Sent with every request to `url`.
         enabled: Whether to use it.
-        required: Whether the session cannot do without it.
-        timeout: Seconds a call may take.
-        start_timeout: Seconds until it has to be ready.
-        tools: Which of its tools are mounted.
-        resources: Mount tools that list and read its resources, if it has any.
-        prompts: Mount tools that list and fill in its prompts, if it has any.
+        required: Whether the session fails without it.
+        timeout: Time limit of a call, in seconds.
+        start_timeout: Time limit for starting, in seconds.
+        tools: Which of its tools to mount.
+        resources: Mount tools to list and read its resources, if it has any.
+        prompts: Mount tools to list and fill in its prompts, if it has any.
     """
 
     command: str | None = Field(default=None, min_length=1)
@@ -77,14 +77,14 @@ class ServerConfig(ModuleConfig):
         for name, content in value.items():
             if not (name + content).isascii() or not (name + content).isprintable():
                 raise ValueError(
-                    f"{name} has a line break or another character that cannot be sent"
+                    f"{name} contains a line break or another character that cannot be sent"
                 )
         return value
 
     @model_validator(mode="after")
     def _has_one_way(self) -> Self:
         if (self.command is None) == (self.url is None):
-            raise ValueError("give either 'command' or 'url'")
+            raise ValueError("exactly one of 'command' and 'url' is required")
         return self
 
 
@@ -92,11 +92,11 @@ class McpConfig(ModuleConfig):
     """Settings of tool-mcp.
 
     Attributes:
-        servers: The servers by a short name of letters, digits, `_` and `-`.
-        wait: Most seconds the start waits for the first attempt of servers that are not required;
-            tools of late ones are mounted when they come.
-        max_output: Bytes of a result shown to the model; what is over is cut in the middle and
-            kept in a file.
+        servers: The servers, by a short name of letters, digits, `_` and `-`.
+        wait: Longest time the start waits for servers that are not required, in seconds; tools of
+            later ones are mounted when they are ready.
+        max_output: Bytes of a result shown to the model; longer results are cut in the middle and
+            kept whole in a file.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
@@ -118,6 +118,6 @@ class McpConfig(ModuleConfig):
         for name in value:
             if not _NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} is no name for a server: up to 32 letters, digits, _ and -"
+                    f"{name!r} is not a valid server name: use up to 32 letters, digits, _ and -"
                 )
         return value

@@ -1,8 +1,8 @@
-"""What a connection to a server is, and what can go wrong with it.
+"""Connections to servers, and their errors.
 
 ServerProblem
-├── NotConnected       the server is not there, the call was not sent
-├── CallLost           the call was sent, and whether it ran nobody knows
+├── NotConnected       the server is not connected, the call was not sent
+├── CallLost           the call was sent, and whether it ran is unknown
 └── ServerRefused      the server answered with an error
 """
 
@@ -15,14 +15,14 @@ _LONGEST_TEXT = 4000
 
 
 def shortened(text: str) -> str:
-    """What a server says of a failure, or beside its results: not at any length."""
+    """Shorten text that a server sends with errors or results."""
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} more characters)"
 
 
 class ServerProblem(Exception):
-    """A server cannot be used as asked; the message is for the model."""
+    """The request to the server failed; the message is for the model."""
 
 
 class NotConnected(ServerProblem):
@@ -30,7 +30,7 @@ class NotConnected(ServerProblem):
 
 
 class CallLost(ServerProblem):
-    """No answer came."""
+    """No response arrived."""
 
 
 class ServerRefused(ServerProblem):
@@ -38,11 +38,11 @@ class ServerRefused(ServerProblem):
 
 
 class CannotStart(Exception):
-    """The server will not start however often it is tried."""
+    """The server cannot start, however often it is tried."""
 
 
 class Offers(NamedTuple):
-    """What a server has.
+    """What a server offers.
 
     Attributes:
         tools: Its tools, as the SDK gives them.
@@ -59,9 +59,9 @@ class Connection(NamedTuple):
     """How one connection is made.
 
     Attributes:
-        transport: What the SDK's client takes.
+        transport: The transport for the SDK's client.
         problem: Why it ended, if the transport knows.
-        close: Called afterwards, whatever happened.
+        close: Always called afterwards.
     """
 
     transport: Any
@@ -70,4 +70,4 @@ class Connection(NamedTuple):
 
 
 Way = Callable[[Callable[[], None]], Awaitable[Connection]]
-"""Prepares a connection; what it is given is to be called when the connection ends by itself."""
+"""Prepare a connection; the argument is called when the connection ends by itself."""

@@ -1,4 +1,4 @@
-"""What servers say beside their messages: in a file, without secrets, and never on the terminal."""
+"""What servers write in addition to messages: logged to a file without secrets, never shown."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ErrorLog:
     """The log of one server.
 
     Args:
-        folder: Gives the folder it goes to, when there is something to write.
+        folder: Returns the folder of the log, when there is something to write.
         name: Name of the file.
-        redactor: Takes secrets out.
+        redactor: Removes secrets.
     """
 
     def __init__(self, folder: Callable[[], Path], name: str, redactor: Redactor) -> None:
@@ -36,7 +36,7 @@ class ErrorLog:
         self._is_ending = False
 
     def feed(self, data: bytes) -> None:
-        """The next piece. Never raises: a log that cannot be written is told once."""
+        """Add the next piece. Never raises: an unwritable log is reported once."""
         *lines, self._unwritten = (self._unwritten + data).split(b"\n")
         if len(self._unwritten) > 64 * 1024:
             lines.append(self._unwritten)
@@ -45,20 +45,20 @@ class ErrorLog:
             self._write("".join(f"{line.decode('utf-8', 'replace')}\n" for line in lines))
 
     def last_words(self) -> str:
-        """The end of what it said, on one line."""
+        """The end of what it wrote, on one line."""
         said = self._tail + self._redactor.text(self._unwritten.decode("utf-8", "replace"))
         return " | ".join(line.strip() for line in said.splitlines()[-5:] if line.strip())[-500:]
 
-    def start_anew(self) -> None:
+    def clear_last_words(self) -> None:
         """Forget the last words: those of an earlier run explain nothing."""
         self._tail = ""
 
-    def begin_no_more(self) -> None:
-        """Make no file from now on: the session ends, and its folder may be gone."""
+    def stop_creating(self) -> None:
+        """Create no file from now on: the session is ending, and its folder may be gone."""
         self._is_ending = True
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write what is left and close the file."""
         if self._unwritten:
             self.feed(b"\n")
         if self._file is not None:
@@ -79,4 +79,4 @@ class ErrorLog:
             self._written += len(data)
         except OSError as error:
             self._written = _MOST
-            logger.warning("The log %s of an MCP server cannot be written: %s", self._name, error)
+            logger.warning("cannot write the log %s of an MCP server: %s", self._name, error)

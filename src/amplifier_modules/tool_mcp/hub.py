@@ -1,4 +1,4 @@
-"""All servers of a session: started side by side, their tools mounted when they are there."""
+"""All servers of a session: started in parallel, their tools mounted when they are ready."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MCP_DISCONNECTED = "mcp:disconnected"
 MCP_FAILED = "mcp:failed"
 MCP_LOG = "mcp:log"
 MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, tools.MCP_PROGRESS)
-"""Events this module emits beside those the kernel names."""
+"""Events this module emits in addition to the kernel's."""
 
 _LONGEST_LOG = 10_000
 _MOST_UNTOLD = 100
@@ -69,15 +69,15 @@ class Hub(Listener):
             return
         if find_spec("mcp") is None:
             raise RuntimeError(
-                f"{MODULE_ID}: the SDK for MCP is not installed; install it with "
+                f"{MODULE_ID}: the MCP SDK is not installed; install it with "
                 "pip install 'amplifier[mcp]'"
             )
         if self._coordinator.get_capability("offline"):
             self._leave_out_remote_ones()
-        # Most hooks are mounted after tools: what happens before is told when the session begins.
+        # Most hooks are mounted after tools: earlier events are emitted when the session begins.
         for event in (SESSION_START, SESSION_RESUME):
-            self._coordinator.hooks.register(event, self._tell_untold, name=MODULE_ID)
-        # The SDK takes seconds to import, which nobody shall wait for who can do without.
+            self._coordinator.hooks.register(event, self._emit_pending, name=MODULE_ID)
+        # The SDK takes seconds to import, so import it only if needed.
         self._sdk = asyncio.create_task(asyncio.to_thread(_import_sdk))
         for server in self._servers:
             server.start()
@@ -89,9 +89,9 @@ class Hub(Listener):
         self._started = True
 
     async def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         for log in self._logs:
-            log.begin_no_more()
+            log.stop_creating()
         await asyncio.gather(*(server.close() for server in self._servers))
         for log in self._logs:
             log.close()
@@ -109,18 +109,18 @@ class Hub(Listener):
                 task.cancel()
         missing = [server for server in required if not server.is_ready]
         if missing:
-            told = "; ".join(f"{server.name}: {server.problem}" for server in missing)
-            raise RuntimeError(f"{MODULE_ID}: a required server is not there: {told}")
+            problems = "; ".join(f"{server.name}: {server.problem}" for server in missing)
+            raise RuntimeError(f"{MODULE_ID}: required servers are not ready: {problems}")
 
     def _leave_out_remote_ones(self) -> None:
         remote = [server for server in self._servers if server.config.url is not None]
         for server in remote:
             if server.config.required:
-                raise RuntimeError(f"{MODULE_ID}: {server.name} cannot be asked offline")
-            logger.warning("The MCP server %s is left out: this session runs offline", server.name)
+                raise RuntimeError(f"{MODULE_ID}: {server.name} is unavailable offline")
+            logger.warning("MCP server %s skipped: this session runs offline", server.name)
         self._servers = [server for server in self._servers if server not in remote]
 
-    # -- what servers tell -------------------------------------------------------------
+    # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
         wanted = self._tools_of(server, offers)
@@ -134,12 +134,12 @@ class Hub(Listener):
         await self._emit(MCP_CONNECTED, {"server": server.name, **data})
 
     async def disconnected(self, server: Server, problem: str) -> None:
-        logger.info("The MCP server %s was lost: %s", server.name, problem)
+        logger.info("lost the MCP server %s: %s", server.name, problem)
         await self._emit(MCP_DISCONNECTED, {"server": server.name, "error": problem})
 
     async def failed(self, server: Server, problem: str, final: bool) -> None:
         if final and not (server.config.required and not self._started):
-            logger.warning("The MCP server %s is not there: %s", server.name, problem)
+            logger.warning("MCP server %s is unavailable: %s", server.name, problem)
         data = {"error": problem, "final": final, "required": server.config.required}
         await self._emit(MCP_FAILED, {"server": server.name, **data})
 
@@ -155,7 +155,7 @@ class Hub(Listener):
         elif len(self._untold) < _MOST_UNTOLD:
             self._untold.append((event, data))
 
-    async def _tell_untold(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def _emit_pending(self, event: str, data: dict[str, Any]) -> HookResult:
         untold, self._untold = self._untold, None
         for name, held in untold or ():
             await self._coordinator.hooks.emit(name, held)
@@ -164,7 +164,7 @@ class Hub(Listener):
     # -- tools -------------------------------------------------------------------------
 
     def _tools_of(self, server: Server, offers: Offers) -> dict[str, tools.MountedTool]:
-        """A server's tools by the names they are mounted under."""
+        """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()
         found: dict[str, tools.MountedTool] = {}
@@ -190,7 +190,7 @@ class Hub(Listener):
             await self._coordinator.mount("tools", tool, name=name)
         self._mounted[server] = wanted
 
-    # -- ways to servers ---------------------------------------------------------------
+    # -- transports --------------------------------------------------------------------
 
     def _way_to(self, name: str, config: ServerConfig) -> Way:
         if config.url is not None:
@@ -224,6 +224,6 @@ def _import_sdk() -> None:
         from mcp import Client  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
         raise CannotStart(
-            f"the SDK for MCP that is installed cannot be used ({error}); version 2 is needed, "
+            f"the installed MCP SDK is unusable ({error}); version 2 is required, "
             "install it with pip install 'amplifier[mcp]'"
         ) from error

@@ -1,4 +1,4 @@
-"""Names of mounted tools: `mcp_<server>_<tool>`, as every model service takes them."""
+"""Names of mounted tools: `mcp_<server>_<tool>`, in a form every model service accepts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _DIGEST = 8
 def tool_name(server: str, tool: str, taken: Container[str]) -> str:
     """A name for a tool of a server that is not in `taken`.
 
-    Characters that services refuse become `_`. A name that is too long, or taken, ends with a
-    digest of what it stands for, so that it is the same in every session.
+    Characters that services refuse become `_`. A name that is too long or taken ends with a digest
+    of the original, so that it is the same in every session.
     """
     name = _NOT_ALLOWED.sub("_", f"mcp_{server}_{tool}")
     if len(name) <= _LONGEST and name not in taken:

@@ -1,4 +1,4 @@
-"""What servers answer, as results for models: text, images, and files for what is neither."""
+"""Turn server responses into results for models: text, images, and files for other data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IMAGES = {
     "image/gif": (b"GIF87a", b"GIF89a"),
     "image/webp": (b"RIFF",),
 }
-"""Kinds of images that models take, and how they begin."""
+"""Image types that models accept, and their first bytes."""
 
 _LARGEST_IMAGE = 5 * 1024 * 1024
 _MOST_IMAGES = 20
@@ -31,11 +31,11 @@ Block = dict[str, Any]
 
 
 class Results:
-    """Makes results.
+    """Create results.
 
     Args:
-        max_output: Bytes of text of one result.
-        folder: Gives the folder for what is too long or no text.
+        max_output: Bytes of text in one result.
+        folder: Returns the folder for long results and other data.
     """
 
     def __init__(self, max_output: int, folder: Callable[[], Path]) -> None:
@@ -43,7 +43,7 @@ class Results:
         self._folder = folder
 
     def of_call(self, answer: Any) -> ToolResult:
-        """A server's answer to a call."""
+        """The result of a call."""
         blocks = [self._block(content) for content in answer.content]
         structured = answer.structured_content
         if not blocks and structured is not None:
@@ -52,11 +52,11 @@ class Results:
         return self._result(blocks, failed=bool(answer.is_error))
 
     def of_resource(self, answer: Any) -> ToolResult:
-        """A resource that was read."""
+        """The result of reading a resource."""
         return self._result([self._resource(contents) for contents in answer.contents])
 
     def of_prompt(self, answer: Any) -> ToolResult:
-        """A prompt that was filled in: who says what."""
+        """The result of filling in a prompt: the messages by role."""
         blocks: list[Block] = [_text(answer.description)] if answer.description else []
         for message in answer.messages:
             blocks += [_text(f"[{message.role}]"), self._block(message.content)]
@@ -70,7 +70,7 @@ class Results:
     def _result(self, blocks: list[Block], *, failed: bool = False) -> ToolResult:
         more = sum(block["type"] == "image" for block in blocks) - _MOST_IMAGES
         if more > 0:
-            blocks = [*blocks, _text(f"[{more} more images are left out]")]
+            blocks = [*blocks, _text(f"[{more} more images left out]")]
         text = self._shortened("\n".join(_texts(blocks)))
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
         images = [block for block in blocks if block["type"] == "image"][:_MOST_IMAGES]
@@ -90,7 +90,7 @@ class Results:
         capture.feed(data)
         capture.close()
         shown = capture.captured()
-        kept = f"all of it is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
+        kept = f"its full text is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
         return f"{shown.text}\n[the result has {shown.total} bytes; {kept}]"
 
     def _block(self, content: Any) -> Block:
@@ -107,7 +107,7 @@ class Results:
                 about = ", ".join(filter(None, (content.name, content.mime_type)))
                 return _text(f"[resource {content.uri}: {about}]")
             case other:
-                return _text(f"[content of the kind {other!r}, which is not known here]")
+                return _text(f"[content of the unknown type {other!r}]")
 
     def _resource(self, contents: Any) -> Block:
         text = getattr(contents, "text", None)
@@ -116,13 +116,13 @@ class Results:
         return self._media(contents.blob, contents.mime_type or "application/octet-stream")
 
     def _media(self, encoded: str, mime_type: str) -> Block:
-        """An image as such, other media in a file."""
+        """Return an image as such; save other media in a file."""
         kind = mime_type.partition(";")[0].strip().lower()
         try:
             data = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             return _text(f"[{kind}: its data is not valid base64]")
-        # A service that is sent what it does not take refuses this request and every later one.
+        # A service refuses a request with invalid data, and every later one.
         if data.startswith(_IMAGES.get(kind, ())) and len(data) <= _LARGEST_IMAGE:
             source = {"type": "base64", "media_type": kind, "data": encoded}
             return {"type": "image", "source": source}

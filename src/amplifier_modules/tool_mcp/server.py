@@ -1,8 +1,8 @@
-"""One server: connected as long as the session lives, and again after it was lost.
+"""One server: connected for as long as the session runs, and reconnected when lost.
 
-A task of its own holds the connection, because the SDK's contexts must be left by the task that
-entered them; calls come from whatever task. A call is sent once. Only one that a server has turned
-away because it does not know the session any more, which is to say unseen, is sent again.
+A separate task holds the connection, because the SDK's contexts must be left by the task that
+entered them; calls come from any task. A call is sent once. Only a call that a server rejected
+unseen, because it no longer knows the session, is sent again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 FIRST_PAUSE = 1.0
-"""Seconds between the first failure and the next attempt; it doubles each time."""
+"""Seconds between the first failure and the next attempt; doubles each time."""
 
 _LONGEST_PAUSE = 30.0
 _MOST_ATTEMPTS = 5
@@ -41,13 +41,13 @@ _MOST_PAGES = 50
 _RELIST_PAUSE = 1.0
 _LEAVE_SECONDS = 3.0
 _LAST_ANSWERS_SECONDS = 2.0
-# What the SDK says, as an answer of the server, where there is none.
+# The SDK's messages, worded as a server's response, when there was none.
 _SESSION_GONE = "Session terminated"
 _NO_ANSWER = ("Connection closed", "SSE stream")
 
 
 class Listener:
-    """What a server's owner wants to hear; does nothing by itself."""
+    """Notified of a server's events; does nothing by default."""
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None: ...
     async def disconnected(self, server: Server, problem: str) -> None: ...
@@ -62,11 +62,11 @@ class Server:
         name: Its name in the config.
         config: Its settings.
         connect: Prepares a connection.
-        listener: Hears what happens.
+        listener: Notified of events.
 
     Attributes:
-        tried: Set once the first attempt has come to something.
-        settled: Set once the first connection is there, or given up.
+        tried: Set once the first attempt has succeeded or failed.
+        settled: Set once connected for the first time, or given up.
         problem: Why it is not connected.
     """
 
@@ -81,7 +81,7 @@ class Server:
         self.config = config
         self.tried = asyncio.Event()
         self.settled = asyncio.Event()
-        self.problem = "it has not started yet"
+        self.problem = "not started yet"
         self._connect = connect
         self._listener = listener
         self._client: Client | None = None
@@ -104,17 +104,17 @@ class Server:
     def start(self) -> None:
         """Connect, and stay connected until `close`."""
         self._task = asyncio.create_task(self._stay_connected())
-        # Whatever ends the task, nobody may wait for what it would have told.
+        # However the task ends, no caller may wait for an event it would have set.
         self._task.add_done_callback(lambda _: self.tried.set())
         self._task.add_done_callback(lambda _: self.settled.set())
 
     async def close(self) -> None:
-        """End the connection, and the server if it is a process of ours."""
+        """Close the connection, and stop the server if it is our process."""
         self._closing.set()
         if self._task is None:
             return
         if not self._ready.is_set():
-            self._task.cancel()  # Nobody waits for what is only just coming.
+            self._task.cancel()  # A connection being made is not needed any more.
         if self._relisting is not None:
             self._relisting.cancel()
         done, _ = await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
@@ -123,16 +123,16 @@ class Server:
             await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
 
     async def call(self, use: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
-        """What `use` gives for the connected client.
+        """Run `use` with the connected client and return its result.
 
         Raises:
-            ServerProblem: There is no connection, or no answer, or the answer is an error.
+            ServerProblem: There is no connection, no response, or an error response.
         """
         client = await self._connected_client()
         try:
             return await self._answered(client, use)
         except _Unknown:
-            # The server has turned the call away unseen, as it was started anew.
+            # The server was restarted and rejected the call unseen.
             client = await self._connected_client(not_this=client)
         try:
             return await self._answered(client, use)
@@ -154,7 +154,7 @@ class Server:
         return self._client
 
     async def _ready_or_failed(self) -> None:
-        """Until there is a connection, or one more attempt has failed."""
+        """Wait until connected, or until one more attempt has failed."""
         self._attempted.clear()
         await _first_of(self._ready, self._attempted)
 
@@ -171,27 +171,27 @@ class Server:
                 return await use(client)
         except TimeoutError as error:
             raise CallLost(
-                f"the server {self.name} did not answer in {self.config.timeout:g} s, the time "
-                "limit; whether the call has had effects is not known"
+                f"the server {self.name} did not answer within the time limit of "
+                f"{self.config.timeout:g} s; whether the call took effect is unknown"
             ) from error
         except MCPError as error:
             if error.message == _SESSION_GONE:
                 raise _Unknown from error
-            # Servers use the same code for errors of their own.
+            # Servers use the same code for their own errors.
             if error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER):
                 if error.message == _NO_ANSWER[0] and self._client is client:
                     self._drop()
                 raise CallLost(
                     f"the connection to the server {self.name} was lost during the call "
-                    f"({error.message}); whether it has had effects is not known"
+                    f"({error.message}); whether it took effect is unknown"
                 ) from error
             said = shortened(error.message)
-            raise ServerRefused(f"the server {self.name} refused: {said}") from error
-        # What else the SDK raises is about this one answer: one that does not fit its schema, or
-        # asks for what is not offered.
+            raise ServerRefused(f"the server {self.name} returned an error: {said}") from error
+        # The SDK's other errors concern this one response, which does not match its schema or
+        # requests something that is not offered.
         except Exception as error:
             raise ServerRefused(
-                f"the answer of the server {self.name} cannot be used: {_said(error)}"
+                f"invalid response of the server {self.name}: {_said(error)}"
             ) from error
         finally:
             self._in_flight -= 1
@@ -216,7 +216,7 @@ class Server:
                 await self._one_connection(failures)
             except CannotStart as error:
                 self.problem, final = str(error), True
-            # The SDK and the server are foreign; the session goes on without them.
+            # The SDK and the server are external; the session continues without them.
             except Exception as error:
                 self.problem = _said(error)
             self._client = None
@@ -224,7 +224,7 @@ class Server:
             if self._closing.is_set():
                 return
             since = self._ready_since
-            # One that is lost right after it was made does not count as made.
+            # A connection lost right after it was made does not count.
             lasted = since is not None and time.monotonic() - since > FIRST_PAUSE
             failures = 0 if lasted else failures
             failures += 1
@@ -240,14 +240,14 @@ class Server:
             failures = 0 if final else failures
 
     async def _pause(self, failures: int, final: bool) -> None:
-        """Wait before the next attempt; after the last one until somebody calls."""
+        """Wait before the next attempt; after the last one, until a call needs it."""
         if final:
             self.settled.set()
         pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
         await _first_of(self._closing, self._wanted, seconds=pause)
 
     async def _one_connection(self, failures: int) -> None:
-        """Connect, and stay until the end; `problem` says why it came, if nothing is raised."""
+        """Connect and wait for the end; sets `problem` to its reason, unless it raises."""
         connection = await self._connect(self._lost.set)
         from mcp import Client
 
@@ -256,7 +256,7 @@ class Server:
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(self.config.start_timeout):
-                        # Old servers may not survive the question for newer protocols.
+                        # Old servers may crash on the query for newer protocols.
                         mode = "legacy" if failures % 2 else "auto"
                         client = await stack.enter_async_context(
                             Client(
@@ -272,7 +272,7 @@ class Server:
                         offers = await self._offers(client)
                 except TimeoutError as error:
                     limit = f"{self.config.start_timeout:g} s"
-                    raise _NotReady(f"it was not ready in {limit}") from error
+                    raise _NotReady(f"not ready within {limit}") from error
                 self._client, self.problem = client, ""
                 await self._listener.connected(self, offers, time.monotonic() - started)
                 self._ready_since = time.monotonic()
@@ -281,10 +281,10 @@ class Server:
                 self.settled.set()
                 await _first_of(self._closing, self._lost)
                 if self._in_flight:
-                    # Other calls may be answered yet, if only by the same refusal.
+                    # Other calls may still get a response, if only the same rejection.
                     await _first_of(self._closing, self._idle, seconds=_LAST_ANSWERS_SECONDS)
         except Exception as error:
-            # Where a process has ended, that says more than what the SDK makes of it.
+            # If a process has ended, that says more than the SDK's error.
             if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
                 raise _Ended(problem) from error
             raise
@@ -304,7 +304,7 @@ class Server:
                 break
         return Offers(tools, has.resources is not None, has.prompts is not None)
 
-    # -- what it says by itself --------------------------------------------------------
+    # -- notifications -----------------------------------------------------------------
 
     async def _on_log(self, params: Any) -> None:
         await self._listener.logged(self, str(params.level), params.logger, params.data)
@@ -314,18 +314,18 @@ class Server:
 
         if isinstance(message, ToolListChangedNotification) and self._client is not None:
             self._has_changed = True
-            # Asking from here would wait for an answer that is only read after this.
+            # A request from here would wait for a response that is read only after this.
             if self._relisting is None or self._relisting.done():
                 self._relisting = asyncio.create_task(self._relist(self._client))
 
     async def _relist(self, client: Client) -> None:
-        # As in `call`: what cannot be had leaves the tools as they are.
+        # As in `call`: on failure the tools stay as they are.
         with contextlib.suppress(ServerProblem, _Unknown):
             while self._has_changed:
                 self._has_changed = False
                 offers = await self._answered(client, self._offers)
                 await self._listener.connected(self, offers, 0.0)
-                # One that says so all the time is not asked all the time.
+                # Limit how often the tools are listed.
                 await asyncio.sleep(_RELIST_PAUSE)
 
 
@@ -334,7 +334,7 @@ class _Unknown(Exception):
 
 
 class _NotReady(Exception):
-    """It took too long until the connection could be used."""
+    """The connection was not ready in time."""
 
 
 class _Ended(Exception):
@@ -342,7 +342,7 @@ class _Ended(Exception):
 
 
 async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Until one of the events is set, or the seconds are over."""
+    """Wait until one of the events is set, or the time is over."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -362,7 +362,7 @@ def _client_info() -> Any:
 
 
 def _said(error: BaseException) -> str:
-    """What an error says; of a group, what its first member says."""
+    """The message of an error; of a group, that of its first member."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return shortened(str(error)) or type(error).__name__

@@ -1,7 +1,7 @@
-"""A server that is a process of ours: JSON lines on its stdin and stdout.
+"""A server in our own process tree: JSON lines on its stdin and stdout.
 
-The SDK has a transport like this one. It leaves behind what left the server's process group, takes
-four seconds for a server that ignores SIGTERM, and none of it when this process is killed; the
+The SDK has a similar transport. It leaves processes that left the server's process group, takes
+four seconds for a server that ignores SIGTERM, and leaves everything if this process is killed; the
 process runner of this package does better on all three.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 _LEAVE_SECONDS = 1.0
-"""How long a server may take to end by itself once its stdin is closed."""
+"""Seconds a server has to exit once its stdin is closed."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
 _MOST_WAITING = 2 * _LONGEST_LINE
@@ -29,12 +29,12 @@ _READ_SIZE = 64 * 1024
 
 
 class Program(NamedTuple):
-    """What to start.
+    """The program to start.
 
     Attributes:
         argv: Absolute path of the program, and its arguments.
-        environment: All of its environment.
-        folder: Where it runs.
+        environment: Its complete environment.
+        folder: Its working directory.
     """
 
     argv: Sequence[str]
@@ -46,9 +46,9 @@ class StdioTransport:
     """A transport of the SDK over one run of a program; an asynchronous context manager.
 
     Args:
-        program: What to start.
-        runner: Starts it, and ends what it leaves.
-        on_error_output: Called with what the program writes that is no message.
+        program: The program to start.
+        runner: Starts it, and kills what it leaves running.
+        on_error_output: Called with output of the program that is not a message.
         on_end: Called when it has ended.
 
     Attributes:
@@ -98,10 +98,10 @@ class StdioTransport:
         return incoming, outgoing
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """End the program: ask it by the end of its stdin, then kill it with all it has started."""
+        """End the program: close its stdin, then kill it with everything it has started."""
         closing = asyncio.ensure_future(self._close())
         while not closing.done():
-            # However often the session is cancelled: what is left of a program has to be ended.
+            # Even if the session is cancelled again: the rest of the program must be killed.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([closing])
         closing.result()
@@ -133,16 +133,16 @@ class StdioTransport:
             finally:
                 os.close(folder)
         except OSError as error:
-            self.problem = f"its folder {self._program.folder} cannot be opened: {error.strerror}"
+            self.problem = f"cannot open its folder {self._program.folder}: {error.strerror}"
         except CommandError as error:
             self.problem = str(error)
         finally:
-            self.problem = self.problem or "it was ended"
+            self.problem = self.problem or "it was stopped"
             self._has_ended = True
             self._news.set()
             self._on_end()
 
-    # -- what it writes ----------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------
 
     def _take_output(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
@@ -155,9 +155,9 @@ class StdioTransport:
             self._unread.clear()
         self._unread += rest
         if len(self._unread) > _LONGEST_LINE:
-            self._give_up(f"it wrote a line of more than {_LONGEST_LINE} bytes")
+            self._give_up(f"it wrote a line longer than {_LONGEST_LINE} bytes")
         elif self._waiting > _MOST_WAITING:
-            self._give_up("it wrote more messages than can be read")
+            self._give_up("it wrote messages faster than they can be read")
 
     def _give_up(self, problem: str) -> None:
         self.problem = problem
@@ -167,7 +167,7 @@ class StdioTransport:
         self._process.cancel()
 
     async def _pass_on(self) -> None:
-        """Hand messages on as fast as they are taken, so that they pile up where that is counted."""
+        """Pass messages on as fast as they are taken, so that waiting ones are counted."""
         import anyio
 
         with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -193,8 +193,9 @@ class StdioTransport:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
-            # Many programs greet on stdout. Who waits for an answer has a time limit.
-            self._on_error_output(b"[no message, on stdout] " + line[:_READ_SIZE] + b"\n")
+            # Many programs print a greeting on stdout. Callers that expect a response have a time
+            # limit.
+            self._on_error_output(b"[not a message, on stdout] " + line[:_READ_SIZE] + b"\n")
             return None
 
     def _take_error_output(self) -> None:
@@ -204,7 +205,7 @@ class StdioTransport:
                 if len(data) < _READ_SIZE:
                     break
 
-    # -- what it reads -----------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------
 
     async def _send(self) -> None:
         try:
@@ -212,7 +213,7 @@ class StdioTransport:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._write(text.encode() + b"\n")
         except OSError:
-            # It reads no more: nobody may wait for answers then.
+            # It no longer reads: callers must not wait for responses.
             self._to_session.close()
 
     async def _write(self, data: bytes) -> None:
@@ -246,4 +247,4 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 def _ending(ended: Ended) -> str:
     code = ended.exit_code or 0
-    return f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+    return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -1,4 +1,4 @@
-"""What is mounted: a tool for each tool of a server, and tools for its resources and prompts."""
+"""The mounted tools: one for each tool of a server, plus tools for resources and prompts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class MountedTool(ABC):
     """A tool of a server (Tool Contract): a failure is a result, never an exception.
 
     Args:
-        name: The name it is mounted under.
-        description: What it does, for the model.
+        name: Its mounted name.
+        description: Its description for the model.
         input_schema: JSON schema of its input.
-        server: Where calls go.
-        results: Makes results of answers.
+        server: The server that runs it.
+        results: Creates results from responses.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class MountedTool(ABC):
 
     @abstractmethod
     async def run(self, given: dict[str, Any]) -> ToolResult:
-        """The result for an input."""
+        """Return the result for an input."""
 
 
 class RemoteTool(MountedTool):
-    """A tool that the server runs.
+    """A tool that runs on the server.
 
     Args:
-        name: The name it is mounted under.
-        server: Where calls go.
-        results: Makes results of answers.
+        name: Its mounted name.
+        server: The server that runs it.
+        results: Creates results from responses.
         remote: The tool as the SDK describes it.
         emit: Emits events.
     """
@@ -96,22 +96,22 @@ class RemoteTool(MountedTool):
         arguments = _sendable(given)
         ids = event_ids()
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             said = None if message is None else shortened(message)
             data = {"server": self.server.name, "tool": self.name, "progress": progress}
             await self._emit(MCP_PROGRESS, {**data, "total": total, "message": said, **ids})
 
         async def call(client: Client) -> Any:
-            return await client.call_tool(self._remote, arguments, progress_callback=told)
+            return await client.call_tool(self._remote, arguments, progress_callback=on_progress)
 
         return self._results.of_call(await self.server.call(call))
 
 
 class ListResources(MountedTool):
-    """Lists a server's resources."""
+    """List a server's resources."""
 
     def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"List the resources of the MCP server {server.name}, with their addresses."
+        about = f"List the resources of the MCP server {server.name}, with their URIs."
         super().__init__(name, about, _object(), server, results)
 
     async def run(self, given: dict[str, Any]) -> ToolResult:
@@ -120,11 +120,11 @@ class ListResources(MountedTool):
 
 
 class ReadResource(MountedTool):
-    """Reads a resource of a server."""
+    """Read a resource of a server."""
 
     def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"Read a resource of the MCP server {server.name} by its address."
-        uri = {"type": "string", "description": "The address of the resource"}
+        about = f"Read a resource of the MCP server {server.name} by its URI."
+        uri = {"type": "string", "description": "The URI of the resource"}
         super().__init__(name, about, _object("uri", uri=uri), server, results)
 
     async def run(self, given: dict[str, Any]) -> ToolResult:
@@ -135,7 +135,7 @@ class ReadResource(MountedTool):
 
 
 class ListPrompts(MountedTool):
-    """Lists a server's prompts."""
+    """List a server's prompts."""
 
     def __init__(self, name: str, server: Server, results: Results) -> None:
         about = f"List the prompts of the MCP server {server.name}, with their arguments."
@@ -147,7 +147,7 @@ class ListPrompts(MountedTool):
 
 
 class GetPrompt(MountedTool):
-    """Gets a prompt of a server."""
+    """Get a prompt of a server."""
 
     def __init__(self, name: str, server: Server, results: Results) -> None:
         about = f"Get a prompt of the MCP server {server.name}, filled in with arguments."
@@ -172,13 +172,13 @@ class GetPrompt(MountedTool):
 
 
 def _object(*required: str, **properties: Any) -> dict[str, Any]:
-    """The schema of an object with these properties and no others."""
+    """The schema of an object with exactly these properties."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return {**schema, "required": list(required), "additionalProperties": False}
 
 
 def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as JSON can carry them: without halves of surrogate pairs."""
+    """The arguments as JSON can carry them: without lone surrogates."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     try:
         text.encode()

@@ -1,4 +1,4 @@
-"""How servers are reached: as programs that are started, or over streamable HTTP."""
+"""How to reach servers: start a program, or connect over streamable HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from amplifier_support.programs import absolute_entries
 
 
 class LocalWay:
-    """Starts a server's program anew for each connection."""
+    """Start a server's program for each connection."""
 
     def __init__(self, config: ServerConfig, coordinator: Any, log: ErrorLog) -> None:
         self._config = config
@@ -27,17 +27,17 @@ class LocalWay:
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
         program = self._program()
-        self._log.start_anew()
+        self._log.clear_last_words()
         transport = StdioTransport(program, self._runner, self._log.feed, lost)
         return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
 
     def _explained(self, problem: str | None) -> str | None:
         said = self._log.last_words() if problem else ""
-        return f"{problem}; it said: {said}" if said else problem
+        return f"{problem}; its output: {said}" if said else problem
 
     def _program(self) -> Program:
         if os.name != "posix":
-            raise CannotStart("programs of MCP servers are started on POSIX systems only")
+            raise CannotStart("MCP servers can be started on POSIX systems only")
         base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
         folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
         folder = os.path.normpath(folder)
@@ -48,16 +48,16 @@ class LocalWay:
             found = os.path.join(folder, command)
             found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
         else:
-            # A relative entry would make a program of the folder one works in the server.
+            # A relative entry could pick a program from the working directory as the server.
             path = absolute_entries(environment.get("PATH", os.defpath))
             found = shutil.which(command, path=path)
         if found is None:
-            raise CannotStart(f"there is no program {self._config.command!r}")
+            raise CannotStart(f"program {self._config.command!r} not found")
         return Program([os.path.abspath(found), *self._config.args], environment, folder)
 
 
 class RemoteWay:
-    """Connects to a server over streamable HTTP."""
+    """Connect to a server over streamable HTTP."""
 
     def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
         self._url = url
@@ -70,7 +70,7 @@ class RemoteWay:
 
         from amplifier_modules.tool_mcp.bounded import ENCODING, bound
 
-        # A call has a time limit of its own; the stream for messages may be silent for ever.
+        # Calls have their own time limit; the message stream may be silent forever.
         limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
         client = httpx2.AsyncClient(
             headers={"accept-encoding": ENCODING, **self._headers},
@@ -82,9 +82,9 @@ class RemoteWay:
 
 
 async def _note_lost_session(response: Any) -> None:
-    """Have the SDK read a 404 within a session as the protocol says: the session is not known.
+    """Make the SDK treat a 404 within a session as the protocol does: the session is unknown.
 
-    It prefers an error in the body, from which nobody could tell that the call was not looked at.
+    It prefers an error in the body, which does not show that the call was not looked at.
     """
     if response.status_code == 404 and "mcp-session-id" in response.request.headers:
         response.headers["content-type"] = "text/plain"

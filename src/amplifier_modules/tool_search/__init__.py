@@ -21,11 +21,11 @@ async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaita
     """Mount `grep` and `glob`; settings as in `SearchConfig`.
 
     Returns:
-        A function that ends searches still running.
+        A cleanup function that ends running searches.
 
     Raises:
-        ValueError: The config is not valid, or asks for a ripgrep that is not there.
-        RuntimeError: The system is not a POSIX one.
+        ValueError: The config is invalid, or ripgrep is set but not installed.
+        RuntimeError: Not a POSIX system.
     """
     from amplifier_modules.tool_search.tools import search_tools
 

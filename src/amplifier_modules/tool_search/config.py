@@ -19,26 +19,26 @@ class SearchConfig(ModuleConfig):
     Attributes:
         allowed_read_paths: Folders or files that may be searched, absolute or relative to the
             working directory; `~` is expanded. By default the working directory.
-        gitignore: Leave out what `.gitignore` files leave out. `.git` itself always is.
-        max_results: Most lines or files one call gives the model.
-        max_line: Characters of a line that are shown.
-        max_file_size: Bytes of the largest file that is looked into.
-        timeout: Seconds a search may take.
-        engine: What searches: ripgrep, Python, or ripgrep where it is installed.
+        gitignore: Skip files ignored by `.gitignore`. `.git` is always skipped.
+        max_results: Lines or files one call may return.
+        max_line: Characters of a line to show.
+        max_file_size: Bytes of the largest file to search.
+        timeout: Time limit of a search, in seconds.
+        engine: ripgrep, python, or auto: ripgrep if it is installed.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         "allowed_paths": another_name_of("allowed_read_paths"),
         "working_dir": refused(
-            "relative paths start at the session's working directory, which hooks rely on; start "
+            "relative paths start at the session's working directory, which hooks rely on; run "
             "amplifier there",
             ".",
         ),
         **dict.fromkeys(
             ("grep", "glob"),
-            refused("both tools share their settings; set them without this key", {}),
+            refused("both tools share their settings; set them at the top level", {}),
         ),
-        "exclusions": refused("list what is left out in a '.gitignore' file", []),
+        "exclusions": refused("list files to skip in a '.gitignore' file", []),
         "default_limits": ignored("set 'max_results'"),
     }
 

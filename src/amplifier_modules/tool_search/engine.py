@@ -1,4 +1,4 @@
-"""What searches: ripgrep where it is installed, else our own walker. Both print the same."""
+"""The search engines: ripgrep if installed, otherwise our own walker; both print the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_support.programs import find_program
 
 _WALKER = Path(__file__).with_name("walker.py")
-# Only `.gitignore` counts, whatever this user or machine has set up besides.
+# Only `.gitignore` counts, whatever else this user or machine has configured.
 _RIPGREP = (
     *("--no-config", "--color=never", "--no-messages", "--sort=path", "--hidden"),
     *("--no-require-git", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
@@ -22,15 +22,15 @@ _RIPGREP = (
 
 
 class Query(NamedTuple):
-    """What is looked for.
+    """What to search for.
 
     Attributes:
-        pattern: The regular expression; None looks for files.
-        ignore_case: Take upper and lower case as the same.
-        context: Lines to give before and after a match.
-        most: Matches of one file after which it need not be read on.
-        file: The only file to look at; None looks at all below the folder.
-        levels: The names that lead from the top of the repository to the folder.
+        pattern: The regular expression; None lists files.
+        ignore_case: Ignore case.
+        context: Lines to show before and after a match.
+        most: Matches after which the rest of a file is skipped.
+        file: The only file to search; None searches everything below the folder.
+        levels: Folder names from the top of the repository to the folder.
     """
 
     pattern: str | None
@@ -42,7 +42,7 @@ class Query(NamedTuple):
 
 
 class Ripgrep:
-    """Searches with ripgrep.
+    """Search with ripgrep.
 
     Args:
         program: Its absolute path.
@@ -61,7 +61,7 @@ class Ripgrep:
         if not self._config.gitignore:
             options.append("--no-ignore")
         elif not query.levels:
-            # Outside of a repository, what lies above has no say.
+            # Outside a repository, .gitignore files further up do not count.
             options.append("--no-ignore-parent")
         if query.pattern is None:
             return [self._program, *options, "--files", "--null"]
@@ -73,7 +73,7 @@ class Ripgrep:
 
 
 class Walker:
-    """Searches with `walker.py`."""
+    """Search with `walker.py`."""
 
     dialect = "Python's syntax"
 
@@ -89,37 +89,37 @@ class Walker:
             "levels": list(query.levels),
             "gitignore": self._config.gitignore,
             "max_file_size": self._config.max_file_size,
-            # An isolated interpreter does not see what PYTHONPATH or a .pth file would add.
+            # An isolated interpreter ignores PYTHONPATH and .pth files.
             "path": [str(Path(pathspec.__file__).parents[1])],
         }
         return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
 
 
 def choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
-    """The engine of the config.
+    """Choose the engine by the config.
 
     Args:
         config: The module's settings.
-        folder: The folder of the session, whose programs do not count.
+        folder: The session's folder; programs in it are not used.
 
     Raises:
-        ValueError: ripgrep is asked for and not installed.
-        RuntimeError: The system is not a POSIX one.
+        ValueError: ripgrep is set but not installed.
+        RuntimeError: Not a POSIX system.
     """
     if os.name != "posix":
-        raise RuntimeError("tool-search: searches run on POSIX systems only")
+        raise RuntimeError("tool-search: needs a POSIX system")
     program = None if config.engine == "python" else find_program("rg", folder)
     if program is not None:
         return Ripgrep(program, config)
     if config.engine == "ripgrep":
         raise ValueError(
-            "tool-search: 'engine' is 'ripgrep', but no 'rg' is on the PATH outside this project"
+            "tool-search: 'engine' is 'ripgrep', but no 'rg' is on PATH outside the project"
         )
     return Walker(config)
 
 
 def levels_above(folder: str) -> list[str]:
-    """The names that lead from the top of the repository down to `folder`; none outside of one."""
+    """Folder names from the top of the repository down to `folder`; empty outside one."""
     path = Path(folder)
     for top in (path, *path.parents):
         if (top / ".git").exists():

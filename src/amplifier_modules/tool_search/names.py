@@ -1,4 +1,4 @@
-"""Patterns for names of files: those of `.gitignore`, and alternatives in braces."""
+"""Patterns for file names: those of `.gitignore`, plus alternatives in braces."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _MOST_ALTERNATIVES = 256
 
 
 class BadGlob(Exception):
-    """A pattern that matches nothing anybody could mean; the message is for the model."""
+    """A pattern that cannot match anything useful; the message is for the model."""
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a path below the folder matches.
+    """Return a test whether a path below the folder matches.
 
-    `*.py` is at any depth, `src/*.py` only in src, `src/**/*.py` anywhere below it, `src/` all
-    that is in it; `*.{js,ts}` is either.
+    `*.py` matches at any depth, `src/*.py` only in src, `src/**/*.py` anywhere below it, `src/`
+    everything in it; `*.{js,ts}` matches either.
 
     Raises:
         BadGlob: It is empty, leads out of the folder, or has too many alternatives.
@@ -25,7 +25,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
     pattern = pattern.strip().removeprefix("./")
     if not pattern or "\0" in pattern or ".." in pattern.split("/"):
-        raise BadGlob(f"{pattern!r} is not a pattern of names below the folder, such as '**/*.py'")
+        raise BadGlob(f"{pattern!r} is not a pattern for paths below the folder, such as '**/*.py'")
     # A leading '!' or '#' has a meaning in .gitignore; here it is part of a name.
     lines = [re.sub(r"^([!#])", r"\\\1", one) for one in alternatives(pattern)]
     spec = pathspec.GitIgnoreSpec.from_lines(lines)
@@ -33,7 +33,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that one with `{a,b}` stands for; braces may be nested.
+    """Expand `{a,b}` into a list of patterns; braces may be nested.
 
     Raises:
         BadGlob: There are too many.

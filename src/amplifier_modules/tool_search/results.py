@@ -1,4 +1,4 @@
-"""What an engine prints, as it comes: kept up to a limit, and written down for a model."""
+"""Read an engine's output as it arrives, up to a limit, and format it for a model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 _LONGEST = 64 * 1024 * 1024
-"""Bytes of one line of the engine's output that are still waited for."""
+"""Longest line of the engine's output to wait for, in bytes."""
 
 
 class Line(NamedTuple):
-    """A line of a file: a match, or context of one; `column` is where the match begins."""
+    """A line of a file, a match or context; `column` is where the match starts."""
 
     path: str
     number: int
@@ -25,15 +25,15 @@ class Line(NamedTuple):
 
 
 class Collector:
-    """Takes an engine's output and says when there is enough of it.
+    """Collect an engine's output and signal when there is enough.
 
     Args:
         separator: What ends a record: a newline for matches, NUL for files.
-        take: Called with every record; True when no more is wanted.
+        take: Called with every record; returns True when no more is needed.
 
     Attributes:
-        full: Set once no more is wanted.
-        complaints: What the engine said beside records, such as what is wrong with a pattern.
+        full: Set once no more is needed.
+        complaints: Output other than records, such as errors in the pattern.
     """
 
     def __init__(self, separator: bytes, take: Callable[[bytes], bool]) -> None:
@@ -59,7 +59,7 @@ class Collector:
 
 
 def read_line(record: bytes) -> Line | None:
-    """A record of `rg --json`, if it is of a line of a file."""
+    """A record of `rg --json`, if it is a line of a file."""
     event: dict[str, Any] = json.loads(record)
     if event["type"] not in ("match", "context"):
         return None
@@ -78,19 +78,19 @@ def read_line(record: bytes) -> Line | None:
 
 
 def _text(value: dict[str, str]) -> str:
-    """ripgrep gives what is not UTF-8 as bytes in base64."""
+    """Decode text; ripgrep gives non-UTF-8 bytes as base64."""
     if "text" in value:
         return value["text"]
     return base64.b64decode(value["bytes"]).decode("utf-8", "replace")
 
 
 def path_of(record: bytes) -> str:
-    """A record of a list of files."""
+    """A record of a file list."""
     return os.fsdecode(record).removeprefix("./")
 
 
 def written(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
-    """`path:12:text` for matches and `path-13-text` around them, `--` where lines are left out."""
+    """`path:12:text` for matches, `path-13-text` for context, `--` where lines are left out."""
     last: Line | None = None
     for line in lines:
         if context and last is not None:
@@ -115,7 +115,7 @@ def _cut(line: Line, longest: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that stays on its line and can be stored: no other line ends, no lone surrogates."""
+    """Text that fits on one line and can be stored: no other line ends, no lone surrogates."""
     return re.sub(
         r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]",
         lambda match: ascii(match[0])[1:-1],

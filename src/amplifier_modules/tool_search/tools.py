@@ -24,7 +24,7 @@ from amplifier_support.environment import minimal_environment
 
 _PATH = {
     "type": "string",
-    "description": "Folder or file to search in; by default the working directory",
+    "description": "Folder or file to search; default: the working directory",
 }
 _MOST_CONTEXT = 50
 
@@ -34,7 +34,7 @@ class SearchFailed(Exception):
 
 
 class Place:
-    """Where a search runs: a folder held open, and perhaps a single file in it."""
+    """Where a search runs: an open folder, and optionally a single file in it."""
 
     def __init__(self, location: Location) -> None:
         status = location.stat()
@@ -56,7 +56,7 @@ class Place:
 
 
 class Searcher:
-    """Runs searches for one session, each in a process that cannot outlive its time."""
+    """Run a session's searches, each in a process with a time limit."""
 
     def __init__(self, coordinator: Any, config: SearchConfig) -> None:
         self.config = config
@@ -65,11 +65,11 @@ class Searcher:
         self._runner = ProcessRunner()
 
     async def close(self) -> None:
-        """End what still runs."""
+        """End running searches."""
         await self._runner.close()
 
     def locate(self, path: str) -> Location:
-        """The place in the granted folders. Raises PathError, OSError."""
+        """Resolve a path in the allowed folders. Raises PathError, OSError."""
         base = self._working_dir()
         allowed = self.config.allowed_read_paths
         roots = None if allowed is None else [os.path.expanduser(root) for root in allowed]
@@ -80,10 +80,10 @@ class Searcher:
         return self._coordinator.get_capability("session.working_dir") or os.getcwd()
 
     async def run(self, place: Place, query: Query, collector: Collector) -> None:
-        """Search until the collector is full, or to the end.
+        """Search until the collector is full or the search is done.
 
         Raises:
-            SearchFailed: The time is over, or the pattern is not valid.
+            SearchFailed: The time limit is reached, or the pattern is invalid.
             CommandError: The engine cannot be started.
         """
         command = Command(self.engine.command(query), minimal_environment(), place.folder)
@@ -104,8 +104,8 @@ class Searcher:
         ended = search.result()
         if ended.timed_out:
             seconds = self.config.timeout
-            raise SearchFailed(f"not done after {seconds:g} s; search in a smaller folder")
-        # 1 is ripgrep's word for "nothing found".
+            raise SearchFailed(f"time limit of {seconds:g} s reached; search a smaller folder")
+        # ripgrep exits with 1 if nothing is found.
         if ended.exit_code not in (0, 1) and collector.complaints:
             raise SearchFailed("\n".join(collector.complaints[-6:]))
 
@@ -122,7 +122,7 @@ class SearchTool(CheckedTool):
     @property
     @abstractmethod
     def description(self) -> str:
-        """What it does, for the model."""
+        """The description for the model."""
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         located = self._searcher.locate(values.get("path", "."))
@@ -137,7 +137,7 @@ class SearchTool(CheckedTool):
 
     @abstractmethod
     async def search(self, place: Place, values: dict[str, Any]) -> str:
-        """The text for the model. Raises one of `failures`."""
+        """Return the text for the model. Raises one of `failures`."""
 
     def _most(self, values: dict[str, Any]) -> int:
         return min(values.get("limit", self._config.max_results), self._config.max_results)
@@ -145,7 +145,7 @@ class SearchTool(CheckedTool):
 
 class Grep(SearchTool):
     name = "grep"
-    # As published tools of this name call them.
+    # The names in published tools.
     input_aliases: ClassVar[Mapping[str, str]] = {
         "-i": "ignore_case",
         "-C": "context",
@@ -154,13 +154,13 @@ class Grep(SearchTool):
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "pattern": {"type": "string", "description": "Regular expression to look for"},
+            "pattern": {"type": "string", "description": "Regular expression to search for"},
             "path": _PATH,
             "glob": {
                 "type": "string",
                 "description": "Only files whose path matches, such as '*.py' or 'src/**/*.{js,ts}'",
             },
-            "ignore_case": {"type": "boolean", "description": "Take A and a as the same"},
+            "ignore_case": {"type": "boolean", "description": "Ignore case"},
             "context": {
                 "type": "integer",
                 "minimum": 0,
@@ -169,14 +169,14 @@ class Grep(SearchTool):
             "output_mode": {
                 "type": "string",
                 "enum": ["content", "files", "count"],
-                "description": "content: matching lines (default); files: only which files; "
-                "count: how many matching lines each file has",
+                "description": "content: matching lines (default); files: files with a match; "
+                "count: number of matching lines in each file",
             },
-            "limit": {"type": "integer", "minimum": 1, "description": "Most results to give"},
+            "limit": {"type": "integer", "minimum": 1, "description": "Maximum number of results"},
             "offset": {
                 "type": "integer",
                 "minimum": 0,
-                "description": "Results to pass over, to see more than the first ones",
+                "description": "Number of results to skip, to continue after them",
             },
         },
         "required": ["pattern"],
@@ -187,8 +187,8 @@ class Grep(SearchTool):
     def description(self) -> str:
         return (
             "Search files for a regular expression "
-            f"({self._searcher.engine.dialect}); results are in the order of paths. Files that "
-            ".gitignore leaves out, binary and very large ones are not searched."
+            f"({self._searcher.engine.dialect}); results are sorted by path. Skips files ignored "
+            "by .gitignore, binary files and very large files."
         )
 
     async def search(self, place: Place, values: dict[str, Any]) -> str:
@@ -196,7 +196,7 @@ class Grep(SearchTool):
         if mode not in ("content", "files", "count"):
             raise InvalidInput(f"'output_mode' must be content, files or count, not {mode!r}")
         if not values["pattern"] or "\0" in values["pattern"]:
-            raise InvalidInput("the pattern is empty or has a NUL character")
+            raise InvalidInput("the pattern is empty or contains a NUL character")
         wanted = matcher(values["glob"]) if values.get("glob") else None
         found = _Found(mode, values.get("offset", 0), self._most(values), wanted)
         context = min(values.get("context", 0), _MOST_CONTEXT) if mode == "content" else 0
@@ -212,15 +212,15 @@ class Grep(SearchTool):
         await self._searcher.run(place, query, collector)
         lines = list(found.report(self._config.max_line, context=context > 0))
         if not lines:
-            return "[nothing found]"
+            return "[no matches]"
         if collector.full.is_set():
             following = found.offset + found.most
-            lines += ["", f"[there is more: narrow the search, or go on with offset {following}]"]
+            lines += ["", f"[more results: narrow the search, or continue with offset {following}]"]
         return "\n".join(lines)
 
 
 class _Found:
-    """What a search for text has found: results number `offset` to `offset + most`."""
+    """Results of a text search, from number `offset` to `offset + most`."""
 
     def __init__(
         self, mode: str, offset: int, most: int, wanted: Callable[[str], bool] | None
@@ -243,7 +243,7 @@ class _Found:
                 self._matches += 1
             if self._matches > last:
                 return True
-            # Before the first match that is shown stands the context of earlier ones, too.
+            # The first match shown may be preceded by context of earlier ones.
             if self._matches > self.offset or not self.offset:
                 self._lines.append(line)
             return False
@@ -265,10 +265,10 @@ class Glob(SearchTool):
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "pattern": {"type": "string", "description": "Pattern of the path below the folder"},
-            "path": {**_PATH, "description": "Folder to search; by default the working directory"},
-            "limit": {"type": "integer", "minimum": 1, "description": "Most files to give"},
-            "offset": {"type": "integer", "minimum": 0, "description": "Files to pass over"},
+            "pattern": {"type": "string", "description": "Pattern for paths below the folder"},
+            "path": {**_PATH, "description": "Folder to search; default: the working directory"},
+            "limit": {"type": "integer", "minimum": 1, "description": "Maximum number of files"},
+            "offset": {"type": "integer", "minimum": 0, "description": "Number of files to skip"},
         },
         "required": ["pattern"],
         "additionalProperties": False,
@@ -277,14 +277,14 @@ class Glob(SearchTool):
     @property
     def description(self) -> str:
         return (
-            "Find files by name, in the order of paths: '*.py' at any depth, 'src/*.py' only in "
-            "src, 'src/**/test_*.{js,ts}' anywhere below src. Files that .gitignore leaves out are "
-            "not found."
+            "Find files by name, sorted by path: '*.py' at any depth, 'src/*.py' only in "
+            "src, 'src/**/test_*.{js,ts}' anywhere below src. Skips files ignored by "
+            ".gitignore."
         )
 
     async def search(self, place: Place, values: dict[str, Any]) -> str:
         if place.file is not None:
-            raise InvalidInput("'path' must be a folder; it names a file")
+            raise InvalidInput("'path' must be a folder, not a file")
         wanted = matcher(values["pattern"])
         offset, most = values.get("offset", 0), self._most(values)
         found: list[str] = []
@@ -299,15 +299,15 @@ class Glob(SearchTool):
         await self._searcher.run(place, Query(None, levels=place.levels), collector)
         lines = [results.printable(path) for path in found[offset : offset + most]]
         if not lines:
-            return "[no file matches]"
+            return "[no matching files]"
         if collector.full.is_set():
-            lines += ["", f"[there are more: go on with offset {offset + most}]"]
+            lines += ["", f"[more files: continue with offset {offset + most}]"]
         return "\n".join(lines)
 
 
 def search_tools(
     coordinator: Any, config: SearchConfig
 ) -> tuple[list[SearchTool], Callable[[], Awaitable[None]]]:
-    """The tools of one session, and what ends their searches."""
+    """Create the tools of one session; the second value ends their searches."""
     searcher = Searcher(coordinator, config)
     return [Grep(searcher), Glob(searcher)], searcher.close

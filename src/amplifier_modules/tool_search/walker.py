@@ -1,10 +1,10 @@
-"""Searches files where ripgrep is not installed, in a process of its own that can be killed.
+"""Search files where ripgrep is not installed, in a separate process that can be killed.
 
     python -I walker.py REQUEST
 
-REQUEST is JSON; what it prints has ripgrep's form: `path NUL` for files, `--json` for matches.
-The search is rooted in the current folder, is in the order of names, and follows no link. Only
-this process runs the pattern: Python's `re` can take for ever on some, and cannot be interrupted.
+REQUEST is JSON; the output has ripgrep's format: `path NUL` for files, `--json` for matches. The
+search starts in the current folder, goes in the order of names, and follows no links. Only this
+process runs the pattern: Python's `re` can take forever on some and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 class Rules(NamedTuple):
-    """One `.gitignore`: what it says, and its folder's path from the top of the repository.
+    """One `.gitignore`: its rules, and its folder's path from the top of the repository.
 
     That path ends in `/` or is empty.
     """
@@ -35,7 +35,7 @@ class Rules(NamedTuple):
 
 
 def ignored(path: str, rules: list[Rules]) -> bool:
-    """Whether the nearest rules that say anything of `path`, from the top, leave it out."""
+    """Whether the nearest rules that match `path`, from the top, ignore it."""
     for rule in reversed(rules):
         verdict = rule.spec.check_file(path[len(rule.folder) :]).include
         if verdict is not None:
@@ -59,10 +59,10 @@ def read_rules(folder: str, opened: int | None) -> Rules | None:
 
 
 def rules_above(levels: list[str]) -> list[Rules]:
-    """The rules of the folders above the current one, the outermost first.
+    """The rules of the folders above the current one, outermost first.
 
     Args:
-        levels: The names that lead from the top of the repository down to the current folder.
+        levels: Folder names from the top of the repository to the current folder.
     """
     found: list[Rules] = []
     for up in range(len(levels), 0, -1):
@@ -77,13 +77,13 @@ def rules_above(levels: list[str]) -> list[Rules]:
 
 
 def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iterator[str]:
-    """Files below a folder in the order of names.
+    """Yield the files below a folder in the order of names.
 
     Args:
         opened: Descriptor of the folder.
         here: Its path below the root of the search, ending in `/` or empty.
         prefix: The path of the root of the search below the top of the repository, likewise.
-        rules: What is left out; None for nothing.
+        rules: What to skip; None skips nothing.
     """
     if rules is not None and (own := read_rules(prefix + here, opened)) is not None:
         rules = [*rules, own]
@@ -99,7 +99,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
             try:
                 below = os.open(entry.name, _FLAGS | os.O_DIRECTORY, dir_fd=opened)
             except OSError:
-                # Gone, changed into a link, or not to be read: ripgrep leaves it out as well.
+                # Gone, replaced with a link, or unreadable: ripgrep skips it as well.
                 continue
             try:
                 yield from walk(below, f"{path}/", prefix, rules)
@@ -110,7 +110,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
 
 
 def read_text(path: str, largest: int) -> str | None:
-    """The text of a file; None if it is no text, too large, or cannot be read."""
+    """The text of a file; None if it is not text, too large, or unreadable."""
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
@@ -131,7 +131,7 @@ def read_text(path: str, largest: int) -> str | None:
 def matches(
     text: str, pattern: re.Pattern[str], context: int, most: int
 ) -> Iterator[tuple[str, int, str, int]]:
-    """(kind, line number, line, column of the match) of every match and the lines around it."""
+    """(kind, line number, line, column of the match) of every match and its context lines."""
     before: deque[tuple[int, str]] = deque(maxlen=context)
     after = found = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -153,7 +153,7 @@ def matches(
             before.append((number, line))
 
 
-def tell(kind: str, path: str, number: int, line: str, column: int) -> None:
+def print_line(kind: str, path: str, number: int, line: str, column: int) -> None:
     """Print one line in the form of `rg --json`; columns count bytes."""
     start = len(line[:column].encode("utf-8", "replace"))
     data = {
@@ -174,7 +174,7 @@ def name_of(path: str) -> dict[str, str]:
 
 
 def files(request: dict[str, Any]) -> Iterator[str]:
-    """The files to look at."""
+    """The files to search."""
     if request["file"] is not None:
         yield request["file"]
         return
@@ -188,7 +188,7 @@ def files(request: dict[str, Any]) -> Iterator[str]:
 
 
 def main(request: dict[str, Any]) -> int:
-    """Carry out a request; 2 is the exit code of a pattern that is not valid, as ripgrep's."""
+    """Carry out a request; an invalid pattern exits with 2, as in ripgrep."""
     sys.path.extend(request["path"])
     if request["pattern"] is None:
         for path in files(request):
@@ -204,7 +204,7 @@ def main(request: dict[str, Any]) -> int:
         text = read_text(path, request["max_file_size"])
         if text is not None:
             for found in matches(text, pattern, request["context"], request["most"]):
-                tell(found[0], path, *found[1:])
+                print_line(found[0], path, *found[1:])
     return 0
 
 

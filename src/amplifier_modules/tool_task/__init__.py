@@ -21,7 +21,7 @@ async def mount(coordinator: Any, settings: TaskConfig) -> None:
     `TaskConfig`.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_modules.tool_task.config import MODULE_ID
     from amplifier_modules.tool_task.tool import TASK_EVENTS, TaskTool

@@ -13,12 +13,12 @@ class TaskConfig(ModuleConfig):
     """Settings of tool-task.
 
     Attributes:
-        agents: The agents that tasks can be given to; all of the plan's when missing.
-        max_parallel: How many tasks of this session run at the same time; others wait.
-        max_depth: How deep agents may give tasks: 1 means that an agent that was given one gives
-            none itself. Also called `max_recursion_depth`.
-        timeout: Seconds one task may take; no limit when missing.
-        inherit_tools: The only tools, by module, that agents get of those they would have.
+        agents: The agents that can be given tasks; all of the plan's if unset.
+        max_parallel: Tasks of this session that run in parallel; others wait.
+        max_depth: How deep agents may delegate: with 1, an agent cannot give tasks itself. Also
+            called `max_recursion_depth`.
+        timeout: Time limit of one task, in seconds; no limit if unset.
+        inherit_tools: The only tools, by module, agents keep of those they would have.
         exclude_tools: Tools that agents do not get.
         inherit_hooks: The only hooks that agents get.
         exclude_hooks: Hooks that agents do not get.
@@ -41,7 +41,7 @@ class TaskConfig(ModuleConfig):
     exclude_hooks: list[str] = Field(default_factory=list)
 
     def inheritance(self, section: str) -> dict[str, list[str]]:
-        """What `session.spawn` is told of `tools` or `hooks`."""
+        """The `tools` or `hooks` inheritance passed to `session.spawn`."""
         only: list[str] | None = getattr(self, f"inherit_{section}")
         without: list[str] = getattr(self, f"exclude_{section}")
         given = {} if only is None else {f"inherit_{section}": only}

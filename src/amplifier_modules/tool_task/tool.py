@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 TASK_START = "task:start"
 TASK_END = "task:end"
 TASK_EVENTS = (TASK_START, TASK_END)
-"""Events this module emits beside those the kernel names."""
+"""Events this module emits in addition to the kernel's."""
 
 _HEAD = (
-    "Give a task to an agent, which works on it by itself, with a conversation and tools of its "
-    "own, and answers once. It knows nothing of this conversation: say all it needs, and what it "
-    "is to answer. Several calls in one message run at the same time. To go on with what an agent "
-    "did before, give the session_id of its answer."
+    "Give a task to an agent, which works on it alone, in its own conversation and with its own "
+    "tools, and answers once. It knows nothing of this conversation: include everything it needs, "
+    "and say what to report back. Several calls in one message run in parallel. To continue an "
+    "agent's earlier work, pass the session_id from its answer."
 )
 _CUT_SHORT = ("length", "content_filter")
-"""Reasons of an incomplete turn that has an answer, which is not whole."""
+"""Reasons of an incomplete turn whose answer is cut off."""
 
 
 class _Task(NamedTuple):
@@ -42,11 +42,11 @@ class _Task(NamedTuple):
 
 
 class _Unusable(Exception):
-    """The call cannot be carried out; the message is for the model."""
+    """The call is invalid; the message is for the model."""
 
 
 class TaskTool:
-    """Tasks for the agents of one session's plan (Tool Contract): a failure is a result.
+    """Give tasks to the agents of a session's plan (Tool Contract): a failure is a result.
 
     Sessions are opened by the app, through its capabilities `session.spawn` and `session.resume`.
 
@@ -64,11 +64,11 @@ class TaskTool:
             },
             "instruction": {
                 "type": "string",
-                "description": "The task, with everything the agent has to know",
+                "description": "The task, with everything the agent needs to know",
             },
             "session_id": {
                 "type": "string",
-                "description": "Go on with what an agent did before, by the id of its answer",
+                "description": "Continue an agent's earlier work: the session_id from its answer",
             },
         },
         "required": ["instruction"],
@@ -88,11 +88,11 @@ class TaskTool:
 
     @property
     def description(self) -> str:
-        """What the tool does, and the agents there are."""
+        """The description of the tool, with the list of agents."""
         agents = self._agents()
         if not agents:
-            return f"{_HEAD}\n\nThere are no agents in this session."
-        return "\n".join([_HEAD, "", "The agents:", *map(_line, agents.items())])
+            return f"{_HEAD}\n\nNo agents are available in this session."
+        return "\n".join([_HEAD, "", "Agents:", *map(_line, agents.items())])
 
     def get_schema(self) -> dict[str, Any]:
         """JSON schema of the input."""
@@ -110,8 +110,7 @@ class TaskTool:
         }
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Run the tool; `error` of a failure has `message` and `type`, and `session_id` where
-        there is a session to go on with."""
+        """Run the tool; `error` of a failure has `message`, `type` and any `session_id`."""
         try:
             task = self._task(read_input(self.input_schema, input))
             call = self._call(task)
@@ -130,19 +129,20 @@ class TaskTool:
             return _Task(agent, instruction, resumed, True)
         known = self._agents()
         if agent not in known:
-            has = f"the agents are: {', '.join(sorted(known))}" if known else "there are no agents"
+            names = ", ".join(sorted(known))
+            has = f"available agents: {names}" if names else "no agents are available"
             raise _Unusable(
-                f"there is no agent {agent!r}; {has}" if agent else f"name an agent; {has}"
+                f"unknown agent {agent!r}; {has}" if agent else f"'agent' is required; {has}"
             )
         session_id = f"{self._coordinator.session_id}-{secrets.token_hex(8)}_{agent}"
         return _Task(agent, instruction, session_id, False)
 
     def _call(self, task: _Task) -> Any:
-        """What carries the task out, as a function without arguments."""
+        """A function without arguments that carries out the task."""
         name = "session.resume" if task.resumed else "session.spawn"
         capability = self._coordinator.get_capability(name)
         if not callable(capability):
-            raise _Unusable(f"this program cannot run agents: it offers no '{name}'")
+            raise _Unusable(f"this program cannot run agents: the capability '{name}' is missing")
         arguments: dict[str, Any] = {
             "instruction": task.instruction,
             "sub_session_id": task.session_id,
@@ -173,8 +173,8 @@ class TaskTool:
             result = _result(answer, task)
         except TimeoutError as error:
             result = self._timed_out(task, error)
-        # The session is opened by the app and runs modules of all kinds. What fails there is a
-        # result here: the model that gave the task decides how to go on.
+        # The session is opened by the app and runs modules of all kinds. A failure there is a
+        # result here: the model that gave the task decides how to continue.
         except Exception as error:
             logger.debug("The task for %s failed", task.agent, exc_info=True)
             result = _failed(error, task)
@@ -185,7 +185,7 @@ class TaskTool:
     def _timed_out(self, task: _Task, error: TimeoutError) -> ToolResult:
         if self._config.timeout is None:
             return _failed(error, task)
-        message = f"the task was not done in {self._config.timeout:g} s"
+        message = f"the task reached its time limit of {self._config.timeout:g} s"
         return _failure(message, "Timeout", task.session_id)
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:
@@ -199,12 +199,12 @@ def _line(agent: tuple[str, Mapping[str, Any]]) -> str:
 
 
 def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
-    """What the app says of the sub-session, as a result for the model."""
+    """The sub-session's answer as a result for the model."""
     session_id = str(answer.get("session_id") or task.session_id)
     response = str(answer.get("output") or "")
     status, reason = str(answer.get("status") or "success"), answer.get("reason")
     if status == "cancelled":
-        return _failure("the agent was stopped before it was done", "Interrupted", session_id)
+        return _failure("the agent was interrupted before it finished", "Interrupted", session_id)
     if status == "error":
         return _failure(response or "the agent's turn failed", "AgentError", session_id)
     if status == "incomplete" and reason not in _CUT_SHORT:
@@ -219,7 +219,7 @@ def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
 
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Tokens, and the cost where it is known; no provider has to report any."""
+    """Tokens, and the cost if known; a provider need not report either."""
     reported: Any = answer.get("usage")
     usage = dict(cast("Mapping[str, Any]", reported)) if isinstance(reported, Mapping) else {}
     cost: Any = answer.get("cost_usd")
@@ -250,6 +250,6 @@ def _ending(answer: Mapping[str, Any], result: ToolResult, started: float) -> di
 def _failure(message: str, kind: str, session_id: Any = None) -> ToolResult:
     error = {"message": message, "type": kind}
     if isinstance(session_id, str) and session_id:
-        more = f"; go on with session_id {session_id}"
+        more = f"; continue with session_id {session_id}"
         error = {"message": message + more, "type": kind, "session_id": session_id}
     return ToolResult(success=False, error=error)

@@ -1,4 +1,4 @@
-"""tool-todo: the list of what is left to do, which the model keeps for itself and the user."""
+"""tool-todo: a to-do list that the model keeps for itself and the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def mount(coordinator: Any, settings: TodoConfig) -> None:
     """Mount `todo`. Settings as in `TodoConfig`.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_modules.tool_todo.config import MODULE_ID
     from amplifier_modules.tool_todo.tool import TODO_EVENTS, TodoTool

@@ -13,8 +13,8 @@ class TodoConfig(ModuleConfig):
     """Settings of tool-todo.
 
     Attributes:
-        max_items: Most items the list may have; a longer one is no plan any more.
-        save: Keep the list in the session's folder, so that a resumed session has it.
+        max_items: Maximum number of items; a longer list is not a plan.
+        save: Keep the list in the session's folder, for resumed sessions.
     """
 
     max_items: int = Field(default=100, ge=1)

@@ -1,4 +1,4 @@
-"""The list itself: what an item is, and the file that keeps a list between sessions."""
+"""The list: its items, and the file that keeps it between sessions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FILE_NAME = "todo.json"
 
 
 class Item(BaseModel):
-    """One thing to do.
+    """One item of the list.
 
     Attributes:
-        content: What is to be done, as an order: "Run the tests".
-        status: How far it is.
-        active_form: The same while it is being done: "Running the tests".
+        content: What to do, as an imperative: "Run the tests".
+        status: Its progress.
+        active_form: The same in progress: "Running the tests".
     """
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
@@ -37,7 +37,7 @@ class Item(BaseModel):
     )
 
     def as_data(self) -> dict[str, Any]:
-        """The item as plain data, in the spelling that models and other modules know."""
+        """The item as plain data, with the keys that models and other modules know."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -45,19 +45,21 @@ _ITEMS = TypeAdapter(list[Item])
 
 
 class InvalidItems(Exception):
-    """What the model gave is no list of items; the message is for the model."""
+    """The input is not a list of items; the message is for the model."""
 
 
 def read_items(given: Any, most: int) -> list[Item]:
-    """The items of a tool call.
+    """Validate the items of a tool call.
 
     Raises:
-        InvalidItems: Something is missing, misspelt or too much.
+        InvalidItems: A key is missing or unknown, or there are too many items.
     """
     if not isinstance(given, list):
         raise InvalidItems("'todos' must be a list of items with 'content' and 'status'")
     if len(given) > most:
-        raise InvalidItems(f"{len(given)} items are more than {most}; merge the small ones")
+        raise InvalidItems(
+            f"{len(given)} items are too many, the limit is {most}; merge small ones"
+        )
     try:
         return _ITEMS.validate_python(given)
     except ValidationError as error:
@@ -68,10 +70,10 @@ def read_items(given: Any, most: int) -> list[Item]:
 
 
 def load(folder: Path) -> list[Item]:
-    """The list that was kept in a session's folder; empty if there is none.
+    """The list saved in a session's folder; empty if there is none.
 
     Raises:
-        OSError: It is there and cannot be read.
+        OSError: It cannot be read.
         ValueError: It is damaged.
     """
     try:
@@ -82,10 +84,10 @@ def load(folder: Path) -> list[Item]:
 
 
 def save(folder: Path, items: Sequence[Item]) -> None:
-    """Keep the list; the file is replaced whole.
+    """Save the list atomically.
 
     Raises:
-        OSError: It cannot be written; what was kept before is still there.
+        OSError: It cannot be written; the file saved before is unchanged.
     """
     data = json.dumps([item.as_data() for item in items], ensure_ascii=False)
     write_atomically(folder / FILE_NAME, data.encode(), durable=False)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 TODO_UPDATED = "todo:updated"
 TODO_EVENTS = (TODO_UPDATED,)
-"""Events this module emits beside those the kernel names."""
+"""Events this module emits in addition to the kernel's."""
 
 _ACTIONS = ("create", "update", "list")
 
@@ -25,15 +25,15 @@ _ACTIONS = ("create", "update", "list")
 class TodoTool:
     """The list of one session (Tool Contract): a failure is a result, never an exception.
 
-    The model always gives the whole list, so what it believes and what is kept cannot differ.
-    The current list is also `coordinator.todo_state`, where published modules look for it.
+    The model always gives the whole list, so its view and the stored list cannot differ. The
+    current list is also `coordinator.todo_state`, where published modules look for it.
     """
 
     name = "todo"
     description = (
-        "Keep a list of what is to be done in a task of several steps. 'create' and 'update' take "
-        "the whole list and replace what was there; 'list' gives it back. Mark an item in_progress "
-        "before you begin it and completed as soon as it is done; have one in progress at a time."
+        "Keep a to-do list for a task of several steps. 'create' and 'update' take "
+        "the whole list and replace it; 'list' returns it. Mark an item in_progress "
+        "before you start it and completed as soon as it is done; keep one in progress at a time."
     )
     input_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -41,17 +41,17 @@ class TodoTool:
             "action": {
                 "type": "string",
                 "enum": list(_ACTIONS),
-                "description": "create or update: replace the list; list: give it back",
+                "description": "create or update: replace the list; list: return it",
             },
             "todos": {
                 "type": "array",
-                "description": "The whole list, for create and update",
+                "description": "The complete list, for create and update",
                 "items": {
                     "type": "object",
                     "properties": {
                         "content": {
                             "type": "string",
-                            "description": "What is to be done, as an order: 'Run the tests'",
+                            "description": "What to do, as an imperative: 'Run the tests'",
                         },
                         "status": {
                             "type": "string",
@@ -59,7 +59,7 @@ class TodoTool:
                         },
                         "activeForm": {
                             "type": "string",
-                            "description": "The same while it is done: 'Running the tests'",
+                            "description": "The same in progress: 'Running the tests'",
                         },
                     },
                     "required": ["content", "status"],
@@ -82,7 +82,7 @@ class TodoTool:
         return self.input_schema
 
     def items(self) -> list[dict[str, Any]]:
-        """The list as plain data: `content`, `status`, and `activeForm` where it was given."""
+        """The list as plain data: `content`, `status`, and `activeForm` if given."""
         return [item.as_data() for item in self._items]
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -112,7 +112,7 @@ class TodoTool:
             counts[item.status] += 1
         return {"status": status, "count": len(self._items), **counts, "todos": self.items()}
 
-    # -- keeping -----------------------------------------------------------------------
+    # -- storage ------------------------------------------------------------------------
 
     @property
     def _folder(self) -> Path | None:
@@ -120,7 +120,7 @@ class TodoTool:
         return Path(folder) if folder else None
 
     def _kept_before(self) -> list[Item]:
-        """The list a resumed session left."""
+        """The list saved by the session before it was resumed."""
         folder = self._folder
         if folder is None:
             return []
@@ -128,14 +128,14 @@ class TodoTool:
             return items.load(folder)
         except (OSError, ValueError) as error:
             logger.warning(
-                "The to-do list in %s cannot be read (%s); starting with an empty one",
+                "cannot read the to-do list in %s (%s); starting with an empty one",
                 folder / items.FILE_NAME,
                 error,
             )
             return []
 
     def _keep(self) -> str | None:
-        """Publish and save the list; what to tell the model if it could not be saved."""
+        """Publish and save the list; returns a note for the model if it could not be saved."""
         self._publish()
         folder = self._folder
         if folder is None:
@@ -143,8 +143,8 @@ class TodoTool:
         try:
             items.save(folder, self._items)
         except OSError as error:
-            logger.warning("The to-do list cannot be saved in %s: %s", folder, error)
-            return f"the list is kept for now, but could not be saved: {error.strerror or error}"
+            logger.warning("cannot save the to-do list in %s: %s", folder, error)
+            return f"the list is kept for this session, but could not be saved: {error.strerror or error}"
         return None
 
     def _publish(self) -> None:

@@ -1,4 +1,4 @@
-"""tool-web: read pages of the web, and search it."""
+"""tool-web: read and search web pages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable
     """Mount `web_fetch`, and `web_search` where `search` is configured; settings as in `WebConfig`.
 
     Returns:
-        A function that closes connections still open.
+        A cleanup function that closes open connections.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_modules.tool_web.config import MODULE_ID
     from amplifier_modules.tool_web.tools import WEB_EVENTS, web_tools

@@ -1,8 +1,8 @@
-"""Which addresses may be asked: public ones, and those the config names.
+"""Which addresses are allowed: public ones, and those in the config.
 
-What counts as public is listed here rather than asked of `ipaddress`, whose answers have changed
-between versions of Python. Addresses that carry another one, as IPv4-mapped and NAT64 ones do, are
-judged by the one they lead to.
+The public ranges are listed here because the answers of `ipaddress` have changed between versions
+of Python. Addresses that wrap another one, such as IPv4-mapped and NAT64 addresses, are judged by
+the address they lead to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Network = IPv4Network | IPv6Network
 _PRIVATE = "an address of a private network"
 _LOOPBACK = "an address of this machine"
 _LINK_LOCAL = "a link-local address"
-_METADATA = "an address at which a cloud gives out credentials"
+_METADATA = "a cloud metadata address"
 _RESERVED = "a reserved address"
 
 _NOT_PUBLIC: list[tuple[Network, str]] = [
@@ -71,16 +71,16 @@ _BY_ALLOW_PRIVATE = (_LOOPBACK, _PRIVATE)
 
 
 class RefusedAddress(Exception):
-    """An address that may not be asked; the message says why and for whom it could be allowed."""
+    """An address that is not allowed; the message says why and what could allow it."""
 
 
 class Rule(NamedTuple):
     """One entry of `allow_hosts`.
 
     Attributes:
-        name: A host's name, or `*.` and what it ends with; None if `network` is meant.
-        network: Addresses; None if a name is meant.
-        port: The only port that is meant; None for all.
+        name: A host name, or `*.` and a suffix; None if `network` is set.
+        network: Addresses; None if `name` is set.
+        port: The only port; None for all.
     """
 
     name: str | None
@@ -97,10 +97,10 @@ class Rule(NamedTuple):
 
 
 def read_rule(entry: str) -> Rule:
-    """An entry of `allow_hosts`.
+    """Parse an entry of `allow_hosts`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is invalid.
     """
     text = entry.strip().lower()
     with contextlib.suppress(ValueError):
@@ -125,11 +125,11 @@ def read_rule(entry: str) -> Rule:
 
 
 class AddressPolicy:
-    """What may be connected to.
+    """Decide which addresses may be connected to.
 
     Args:
         allow_hosts: Entries as in the config.
-        allow_private: Whether all of this machine and of private networks may be.
+        allow_private: Allow all addresses of this machine and of private networks.
     """
 
     def __init__(self, allow_hosts: Sequence[str] = (), allow_private: bool = False) -> None:
@@ -141,12 +141,14 @@ class AddressPolicy:
         """Return if `address`, which `host` resolves to, may be connected to.
 
         Raises:
-            RefusedAddress: It may not.
+            RefusedAddress: It may not be connected to.
         """
         try:
             literal = ip_address(address)
         except ValueError as error:
-            raise RefusedAddress(f"{host} resolves to {address!r}, no IP address") from error
+            raise RefusedAddress(
+                f"{host} resolves to {address!r}, which is not an IP address"
+            ) from error
         meant = _meant(literal)
         why = _why_not_public(meant)
         if why is None or (self._allow_private and why in _BY_ALLOW_PRIVATE):
@@ -155,13 +157,13 @@ class AddressPolicy:
             return
         resolved = "is" if host == str(literal) else f"resolves to {address},"
         raise RefusedAddress(
-            f"{host} {resolved} {why}; only public addresses are asked, unless the user names "
+            f"{host} {resolved} {why}; only public addresses are allowed unless the user lists "
             "the host in allow_hosts of tool-web"
         )
 
 
 def _meant(address: Address) -> Address:
-    """The address one leads to that only wraps another."""
+    """Unwrap an address that contains another one."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -185,4 +187,6 @@ def _why_not_public(address: Address) -> str | None:
 
 
 def _no_host(entry: str) -> str:
-    return f"{entry!r} is no host: write a name, *.name, an address or a network like 10.1.0.0/16"
+    return (
+        f"{entry!r} is not a host: use a name, *.name, an address or a network such as 10.1.0.0/16"
+    )

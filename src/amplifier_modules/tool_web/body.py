@@ -1,7 +1,7 @@
-"""The body of an answer, decompressed piece by piece and never more of it than was asked for.
+"""The body of a response, decompressed piece by piece, only as far as needed.
 
-httpx would decompress whatever has arrived at once: a few kilobytes that unpack to gigabytes would
-be unpacked whole before anybody could count them.
+httpx decompresses everything that has arrived at once: a few kilobytes that unpack to gigabytes
+would be unpacked whole before they could be counted.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 ACCEPTED = "gzip, deflate"
-"""The encodings that are understood, for the request."""
+"""The supported encodings, for the request."""
 
 _STEP = 64 * 1024
 
 
 class UnreadableBody(Exception):
-    """The body is not what its headers say; the message tells."""
+    """The body does not match its headers; the message says how."""
 
 
 class Decoder:
-    """Undoes one content encoding.
+    """Decode one content encoding.
 
     Args:
         encoding: The answer's Content-Encoding.
-        most: Bytes to give out at most.
+        most: Most bytes to decode.
 
     Attributes:
-        full: Whether there was more than `most`.
+        full: Whether the body was longer than `most`.
 
     Raises:
-        UnreadableBody: The encoding is not known.
+        UnreadableBody: The encoding is not supported.
     """
 
     def __init__(self, encoding: str, most: int) -> None:
@@ -49,13 +49,13 @@ class Decoder:
                 self._inflate = zlib.decompressobj()
                 self._raw_deflate_possible = True
             case other:
-                raise UnreadableBody(f"the answer is encoded as {other!r}, which was not asked for")
+                raise UnreadableBody(f"the response has the unsupported encoding {other!r}")
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece; what is too much is dropped.
+        """Add the next piece; anything over the limit is dropped.
 
         Raises:
-            UnreadableBody: It is not in the encoding.
+            UnreadableBody: The data does not match the encoding.
         """
         if self._inflate is None:
             self._keep(data)
@@ -67,7 +67,7 @@ class Decoder:
             self._raw_deflate_possible = False
 
     def data(self) -> bytes:
-        """All of it."""
+        """The decoded data."""
         return bytes(self._data)
 
     def _inflated(self, data: bytes, most: int) -> bytes:
@@ -75,8 +75,8 @@ class Decoder:
             return self._inflate.decompress(data, most)
         except zlib.error as error:
             if not self._raw_deflate_possible:
-                raise UnreadableBody(f"the answer's compression is damaged: {error}") from error
-        # Some servers leave out the header that `deflate` stands for.
+                raise UnreadableBody(f"the compressed response is damaged: {error}") from error
+        # Some servers leave out the header that `deflate` implies.
         self._raw_deflate_possible = False
         self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
         return self._inflated(data, most)
@@ -89,10 +89,10 @@ class Decoder:
 
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """The body, and whether it is cut because there is more than `most` bytes of it.
+    """Return the body, and whether it was cut at `most` bytes.
 
     Raises:
-        UnreadableBody: It is not in the encoding.
+        UnreadableBody: The data does not match the encoding.
     """
     decoder = Decoder(encoding, most)
     async for piece in pieces:

@@ -1,4 +1,4 @@
-"""Pages that were fetched, for a while: in memory, and in files of the user's own."""
+"""A cache of fetched pages, in memory and in private files of the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from amplifier_support.atomic_write import write_atomically
 logger = logging.getLogger(__name__)
 
 _MOST_IN_MEMORY = 20_000_000
-"""Characters of pages."""
+"""Characters of all pages in memory."""
 
 _MOST_FILES = 200
 _MOST_BYTES = 100_000_000
@@ -27,17 +27,17 @@ _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.I)
 
 
 class Page(NamedTuple):
-    """A page as it is given to models.
+    """A page as shown to models.
 
     Attributes:
-        url: Where it was found, after redirects.
-        kind: What it was, for people.
+        url: Its URL, after redirects.
+        kind: Its type, for people.
         title: None if it has none.
-        text: All of its text that was read.
-        cut: Whether it had more than was read.
+        text: Its text, as far as it was read.
+        cut: Whether it was longer than that.
         fetched: When, in seconds since the epoch.
-        fresh_for: Seconds for which the server need not be asked again.
-        storable: Whether the server lets it be written to a file.
+        fresh_for: Seconds until the server must be asked again.
+        storable: Whether the server allows storing it in a file.
         etag: The server's name for this state of the page.
         last_modified: The server's date of it.
     """
@@ -58,13 +58,13 @@ class Page(NamedTuple):
         return 0 <= time.time() - self.fetched < self.fresh_for
 
     def validators(self) -> dict[str, str]:
-        """Headers that ask for the page only if it has changed."""
+        """Headers that request the page only if it has changed."""
         headers = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
         return {name: value for name, value in headers.items() if value}
 
 
 def freshness(headers: Any, most: float) -> tuple[float, bool]:
-    """For how many seconds an answer may be given again, and whether it may be written down."""
+    """For how many seconds a response may be reused, and whether it may be stored."""
     control = str(headers.get("cache-control", "")).lower()
     storable = "no-store" not in control
     if not storable or "no-cache" in control:
@@ -74,11 +74,11 @@ def freshness(headers: Any, most: float) -> tuple[float, bool]:
 
 
 class PageCache:
-    """Keeps the pages of a session in memory, and if there is a folder, for later ones.
+    """Cache the pages of a session in memory and, if there is a folder, for later sessions.
 
     Args:
-        folder: Where the files go; None for none. It is made when there is something to keep.
-        identity: The rules under which the pages were allowed; others' are not found.
+        folder: Folder for the files; None for none. Created when first needed.
+        identity: The access rules; pages cached under others are not found.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -88,7 +88,7 @@ class PageCache:
         self._kept = 0
 
     def find(self, url: str) -> Page | None:
-        """The page kept for an address, however old."""
+        """The cached page for a URL, of any age."""
         page = self._pages.get(url)
         if page is None and self._folder is not None:
             page = _read(self._folder / self._name(url))
@@ -97,7 +97,7 @@ class PageCache:
         return page
 
     def keep(self, url: str, page: Page) -> None:
-        """Keep a page. A file that cannot be written is logged: the page is there all the same."""
+        """Cache a page. A file that cannot be written is logged; the page stays in memory."""
         self._remember(url, page)
         if self._folder is None:
             return
@@ -110,7 +110,7 @@ class PageCache:
             write_atomically(path, json.dumps(page._asdict()).encode(), durable=False)
             self._sweep(self._folder)
         except OSError as error:
-            logger.warning("A page cannot be kept in %s: %s", self._folder, error)
+            logger.warning("cannot cache a page in %s: %s", self._folder, error)
 
     def _remember(self, url: str, page: Page) -> None:
         self._pages[url] = page
@@ -122,7 +122,7 @@ class PageCache:
         return hashlib.sha256(f"{self._identity}\n{url}".encode()).hexdigest() + ".json"
 
     def _sweep(self, folder: Path) -> None:
-        """Every so often, remove what is old or too much."""
+        """From time to time, remove old pages and those over the limits."""
         self._kept += 1
         if self._kept % _SWEEP_EVERY != 1:
             return
@@ -148,12 +148,12 @@ def _size(path: Path) -> int:
 
 
 def _read(path: Path) -> Page | None:
-    """A page from its file; None if there is none or it is damaged."""
+    """Read a page from its file; None if there is none or it is damaged."""
     try:
         data = json.loads(path.read_bytes())
         return Page(**cast("dict[str, Any]", data))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        logger.warning("The kept page %s cannot be read (%s) and is fetched again", path, error)
+        logger.warning("cannot read the cached page %s (%s); fetching it again", path, error)
         return None

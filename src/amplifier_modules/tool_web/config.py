@@ -16,19 +16,19 @@ MODULE_ID = "tool-web"
 class SearchEndpoint(ModuleConfig):
     """A search service that answers with JSON.
 
-    In `params`, `headers` and `body` stand `{query}`, `{count}` and `{key}` for what is searched,
-    how many results are wanted, and the key. The defaults are those of a SearXNG server.
+    In `params`, `headers` and `body`, `{query}`, `{count}` and `{key}` are replaced with the query,
+    the number of results and the key. The defaults are those of a SearXNG server.
 
     Attributes:
-        url: Address of the service; it may be one of this machine or of a private network.
-        params: Parameters of the address.
+        url: URL of the service; may be on this machine or in a private network.
+        params: Query parameters of the URL.
         headers: Headers of the request.
-        body: JSON body; with one the request is a POST.
-        key_variable: Environment variable that holds the key.
-        results: Where the list of results is in the answer, with dots between the keys.
-        title: Where a result's title is in it.
-        link: Where a result's address is in it.
-        snippet: Where a result's text is in it.
+        body: JSON body; if set, the request is a POST.
+        key_variable: Environment variable with the key.
+        results: Path of the result list in the response, with dots between the keys.
+        title: Path of the title in a result.
+        link: Path of the URL in a result.
+        snippet: Path of the text in a result.
     """
 
     url: str
@@ -53,32 +53,31 @@ class WebConfig(ModuleConfig):
     """Settings of tool-web.
 
     Attributes:
-        allow_hosts: Hosts that may be asked although their addresses are not public: names
+        allow_hosts: Hosts to allow although their addresses are not public: names
             (`wiki.corp.example`, `*.corp.example`), addresses (`10.1.2.3`, `[fd00::1]`) or networks
-            (`10.1.0.0/16`), names and addresses also with `:port`.
-        allow_private: Let every address of this machine and of private networks be asked.
-            Link-local ones, where clouds give out credentials, still have to be named.
-        use_proxy: Ask through the proxy that the environment names. It then resolves names anew,
-            so that the address which was checked need not be the one it connects to.
-        allowed_domains: The only domains that pages are fetched from, with their subdomains; empty
-            for all.
-        blocked_domains: Texts that must not be in the host of a page, such as `ads.example`.
-        timeout: Seconds a page may take, redirects included.
-        max_redirects: Most redirects to follow.
+            (`10.1.0.0/16`); names and addresses optionally with `:port`.
+        allow_private: Allow every address of this machine and of private networks. Link-local
+            addresses, where clouds hand out credentials, must still be listed.
+        use_proxy: Use the environment's proxy. It resolves names itself, so it may connect to an
+            address other than the one checked.
+        allowed_domains: Fetch pages only from these domains and their subdomains; empty for all.
+        blocked_domains: Refuse pages whose host contains one of these, as `ads.example`.
+        timeout: Time limit for a page, redirects included, in seconds.
+        max_redirects: Maximum number of redirects to follow.
         max_bytes: Bytes of a page to read, counted after decompression.
-        max_chars: Characters of a page that one call gives the model when it asks for no number.
-        cache: Keep pages in files of the user's cache folder, in memory, or not.
-        cache_seconds: How long a kept page is given without asking the server again.
-        user_agent: What the requests call themselves.
-        search: The service that `web_search` asks; without one that tool is not mounted.
-        max_results: Most results of a search.
+        max_chars: Characters one call returns if the model does not set a limit.
+        cache: Keep pages on disk in the user's cache folder, in memory, or not at all.
+        cache_seconds: How long to use a cached page without asking the server again.
+        user_agent: The User-Agent header.
+        search: The service for `web_search`; without one the tool is not mounted.
+        max_results: Maximum number of search results.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         "max_size": another_name_of("max_bytes"),
         "default_limit": another_name_of("max_chars"),
         **dict.fromkeys(("search_engine", "api_key"), ignored("set 'search'")),
-        "extract_text": ignored("pages are always given as text"),
+        "extract_text": ignored("pages are always returned as text"),
         "working_dir": ignored("pages are not saved to files"),
     }
 

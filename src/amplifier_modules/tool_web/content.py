@@ -1,4 +1,4 @@
-"""What came back as text: which kind it is, in which character set, and HTML as Markdown."""
+"""Turn a response body into text: its type, its character set, and HTML to Markdown."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from amplifier_support.environment import minimal_environment
 _CONVERTER = Path(__file__).with_name("converter.py")
 
 CONVERT_SECONDS = 20.0
-"""How long a page may take to become Markdown."""
+"""Time limit for converting a page to Markdown, in seconds."""
 
 _MOST_HTML = 2_000_000
-"""Characters of a page that are converted; more take too long."""
+"""Characters of a page that are converted; more would take too long."""
 
 _TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}")
 _HTML = ("text/html", "application/xhtml+xml")
@@ -28,7 +28,7 @@ _TEXT = re.compile(
     r"|application/(x-)?(ndjson|jsonl|javascript|ecmascript|yaml|toml|sh|sql|graphql|tex|latex)"
     r"|application/(x-www-form-urlencoded|x-subrip|rtf|x-httpd-php|manifest\+json|typescript)"
 )
-# Nothing is read twice in it: who sends a page may have made it to be read slowly.
+# Possessive, without backtracking: a page may be crafted to be read slowly.
 _MARKUP = re.compile(
     rb"\s*+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype html|html|head|body)\b", re.I | re.S
 )
@@ -42,7 +42,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _WIDER = {
-    # What pages call themselves, and the larger set that browsers read them as.
+    # Names used by pages, and the larger set that browsers use for them.
     "iso8859-1": "cp1252",
     "ascii": "cp1252",
     "gb2312": "gb18030",
@@ -55,17 +55,17 @@ _LOOK_AHEAD = 4096
 
 
 class NoText(Exception):
-    """The body cannot be given as text; the message says what it is."""
+    """The body cannot be shown as text; the message says what it is."""
 
 
 class Text(NamedTuple):
     """A body as text.
 
     Attributes:
-        text: Markdown where it was HTML.
-        kind: What it was, for people.
+        text: Markdown if it was HTML.
+        kind: Its type, for people.
         title: The page's title; None if it has none.
-        cut: Whether it is not all of it.
+        cut: Whether it was cut.
     """
 
     text: str
@@ -75,15 +75,15 @@ class Text(NamedTuple):
 
 
 async def as_text(body: bytes, content_type: str, url: str) -> Text:
-    """The body of an answer as text.
+    """Convert the body of a response to text.
 
     Args:
         body: Decompressed.
-        content_type: The header; may be empty.
-        url: Where it is from, which its links are relative to.
+        content_type: The Content-Type header; may be empty.
+        url: Its URL, which its links are relative to.
 
     Raises:
-        NoText: It is of another kind, or could not be converted.
+        NoText: It is not text, or could not be converted.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if not _TYPE.fullmatch(kind):
@@ -93,15 +93,15 @@ async def as_text(body: bytes, content_type: str, url: str) -> Text:
         html = decoded(body, charset and charset[1], in_markup=True)
         return await _markdown(html, url)
     if not _TEXT.fullmatch(kind):
-        raise NoText(f"{url} is {kind}, {len(body)} bytes, which cannot be given as text")
+        raise NoText(f"{url} is {kind}, {len(body)} bytes, which cannot be shown as text")
     in_markup = kind.endswith("xml")
     return Text(decoded(body, charset and charset[1], in_markup=in_markup), kind)
 
 
 def decoded(body: bytes, charset: str | None, *, in_markup: bool) -> str:
-    """The characters of a body; what is none becomes U+FFFD.
+    """Decode a body; invalid bytes become U+FFFD.
 
-    A byte order mark goes before the header, and that before what the markup says of itself.
+    A byte order mark takes precedence over the header, which does over the markup.
     """
     for mark, name in _BOMS:
         if body.startswith(mark):
@@ -109,7 +109,7 @@ def decoded(body: bytes, charset: str | None, *, in_markup: bool) -> str:
     declared = [charset] if charset else []
     if in_markup and (meta := _META_CHARSET.search(body[:_LOOK_AHEAD])):
         name = meta[1].decode("ascii", "replace")
-        # Markup that can be read as ASCII so far is not in UTF-16, whatever it says.
+        # Markup that reads as ASCII so far is not UTF-16, whatever it declares.
         declared.append("utf-8" if name.lower().startswith("utf-16") else name)
     for name in declared:
         if (known := _known(name)) is not None:
@@ -117,7 +117,7 @@ def decoded(body: bytes, charset: str | None, *, in_markup: bool) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A page that was cut may end amid a character.
+        # A page that was cut may end within a character.
         is_cut = error.end == len(body) and error.reason == "unexpected end of data"
         return body.decode("utf-8" if is_cut else "cp1252", "replace")
 
@@ -127,13 +127,13 @@ def _known(charset: str) -> str | None:
         name = codecs.lookup(charset).name
         name = _WIDER.get(name, name)
         if name not in _NO_CHARSETS:
-            b"a".decode(name)  # a LookupError if it is a codec but no character set
+            b"a".decode(name)  # a LookupError for codecs that are not character sets
             return name
     return None
 
 
 def _guessed(body: bytes) -> str:
-    """The type of a body that comes without one."""
+    """Guess the type of a body that comes without one."""
     start = body[:_LOOK_AHEAD]
     if _MARKUP.match(start):
         return "text/html"
@@ -143,13 +143,13 @@ def _guessed(body: bytes) -> str:
 
 
 async def _markdown(html: str, url: str) -> Text:
-    """HTML as Markdown, made in a process of its own.
+    """Convert HTML to Markdown in a separate process.
 
-    A page can keep a parser busy for hours or make it take all memory; a process can be ended.
+    A page can keep a parser busy for hours or use up all memory; a process can be killed.
     """
     import markdownify
 
-    # An isolated interpreter does not see what PYTHONPATH or a .pth file would add.
+    # An isolated interpreter ignores PYTHONPATH and .pth files.
     path = [str(Path(markdownify.__file__).parents[1]), *filter(None, sys.path)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_CONVERTER), json.dumps({"url": url, "path": path})),
@@ -164,13 +164,13 @@ async def _markdown(html: str, url: str) -> Text:
             written, _ = await process.communicate(html[:_MOST_HTML].encode("utf-8", "replace"))
     except TimeoutError as error:
         raise NoText(
-            f"{url} could not be converted to Markdown in {CONVERT_SECONDS:g} s"
+            f"{url} could not be converted to Markdown within {CONVERT_SECONDS:g} s"
         ) from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise NoText(f"{url} could not be converted to Markdown: it is too large or too deep")
+        raise NoText(f"{url} could not be converted to Markdown: too large or too deeply nested")
     made = json.loads(written)
     return Text(made["text"], "HTML, as Markdown", made["title"], len(html) > _MOST_HTML)

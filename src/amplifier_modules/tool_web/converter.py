@@ -1,8 +1,8 @@
-"""HTML on stdin to Markdown on stdout; a program of its own, which the tool does not import.
+"""Convert HTML on stdin to Markdown on stdout; a separate program that the tool does not import.
 
     python -I converter.py '{"url": "<address of the page>", "path": ["<folder of libraries>", …]}'
 
-It writes an object with `text` and `title`, and ends with another code than 0 if it cannot.
+Writes an object with `text` and `title`; exits with a nonzero code if it cannot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     sys.path[1:1] = request["path"]
     _limit()
     html = sys.stdin.buffer.read().decode("utf-8", "replace")
-    # Deep pages need a deep stack, which only a new thread can be given.
+    # Deeply nested pages need a large stack, which only a new thread can have.
     import threading
 
     sys.setrecursionlimit(_DEPTH)
@@ -69,9 +69,9 @@ def converted(html: str, url: str) -> dict[str, Any]:
 
 
 def _is_hidden(tag: Any) -> bool:
-    """Whether a reader would not see it; text for models only is hidden like this."""
+    """Whether a reader would not see it; text meant only for models is hidden like this."""
     if tag.attrs is None:
-        return False  # It went with something around it.
+        return False  # Removed together with its parent.
     return (
         tag.has_attr("hidden")
         or tag.get("aria-hidden") == "true"
@@ -90,12 +90,12 @@ def _limit() -> None:
     try:
         import resource
     except ImportError:
-        return  # Not a POSIX system: the time limit of who started this has to do.
+        return  # Not a POSIX system: the parent's time limit applies.
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     if sys.platform.startswith("linux"):
         import ctypes
 
-        # Whoever started this may be killed; then nobody waits for the Markdown.
+        # If the parent is killed, no process is waiting for the Markdown.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 

@@ -1,12 +1,12 @@
-"""Requests to the web: every connection goes to an address that was checked just before.
+"""Requests to the web: every connection goes to an address checked immediately before.
 
     FetchError
-    ├── Refused            the address, or one it redirects to, may not be asked
-    ├── Unreachable        no connection, no answer, or none in time
-    └── BadAnswer          too many redirects, a redirect to nowhere, a body that cannot be read
+    ├── Refused            the URL, or one it redirects to, is not allowed
+    ├── Unreachable        no connection, no response, or none in time
+    └── BadAnswer          too many redirects, an invalid redirect, an unreadable body
 
-The policy is asked where the connection is made, about the very addresses it will be made to, so
-that neither another answer of the resolver nor another reading of a URL can lead elsewhere.
+The policy is checked where the connection is made, for the very addresses it uses, so neither a
+second DNS response nor another reading of a URL can lead elsewhere.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _MOST_ADDRESSES = 8
 
 
 class FetchError(Exception):
-    """A page could not be had; the message is for the model."""
+    """A page could not be fetched; the message is for the model."""
 
 
 class Refused(FetchError):
-    """The address may not be asked."""
+    """The address is not allowed."""
 
 
 class Unreachable(FetchError):
-    """There is no answer."""
+    """There is no response."""
 
 
 class BadAnswer(FetchError):
-    """The answer is of no use."""
+    """The response is unusable."""
 
 
 class Answer(NamedTuple):
-    """What came back.
+    """A response.
 
     Attributes:
-        url: Where from, after redirects.
-        status: The HTTP status, no redirect.
-        headers: Looked up in lower case.
+        url: Its URL, after redirects.
+        status: The HTTP status; never a redirect.
+        headers: By lower-case name.
         body: Decompressed.
-        cut: Whether there was more of the body than may be read.
+        cut: Whether the body was cut at the limit.
     """
 
     url: str
@@ -69,18 +69,18 @@ class Answer(NamedTuple):
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses of a host as this machine knows them. Raises OSError if there are none."""
+    """Resolve a host with the system's resolver. Raises OSError if there are no addresses."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Web:
-    """Fetches pages; one for a session. `close` it.
+    """Fetch pages; one for each session. Call `close` at the end.
 
     Args:
         config: The module's settings.
-        resolver: Tells the addresses of hosts.
+        resolver: Resolves host names.
     """
 
     def __init__(self, config: WebConfig, resolver: Resolver = system_resolver) -> None:
@@ -93,7 +93,7 @@ class Web:
 
     @property
     def identity(self) -> str:
-        """What may be asked and read, as text: pages kept under other rules are not given out."""
+        """The access rules as text: pages cached under other rules are not used."""
         domains = (self._config.allowed_domains, self._config.blocked_domains)
         return f"{self._policy.identity} {self._config.max_bytes} {domains}"
 
@@ -101,11 +101,11 @@ class Web:
         """Get a page, following redirects.
 
         Args:
-            address: As the model gave it.
-            headers: Sent along.
+            address: The URL as the model gave it.
+            headers: Headers to send.
 
         Raises:
-            FetchError: It could not be had.
+            FetchError: It could not be fetched.
         """
         try:
             async with asyncio.timeout(self._config.timeout):
@@ -114,28 +114,28 @@ class Web:
             raise Refused(str(error)) from error
         except TimeoutError as error:
             raise Unreachable(
-                f"{address} did not answer in {self._config.timeout:g} s, the time limit"
+                f"{address} did not answer within the time limit of {self._config.timeout:g} s"
             ) from error
 
     async def ask_service(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
     ) -> Answer:
-        """Ask a service the user has configured, wherever it is; redirects are not followed.
+        """Ask a service the user has configured, at any address; redirects are not followed.
 
         Raises:
-            FetchError: There is no answer.
+            FetchError: There is no response.
         """
         try:
             request = httpx.Request(method, url, headers=self._headers(headers), content=content)
-            near = is_loopback(url)  # a proxy would look for it on its own machine
+            near = is_loopback(url)  # a proxy would use its own machine
             transport = None if near else self._proxy(request.url)
             async with asyncio.timeout(self._config.timeout):
                 return await self._exchanged(transport or self._to_search, request)
         except httpx.InvalidURL as error:
-            raise BadAnswer(f"{url} is no address: {error}") from error
+            raise BadAnswer(f"{url} is not a URL: {error}") from error
         except TimeoutError as error:
             raise Unreachable(
-                f"{httpx.URL(url).host} did not answer in {self._config.timeout:g} s"
+                f"{httpx.URL(url).host} did not answer within {self._config.timeout:g} s"
             ) from error
 
     async def close(self) -> None:
@@ -161,13 +161,13 @@ class Web:
         host = url.netloc.decode("ascii").lower()
         for blocked in self._config.blocked_domains:
             if blocked.lower() in host:
-                raise Refused(f"{url.host} is refused by {blocked!r} of 'blocked_domains'")
+                raise Refused(f"{url.host} is blocked by {blocked!r} in 'blocked_domains'")
         allowed = [domain.lower() for domain in self._config.allowed_domains]
         names = (host, url.host.lower())
         if allowed and not any(
             name == domain or name.endswith(f".{domain}") for name in names for domain in allowed
         ):
-            raise Refused(f"{url.host} is not one of 'allowed_domains': {', '.join(allowed)}")
+            raise Refused(f"{url.host} is not in 'allowed_domains': {', '.join(allowed)}")
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -188,7 +188,7 @@ class Web:
             try:
                 most = self._config.max_bytes
                 if response.status_code in _REDIRECTS:
-                    most = 0  # what a redirect says besides where it leads nobody reads
+                    most = 0  # the body of a redirect is not needed
                 encoding = response.headers.get("content-encoding", "")
                 stream = cast("AsyncIterator[bytes]", response.stream)
                 data, cut = await body.read_body(aiter(stream), encoding, most)
@@ -206,15 +206,15 @@ class Web:
         hint = ""
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             if _proxy_for(url) and not self._config.use_proxy:
-                hint = "; a proxy is set in the environment, which use_proxy of tool-web would use"
+                hint = "; the environment has a proxy: set use_proxy of tool-web to use it"
             if isinstance(error.__cause__, socket.gaierror):
-                said = f"the name is not known ({said})"
+                said = f"unknown host ({said})"
         return f"{url.host} cannot be reached: {said}{hint}"
 
-    # -- ways --------------------------------------------------------------------------
+    # -- transports ------------------------------------------------------------------------
 
     async def _checked(self, host: str, port: int) -> Sequence[str]:
-        """Addresses of a host, all of which may be asked."""
+        """Addresses of a host, all of which are allowed."""
         found = [host] if _is_address(host) else list(await self._resolver(host, port))
         found = found[:_MOST_ADDRESSES]
         for address in found:
@@ -225,14 +225,14 @@ class Web:
         proxied = self._proxy(url)
         if proxied is None:
             return self._direct
-        # The proxy resolves the name itself: here it is only looked at. One that this machine
-        # cannot resolve is refused too, as nobody knows where it leads.
+        # The proxy resolves the name itself: here it is only checked. A name this machine cannot
+        # resolve is refused too, as its address is unknown.
         try:
             await self._checked(url.host, url.port or (443 if url.scheme == "https" else 80))
         except OSError as error:
             raise Unreachable(
-                f"{url.host} is not asked through the proxy, because its name cannot be looked up "
-                f"here to check it: {error}"
+                f"{url.host} is not requested through the proxy: its name cannot be resolved "
+                f"here to check it ({error})"
             ) from error
         return proxied
 
@@ -254,7 +254,7 @@ def _is_address(host: str) -> bool:
 
 
 def _proxy_for(url: httpx.URL) -> str | None:
-    """The proxy that the environment names for an address."""
+    """The environment's proxy for a URL."""
     from urllib.request import getproxies, proxy_bypass
 
     if not any(name.lower().endswith("_proxy") for name in os.environ):

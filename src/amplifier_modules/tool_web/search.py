@@ -1,4 +1,4 @@
-"""Asking a search service that answers with JSON."""
+"""Query a search service that answers with JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LONGEST_SNIPPET = 1000
 
 
 class NoKey(FetchError):
-    """The key of the service is not there."""
+    """The service's key is missing."""
 
 
 class Found(NamedTuple):
-    """One result of a search; texts that are missing are empty."""
+    """A search result; missing texts are empty."""
 
     title: str
     link: str
@@ -31,7 +31,7 @@ class Search:
 
     Args:
         web: Sends the requests.
-        endpoint: How the service is asked and read.
+        endpoint: How to query the service and read its response.
     """
 
     def __init__(self, web: Web, endpoint: SearchEndpoint) -> None:
@@ -42,7 +42,7 @@ class Search:
         """At most `count` results, in the service's order.
 
         Raises:
-            FetchError: The service cannot be reached, refuses, or answers with something else.
+            FetchError: The service is unreachable, refuses, or its response is invalid.
         """
         endpoint = self._endpoint
         filled = _Filler({"{query}": query, "{count}": count, "{key}": self._key()})
@@ -56,7 +56,9 @@ class Search:
             headers["content-type"] = "application/json"
         for name, value in headers.items():
             if not value.isascii() or not value.isprintable():
-                raise BadAnswer(f"the search header {name} has a character that cannot be sent")
+                raise BadAnswer(
+                    f"the search header {name} contains a character that cannot be sent"
+                )
         method = "GET" if content is None else "POST"
         answer = await self._web.ask_service(method, url, headers, content)
         if not 200 <= answer.status < 300:
@@ -65,7 +67,7 @@ class Search:
 
     @property
     def _place(self) -> str:
-        """The address without what may hold a key."""
+        """The URL without parts that may hold a key."""
         return self._endpoint.url.partition("?")[0]
 
     def _key(self) -> str:
@@ -74,7 +76,7 @@ class Search:
             return ""
         key = os.environ.get(name, "")
         if not key:
-            raise NoKey(f"the search service needs a key: the variable {name} is not set")
+            raise NoKey(f"the search service needs a key: {name} is not set")
         return key
 
     def _read(self, body: bytes) -> list[Found]:
@@ -88,7 +90,7 @@ class Search:
         results = _at(answer, self._endpoint.results)
         if not isinstance(results, list):
             raise BadAnswer(
-                f"the answer of the search service at {self._place} has no list at "
+                f"the response of the search service at {self._place} has no list at "
                 f"{self._endpoint.results!r}; check 'results' in search of tool-web"
             )
         found = [self._found(result) for result in cast("list[Any]", results)]
@@ -101,7 +103,7 @@ class Search:
 
 
 class _Filler:
-    """Puts values where their names stand."""
+    """Replace placeholders with values."""
 
     def __init__(self, values: Mapping[str, str | int]) -> None:
         self._values = values
@@ -118,8 +120,8 @@ class _Filler:
 
     def _text(self, template: str) -> str | int:
         if template in self._values:
-            return self._values[template]  # alone, a number stays one
-        # The query goes in last: what it says is not a place to put a value in.
+            return self._values[template]  # on its own, a number stays a number
+        # The query goes in last: placeholders in it are not replaced.
         for name in ("{key}", "{count}", "{query}"):
             template = template.replace(name, str(self._values[name]))
         return template

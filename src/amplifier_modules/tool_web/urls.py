@@ -1,7 +1,7 @@
-"""Reading addresses of pages: one strict reading, so that nobody after us reads another host.
+"""Read page URLs strictly, so that no later reader can see a different host.
 
-Forms that programs read differently are refused rather than interpreted: numbers that some take
-for an IPv4 address, user names, percent signs in hosts, backslashes, control characters.
+Forms that programs read differently are refused, not interpreted: numbers that some read as an IPv4
+address, user names, percent signs in hosts, backslashes, control characters.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class RefusedURL(Exception):
-    """An address that is not asked; the message says why."""
+    """A URL that is refused; the message says why."""
 
 
 def read_url(text: str) -> httpx.URL:
-    """The address of a page, with the host in its one canonical form and without a fragment.
+    """Parse a page URL; the host is in canonical form and the fragment is dropped.
 
     Raises:
-        RefusedURL: It is no address of a page, or one that could be read in two ways.
+        RefusedURL: It is not a page URL, or it is ambiguous.
     """
     text = text.strip(" \t\r\n")
     if len(text) > _LONGEST:
-        raise RefusedURL(f"the address has {len(text)} characters; {_LONGEST} are the most")
+        raise RefusedURL(f"the URL has {len(text)} characters; the limit is {_LONGEST}")
     if _ODD_CHARACTER.search(text):
-        raise RefusedURL(f"{_short(text)} has a blank, a backslash or a control character in it")
+        raise RefusedURL(f"{_short(text)} contains a space, a backslash or a control character")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise RefusedURL(f"{_short(text)} is no address: {error}") from error
+        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https"):
         named = f"{parts.scheme}:" if parts.scheme else "no scheme"
-        raise RefusedURL(f"only http:// and https:// are asked; {_short(text)} has {named}")
+        raise RefusedURL(f"only http:// and https:// are allowed; {_short(text)} has {named}")
     if "@" in parts.netloc:
-        raise RefusedURL("addresses with a user name or password in them are not asked")
+        raise RefusedURL("URLs with a user name or password are refused")
     host = _host(parts.hostname or "", bracketed="[" in parts.netloc)
     if port == 0:
         raise RefusedURL(f"{_short(text)} has port 0")
@@ -51,50 +51,50 @@ def read_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(f"{parts.scheme}://{netloc}{parts.path or '/'}{query}")
     except httpx.InvalidURL as error:
-        raise RefusedURL(f"{_short(text)} is no address: {error}") from error
+        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
     if url.raw_host.decode("ascii") != host or url.userinfo:
-        raise RefusedURL(f"{_short(text)} can be read in more than one way")
+        raise RefusedURL(f"{_short(text)} is ambiguous")
     return url
 
 
 def redirected(url: httpx.URL, location: str) -> httpx.URL:
-    """Where an answer from `url` leads.
+    """Resolve a redirect from `url`.
 
     Raises:
-        RefusedURL: As for `read_url`.
+        RefusedURL: As in `read_url`.
     """
     try:
         target = urljoin(str(url), location)
     except ValueError as error:
-        raise RefusedURL(f"{_short(location)} is no address: {error}") from error
+        raise RefusedURL(f"{_short(location)} is not a URL: {error}") from error
     return read_url(target)
 
 
 def _host(host: str, *, bracketed: bool) -> str:
     if "%" in host:
-        raise RefusedURL(f"the host {_short(host)} has a percent sign in it")
+        raise RefusedURL(f"the host {_short(host)} contains a percent sign")
     if bracketed:
         try:
             return str(IPv6Address(host))
         except ValueError as error:
-            raise RefusedURL(f"the host [{host[:60]}] is no IPv6 address") from error
+            raise RefusedURL(f"the host [{host[:60]}] is not an IPv6 address") from error
     name = _ascii(host).removesuffix(".")
     if not name:
-        raise RefusedURL("the address has no host")
+        raise RefusedURL("the URL has no host")
     if len(name) > 253 or not _NAME.fullmatch(name):
-        raise RefusedURL(f"{_short(host)} is no name of a host")
+        raise RefusedURL(f"{_short(host)} is not a host name")
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         try:
             return str(IPv4Address(name))
         except ValueError as error:
             raise RefusedURL(
-                f"{_short(host)} is neither a name nor four decimal numbers with dots between"
+                f"{_short(host)} is neither a host name nor four decimal numbers separated by dots"
             ) from error
     return name
 
 
 def _ascii(host: str) -> str:
-    """A host's name as it is looked up: in lower case, other scripts as punycode."""
+    """A host name in the form used for lookups: lower case, other scripts as punycode."""
     if host.isascii():
         return host.lower()
     import idna
@@ -102,9 +102,9 @@ def _ascii(host: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode("ascii").lower()
     except idna.IDNAError as error:
-        raise RefusedURL(f"{_short(host)} is no name of a host: {error}") from error
+        raise RefusedURL(f"{_short(host)} is not a host name: {error}") from error
 
 
 def _short(text: str) -> str:
-    """A part of an address in a message; who made the address may have made it to be read."""
+    """Shorten part of a URL for a message; its author may have made it to be read."""
     return repr(text if len(text) <= 120 else f"{text[:120]}…")

@@ -1,4 +1,4 @@
-"""A session with the tool in it."""
+"""A session with the tool mounted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amplifier_modules import tool_bash
 
 
 class Session:
-    """A coordinator with the tool, in a folder."""
+    """Yield a coordinator with the tool, in a folder."""
 
     def __init__(self, coordinator: MockCoordinator, folder: Path) -> None:
         self.coordinator = coordinator

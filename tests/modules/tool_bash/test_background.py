@@ -1,4 +1,4 @@
-"""Commands in the background: read, waited for and ended by id."""
+"""Background commands: reading their output, waiting for them and killing them by id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_output_is_read_piece_by_piece_until_the_end(start: Any) -> None:
     line = "echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3"
     begun = await begin(session, line)
     assert begun.success
-    assert begun.output.startswith("one\n[running in the background as b1; all of its output")
+    assert begun.output.startswith("one\n[running in the background as b1; its output")
     nothing = await output_of(session, id="b1")
     assert re.fullmatch(r"\(no new output\)\n\[b1: running for \d s\]", nothing.output)
     (session.folder / "go").touch()
@@ -49,7 +49,7 @@ async def test_output_is_read_piece_by_piece_until_the_end(start: Any) -> None:
     assert log.read_text() == "one\ntwo\n"
 
 
-async def test_waiting_ends_with_the_first_news(start: Any) -> None:
+async def test_waiting_ends_with_new_output(start: Any) -> None:
     session = await start()
     await begin(session, "sleep 0.6; echo news; sleep 300")
     started = time.monotonic()
@@ -73,7 +73,7 @@ async def test_a_kill_ends_everything(start: Any, command: str) -> None:
     )
 
 
-async def test_the_end_of_the_session_ends_all(start: Any) -> None:
+async def test_the_end_of_the_session_kills_every_command(start: Any) -> None:
     session = await start()
     for command in list(STUBBORN.values())[:4]:
         await begin(session, command)
@@ -82,14 +82,14 @@ async def test_the_end_of_the_session_ends_all(start: Any) -> None:
     assert not any(map(is_alive, pids(session)))
 
 
-async def test_what_ends_at_once_is_answered_at_once(start: Any) -> None:
+async def test_a_command_that_ends_at_once_returns_at_once(start: Any) -> None:
     session = await start()
     failed = await begin(session, "echo no; exit 2")
-    assert (failed.success, failed.output) == (False, "no\n[it was b1]\n[exit code 2]")
+    assert (failed.success, failed.output) == (False, "no\n[its id was b1]\n[exit code 2]")
     assert (await session.run("true")).output == "(no output)\n[exit code 0]"
 
 
-async def test_the_next_command_tells_once_what_has_ended(start: Any) -> None:
+async def test_the_next_command_reports_ended_commands_once(start: Any) -> None:
     session = await start()
     await begin(session, "sleep 0.4; exit 5")
     await asyncio.sleep(1)
@@ -98,9 +98,9 @@ async def test_the_next_command_tells_once_what_has_ended(start: Any) -> None:
     assert (await session.run("true")).output == "(no output)\n[exit code 0]"
 
 
-async def test_they_are_listed(start: Any) -> None:
+async def test_background_commands_are_listed(start: Any) -> None:
     session = await start()
-    assert (await output_of(session)).output == "no command was started in the background"
+    assert (await output_of(session)).output == "no background commands"
     await begin(session, "sleep 300")
     await begin(session, "exit 1")
     first, second = (await output_of(session)).output.splitlines()
@@ -108,7 +108,7 @@ async def test_they_are_listed(start: Any) -> None:
     assert second == "b2: ended: exit code 1: exit 1"
 
 
-async def test_a_flood_is_kept_in_a_file_and_shown_in_part(start: Any) -> None:
+async def test_long_output_is_kept_in_a_file_and_shown_in_part(start: Any) -> None:
     session = await start({"max_output": 1000})
     begun = await begin(session, "sleep 0.4; seq 100000; echo end")
     await asyncio.sleep(1)
@@ -116,23 +116,23 @@ async def test_a_flood_is_kept_in_a_file_and_shown_in_part(start: Any) -> None:
     while "ended" not in text:
         text = (await output_of(session, id="b1", wait=5)).output
     assert len(text) < 1500
-    assert "bytes are new; all of the output is in" in text
+    assert "new bytes; all of the output is in" in text
     log = Path(re.findall(r"output goes to (.*)]", begun.output)[0])
     assert log.read_text().splitlines()[-2:] == ["100000", "end"]
 
 
-async def test_there_is_a_limit(start: Any) -> None:
+async def test_the_number_of_background_commands_is_limited(start: Any) -> None:
     session = await start({"max_background": 2})
     for _ in range(2):
         assert (await begin(session, "sleep 300")).success
     refused = await begin(session, "sleep 300")
     assert refused.error is not None
-    assert "(b1, b2); end one with bash_kill" in refused.error["message"]
+    assert "(b1, b2); kill one with bash_kill" in refused.error["message"]
     await kill(session, "b2")
     assert (await begin(session, "sleep 300")).success
 
 
-async def test_without_background_there_is_nothing_of_it(start: Any) -> None:
+async def test_disabling_background_commands_removes_their_tools(start: Any) -> None:
     session = await start({"max_background": 0})
     assert list(session.coordinator.get("tools")) == ["bash"]
     refused = await begin(session, "sleep 300")
@@ -141,14 +141,14 @@ async def test_without_background_there_is_nothing_of_it(start: Any) -> None:
 
 
 @pytest.mark.parametrize("tool", ["bash_output", "bash_kill"])
-async def test_an_id_nobody_has(start: Any, tool: str) -> None:
+async def test_an_unknown_id_is_an_error(start: Any, tool: str) -> None:
     session = await start()
     result = await session.coordinator.get("tools", tool).execute({"id": "b7"})
     assert result.error is not None
-    assert result.error["message"] == "no command 'b7' was started in the background; known: none"
+    assert result.error["message"] == "no background command 'b7'; known ids: none"
 
 
-async def test_events_tell_of_output_and_of_the_background(start: Any) -> None:
+async def test_events_report_output_and_background_commands(start: Any) -> None:
     session = await start()
     seen: list[tuple[str, dict[str, Any]]] = []
 

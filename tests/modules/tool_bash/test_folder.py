@@ -1,4 +1,4 @@
-"""Where commands begin: in the folder the last one changed to, as far as that is allowed."""
+"""Where commands start: where the last one ended, if that is allowed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ async def test_the_next_command_begins_where_the_last_one_ended(start: Any) -> N
     (session.folder / "a" / "b").mkdir(parents=True)
     moved = await session.run("cd a && cd b; echo there")
     assert moved.output == (
-        f"there\n[the next command begins in {session.folder}/a/b]\n[exit code 0]"
+        f"there\n[the next command starts in {session.folder}/a/b]\n[exit code 0]"
     )
     assert began(await session.run("pwd")) == f"{session.folder}/a/b"
     assert began(await session.run("pwd", working_directory="..")) == f"{session.folder}/a"
     assert began(await session.run("pwd")) == f"{session.folder}/a/b"
-    assert "begins in" in (await session.run("cd -P ../..; false")).output
+    assert "starts in" in (await session.run("cd -P ../..; false")).output
     assert began(await session.run("pwd")) == str(session.folder)
 
 
-async def test_the_exit_code_and_the_lines_of_errors_stay_those_of_the_command(start: Any) -> None:
+async def test_exit_codes_and_error_lines_are_preserved(start: Any) -> None:
     session = await start()
     (session.folder / "sub").mkdir()
     left = await session.run("cd sub\nexit 4")
@@ -41,20 +41,20 @@ async def test_the_exit_code_and_the_lines_of_errors_stay_those_of_the_command(s
     assert not broken.success
     assert "syntax error" in broken.output
     assert "in quotes and $HOME" in (await session.run("echo 'in quotes and $HOME'")).output
-    assert (await session.run("# only a remark")).success
+    assert (await session.run("# only a comment")).success
 
 
-async def test_a_command_may_have_a_trap_of_its_own(start: Any) -> None:
+async def test_a_command_may_set_its_own_trap(start: Any) -> None:
     session = await start()
     (session.folder / "sub").mkdir()
     assert "mine" in (await session.run("trap 'echo mine' EXIT; cd sub")).output
     assert began(await session.run("pwd")) == str(session.folder)
 
 
-async def test_folders_outside_and_odd_names(start: Any, tmp_path: Path) -> None:
+async def test_outside_folders_and_odd_names(start: Any, tmp_path: Path) -> None:
     session = await start()
     outside = await session.run("cd ..; pwd")
-    assert f"begins in {session.folder} again, not in {tmp_path}" in outside.output
+    assert f"starts in {session.folder} again, not in {tmp_path}" in outside.output
     assert began(await session.run("pwd")) == str(session.folder)
     await session.run("mkdir $'two\\nlines' \"quo'te\" && cd $'two\\nlines'")
     assert (await session.run("pwd")).output.startswith(f"{session.folder}/two\nlines\n")
@@ -65,7 +65,7 @@ async def test_folders_outside_and_odd_names(start: Any, tmp_path: Path) -> None
     assert began(await granted.run("pwd")) == str(tmp_path)
 
 
-async def test_a_folder_that_is_gone_is_left(start: Any) -> None:
+async def test_a_deleted_folder_is_not_used(start: Any) -> None:
     session = await start()
     (session.folder / "sub").mkdir()
     await session.run("cd sub")
@@ -75,15 +75,15 @@ async def test_a_folder_that_is_gone_is_left(start: Any) -> None:
     assert gone.output == "(no output)\n[exit code 0]"
 
 
-async def test_it_can_be_turned_off(start: Any) -> None:
+async def test_keeping_the_folder_can_be_turned_off(start: Any) -> None:
     session = await start({"keep_folder": False})
     (session.folder / "sub").mkdir()
     assert (await session.run("cd sub")).output == "(no output)\n[exit code 0]"
     assert began(await session.run("pwd")) == str(session.folder)
-    assert "begins in the folder" not in session.tool.description
+    assert "starts in the folder" not in session.tool.description
 
 
-async def test_nothing_is_left_behind_in_the_folder_of_outputs(start: Any, tmp_path: Path) -> None:
+async def test_the_output_folder_is_left_clean(start: Any, tmp_path: Path) -> None:
     saved = tmp_path / "session"
     saved.mkdir()
     session = await start(session_dir=str(saved))
@@ -106,9 +106,7 @@ _NOTE = "note=$(trap -p EXIT | sed -E 's/.*>([^ ]*folder-[0-9a-f]+).*/\\1/')"
         "pwd() { printf '/\\0x'; }",
     ],
 )
-async def test_what_a_command_leaves_in_place_of_the_note_moves_nothing(
-    start: Any, left: str
-) -> None:
+async def test_an_invalid_trace_file_does_not_change_the_folder(start: Any, left: str) -> None:
     session = await start()
     result = await session.run(f"{left}; echo done")
     assert result.output == "done\n[exit code 0]"

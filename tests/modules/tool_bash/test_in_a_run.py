@@ -1,4 +1,4 @@
-"""The tool inside the real program: a signal to it leaves no process behind."""
+"""The tool inside the real program: a signal leaves no process behind."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_commands_of_a_run_do_not_see_its_key(tmp_path: Path) -> None:
     assert "sk-test-key-of-the-run" not in sent
 
 
-def test_nobody_waits_for_standard_error(tmp_path: Path) -> None:
-    """A reader of the program's output sees its end although a command left something behind."""
+def test_processes_left_running_do_not_hold_standard_error_open(tmp_path: Path) -> None:
+    """A reader of the program's output reaches its end even if a command left a process."""
     call = ToolCall("bash", {"command": "setsid sleep 300 >/dev/null 2>&1 & echo $! > pids"})
     with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
         process = start_amplifier(

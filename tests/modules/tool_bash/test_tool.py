@@ -29,7 +29,7 @@ async def test_the_package_is_a_valid_tool() -> None:
     assert result.passed, result.errors
 
 
-async def test_config_names_what_is_wrong(start: Any) -> None:
+async def test_config_errors_name_the_setting(start: Any) -> None:
     with pytest.raises(ValueError, match=r"tool-bash.*did you mean 'max_timeout'"):
         await start({"max_timeouts": 3})
 
@@ -78,21 +78,23 @@ async def test_working_directories_outside_are_refused(start: Any, tmp_path: Pat
     ("values", "message"),
     [
         ({}, "the parameter 'command' is required"),
-        ({"command": " \n"}, "the command is empty or has a NUL character"),
-        ({"command": "a\0b"}, "the command is empty or has a NUL character"),
-        ({"command": "true", "timeout": 0}, "'timeout' must be more than 0 seconds"),
+        ({"command": " \n"}, "the command is empty or contains a NUL character"),
+        ({"command": "a\0b"}, "the command is empty or contains a NUL character"),
+        ({"command": "true", "timeout": 0}, "'timeout' must be greater than 0 seconds"),
         ({"command": "true", "timeout": "9"}, "'timeout' must be of type number, not str"),
         ({"cmd": "true"}, "unknown parameter 'cmd'"),
     ],
 )
-async def test_wrong_input_is_an_answer(start: Any, values: dict[str, Any], message: str) -> None:
+async def test_invalid_input_is_a_failed_result(
+    start: Any, values: dict[str, Any], message: str
+) -> None:
     result = await (await start()).tool.execute(values)
     assert not result.success
     assert message in result.error["message"]
     assert result.error["type"] == "InvalidInput"
 
 
-async def test_a_command_too_long_is_an_answer(start: Any) -> None:
+async def test_a_command_too_long_is_a_failed_result(start: Any) -> None:
     result = await (await start()).run(f": {'x' * 3_000_000}")
     assert result.error == {
         "message": "the command is too long for the system to start it",
@@ -105,7 +107,7 @@ async def test_a_time_limit_keeps_the_output_and_kills_everything(start: Any) ->
     command = "echo before; trap '' TERM; (setsid sleep 300 & echo $! >> pids); echo $$ >> pids; sleep 300"
     result = await session.run(command, timeout=1000)
     assert result.output == (
-        "before\n[killed after 1 s, the time limit, with everything it had started]"
+        "before\n[killed after the time limit of 1 s, with everything it had started]"
     )
     assert result.error is not None
     assert result.error["type"] == "TimedOut"
@@ -124,7 +126,7 @@ async def test_cancellation_kills_everything(start: Any) -> None:
     assert not is_alive(int((session.folder / "pid").read_text()))
 
 
-async def test_the_background_is_named_logged_and_ended_with_the_session(
+async def test_processes_left_running_are_listed_logged_and_killed_at_the_end(
     start: Any, tmp_path: Path
 ) -> None:
     session = await start(session_dir=str(tmp_path))
@@ -144,7 +146,7 @@ async def test_the_background_is_named_logged_and_ended_with_the_session(
     assert not is_alive(pid)
 
 
-async def test_what_only_takes_a_moment_to_end_is_no_background(start: Any) -> None:
+async def test_processes_that_end_shortly_after_are_not_reported(start: Any) -> None:
     result = await (await start()).run("sleep 0.01 & echo done")
     assert result.output == "done\n[exit code 0]"
 
@@ -201,7 +203,7 @@ async def test_a_gigabyte_is_cut_in_bounded_memory(tmp_path: Path) -> None:
     assert f"the output has 1073741828 bytes; the first 67108864 of them are in {spill}" in end
 
 
-async def test_every_byte_becomes_text(start: Any) -> None:
+async def test_any_bytes_become_text(start: Any) -> None:
     result = await (await start()).run('for n in {0..255}; do printf "\\\\x$(printf %x $n)"; done')
     text = result.get_serialized_output()
     assert text.encode()
@@ -240,7 +242,7 @@ PLANTED = [
 ]
 
 
-async def test_commands_see_no_keys(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_do_not_see_keys(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PLANTED:
         monkeypatch.setenv(name, f"planted-{name}")
     for name in ("KEYBOARD", "TOKENIZERS_PARALLELISM", "SSH_AUTH_SOCK", "AMPLIFIER_HOME"):

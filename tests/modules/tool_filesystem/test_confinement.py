@@ -1,4 +1,4 @@
-"""No tool reads or changes anything outside the granted folders, whatever path it is given."""
+"""No tool reads or changes anything outside the allowed folders, whatever path it is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REFUSALS = {"OutsideRoots", "InvalidPath", "NotADirectoryError", "FileNotFoundEr
 
 
 def outside(folder: Path) -> dict[str, bytes | None]:
-    """Everything beside the workspace."""
+    """Everything outside the workspace."""
     return {
         str(path): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -19,7 +19,7 @@ def outside(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-async def test_no_path_of_the_corpus_leads_a_tool_out(files: Any, tmp_path: Path) -> None:
+async def test_no_path_of_the_corpus_escapes(files: Any, tmp_path: Path) -> None:
     ws = await files()
     (ws.folder / "src" / "deep").mkdir(parents=True)
     for name in ("a.txt", "src/b.txt"):
@@ -48,9 +48,7 @@ async def test_no_path_of_the_corpus_leads_a_tool_out(files: Any, tmp_path: Path
     assert not any(path.name.startswith(".") for path in ws.folder.iterdir())
 
 
-async def test_denied_paths_are_not_written_whatever_leads_there(
-    files: Any, tmp_path: Path
-) -> None:
+async def test_denied_paths_are_not_written_by_any_route(files: Any, tmp_path: Path) -> None:
     ws = await files({"denied_write_paths": ["secrets", "keep.txt", "~/x"]})
     (ws.folder / "secrets").mkdir()
     (ws.folder / "keep.txt").write_text("kept")

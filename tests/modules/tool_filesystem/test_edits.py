@@ -1,4 +1,4 @@
-"""Edits: several at once, what is said when one cannot be made, and the changes they come to."""
+"""Edits: several at once, errors, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_all_edits_are_made_or_none(files: Any) -> None:
         edits=[edit("one", "1"), edit("two", "2"), edit("one", "uno")],
     )
     assert message.startswith("'a.txt': edit 3 of 3: old_string is not in the file")
-    assert message.endswith("\nNone of the edits was made.")
+    assert message.endswith("\nNo edit was made.")
     assert path.read_text() == "one\ntwo\nthree\n"
     message = await ws.error(
         "edit_file",
@@ -59,7 +59,7 @@ async def test_all_edits_are_made_or_none(files: Any) -> None:
         file_path="a.txt",
         edits=[edit("two", "one"), edit("one", "1")],
     )
-    assert "edit 2 of 2: old_string is there 2 times, at lines 1, 2" in message
+    assert "edit 2 of 2: old_string occurs 2 times, at lines 1, 2" in message
     assert path.read_text() == "one\ntwo\nthree\n"
     assert ws.events == []
 
@@ -73,17 +73,17 @@ async def test_edits_that_undo_each_other_change_nothing(files: Any) -> None:
         file_path="a.txt",
         edits=[edit("one", "1"), edit("1", "one")],
     )
-    assert message == "'a.txt': the edits together change nothing"
+    assert message == "'a.txt': the edits cancel each other out: nothing would change"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "the parameter 'old_string' is required, or 'edits' in its place"),
-        ({"old_string": "a"}, "the parameter 'new_string' is required, or 'edits' in its place"),
+        ({}, "the parameter 'old_string' is required, unless 'edits' is given"),
+        ({"old_string": "a"}, "the parameter 'new_string' is required, unless 'edits' is given"),
         (
             {"edits": [edit("a", "b")], "replace_all": True},
-            "give either 'edits' or 'replace_all', not both",
+            "'edits' and 'replace_all' are mutually exclusive",
         ),
         ({"edits": []}, "'edits' has 0 items, not 1 or more"),
         ({"edits": ["a"]}, "'edits[0]' must be of type object, not str"),
@@ -91,7 +91,7 @@ async def test_edits_that_undo_each_other_change_nothing(files: Any) -> None:
         ({"edits": [edit("a", "b"), edit("a", 3)]}, "edits[1]: 'new_string' must be of type"),  # type: ignore[arg-type]
     ],
 )
-async def test_wrong_edits_are_said(files: Any, values: dict[str, Any], message: str) -> None:
+async def test_invalid_edits_are_reported(files: Any, values: dict[str, Any], message: str) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("a")
     assert message in await ws.error("edit_file", "InvalidInput", file_path="a.txt", **values)
@@ -108,7 +108,8 @@ async def test_edits_keep_encoding_line_ends_and_mode(files: Any) -> None:
     assert path.stat().st_mode & 0o777 == 0o755
 
 
-# -- what is nearest -------------------------------------------------------------------------------
+# -- nearest text
+# -----------------------------------------------------------------------------------
 
 SOURCE = '''\
 def area(width, height):
@@ -134,7 +135,7 @@ async def missing(files: Any, old: str) -> str:
 async def test_the_nearest_lines_are_shown(files: Any) -> None:
     old = '    """The volume."""\n    base = width * height\n    return base * depth\n'
     message = await missing(files, old)
-    assert "the text at lines 7-9 is nearest to it, with 2 of 3 lines the same" in message
+    assert "the text at lines 7-9 is the nearest, with 2 of 3 lines the same" in message
     assert message.endswith(
         '\n    """The volume."""\n    base = area(width, height)\n    return base * depth'
     )
@@ -142,22 +143,22 @@ async def test_the_nearest_lines_are_shown(files: Any) -> None:
 
 async def test_the_nearest_line_is_shown(files: Any) -> None:
     message = await missing(files, "def volume(height, width, depth) -> float:")
-    assert "the text at line 6 is nearest to it." in message
+    assert "the text at line 6 is the nearest." in message
     assert message.endswith(":\ndef volume(width, height, depth):")
 
 
-async def test_other_white_space_is_shown_as_it_stands(files: Any) -> None:
+async def test_different_white_space_is_shown_exactly(files: Any) -> None:
     message = await missing(files, "def area(width, height):\n  return width * height")
-    assert "is nearest to it, with 1 of 2 lines the same" in message
+    assert "is the nearest, with 1 of 2 lines the same" in message
     message = await missing(files, '  """The area."""\n  return width * height')
-    assert "lines 2-3 differs from it only in white space" in message
+    assert "lines 2-3 differs only in white space" in message
     assert message.endswith('\n    """The area."""\n    return width * height')
 
 
 @pytest.mark.parametrize("old", ["   \n\n", "#include <stdio.h>", "}"])
-async def test_nothing_like_it_is_said_too(files: Any, old: str) -> None:
+async def test_the_lack_of_similar_text_is_reported(files: Any, old: str) -> None:
     message = await missing(files, old)
-    assert "nothing in it is like it; read the file again" in message
+    assert "no similar text was found; read the file again" in message
 
 
 async def test_a_long_nearest_text_is_cut(files: Any) -> None:
@@ -169,10 +170,11 @@ async def test_a_long_nearest_text_is_cut(files: Any) -> None:
         "edit_file", "TextNotFound", file_path="a.txt", old_string=old, new_string=""
     )
     assert "lines 1-151" in message
-    assert message.endswith("value 19 of many (cut here; read on from there)")
+    assert message.endswith("value 19 of many (cut here; read the file from there)")
 
 
-# -- the changes edits come to ---------------------------------------------------------------------
+# -- combined changes
+# -------------------------------------------------------------------------------
 
 TEXTS = st.text(alphabet="ab\n", max_size=60)
 EDITS = st.lists(
@@ -188,9 +190,7 @@ EDITS = st.lists(
 
 
 @given(TEXTS, EDITS)
-def test_the_changes_of_several_edits_are_those_of_one_after_the_other(
-    text: str, edits: list[Edit]
-) -> None:
+def test_combined_changes_equal_edits_in_sequence(text: str, edits: list[Edit]) -> None:
     expected, made = text, list[Edit]()
     for one in edits:
         try:
@@ -207,7 +207,7 @@ def test_the_changes_of_several_edits_are_those_of_one_after_the_other(
     assert all(one[1] <= other[0] for one, other in pairwise(ends))
 
 
-def test_patch_makes_the_same_of_the_diff(tmp_path: Path) -> None:
+def test_patch_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
     text = "".join(f"{n % 7} of {n}\n" for n in range(400))
     edits = [
         Edit("3 of ", "three\nof ", everywhere=True),

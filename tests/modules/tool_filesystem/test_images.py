@@ -1,4 +1,4 @@
-"""Images read from real files: those that are whole are shown, of the others it is said why not."""
+"""Images read from real files: valid ones are shown, others are refused with a reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_images_are_shown(files: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_no_image_that_is_cut_passes_for_a_whole_one(name: str) -> None:
+def test_truncated_images_are_refused(name: str) -> None:
     data = IMAGES[name]
     # A GIF may do without its last byte.
     for end in range(16, len(data) - name.endswith("gif")):
@@ -51,15 +51,15 @@ async def test_a_damaged_image_is_not_shown(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.png").write_bytes(RED_PNG[:-10])
     message = await ws.error("read_file", "BinaryFile", file_path="a.png")
-    assert message == "'a.png': it begins as an image, but is damaged: it ends too early"
+    assert message == "'a.png': it starts like an image, but is damaged: it ends too early"
 
 
-async def test_an_image_that_is_too_large_is_said(files: Any) -> None:
+async def test_an_oversized_image_is_refused_with_a_reason(files: Any) -> None:
     ws = await files({"max_image_bytes": 5000})
     (ws.folder / "heavy.png").write_bytes(png(10, 10, padding=5000))
     message = await ws.error("read_file", "ImageTooLarge", file_path="heavy.png")
     assert message.startswith("'heavy.png': it is a PNG image, 10x10 pixels, of 5")
-    assert "at most 5000 bytes and 8000 pixels a side can be shown" in message
+    assert "the limit is 5000 bytes and 8000 pixels a side" in message
     (ws.folder / "wide.png").write_bytes(png(8001, 1))
     assert "8001x1 pixels" in await ws.error("read_file", "ImageTooLarge", file_path="wide.png")
     (ws.folder / "fits.png").write_bytes(png(8000, 1))

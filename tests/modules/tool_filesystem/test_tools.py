@@ -29,7 +29,7 @@ async def test_mounts_four_tools_with_schemas(files: Any) -> None:
         assert tool.get_schema() == tool.input_schema
 
 
-async def test_config_names_what_is_wrong(files: Any) -> None:
+async def test_config_errors_name_the_setting(files: Any) -> None:
     with pytest.raises(ValueError, match=r"tool-filesystem.*did you mean 'allowed_read_paths'"):
         await files({"allowed_read_path": ["."]})
 
@@ -61,11 +61,11 @@ def _ids(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in ("path", "bytes")}
 
 
-async def test_read_in_ranges_says_how_to_go_on(files: Any) -> None:
+async def test_reading_a_range_says_how_to_continue(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     assert await ws.ok("read_file", file_path="a.txt", offset=3, limit=2) == (
-        "line 3\nline 4\n\n[lines 3-4 of 10; read on with offset 5]"
+        "line 3\nline 4\n\n[lines 3-4 of 10; continue with offset 5]"
     )
     assert await ws.ok("read_file", file_path="a.txt", offset=9, limit=2.0) == (
         "line 9\nline 10\n\n[lines 9-10 of 10]"
@@ -81,7 +81,7 @@ async def test_read_without_a_last_line_end(files: Any) -> None:
     (ws.folder / "a.txt").write_text("one\ntwo")
     assert await ws.ok("read_file", file_path="a.txt") == "one\ntwo"
     assert await ws.ok("read_file", file_path="a.txt", limit=1) == (
-        "one\n\n[lines 1-1 of 2; read on with offset 2]"
+        "one\n\n[lines 1-1 of 2; continue with offset 2]"
     )
     assert "2 lines" in await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=3)
     assert "2 lines" in await ws.error("read_file", "PastTheEnd", file_path="a.txt", offset=4)
@@ -105,8 +105,7 @@ async def test_a_line_too_long_is_cut_at_a_character(files: Any) -> None:
     (ws.folder / "a.txt").write_text("x\n" + "ä" * 5000 + "\nend\n")
     text = await ws.ok("read_file", file_path="a.txt", offset=2)
     assert text == (
-        "ä" * 500 + "\n\n[line 2 of 3 is cut here: it is too long to be shown whole; "
-        "the next line is at offset 3]"
+        "ä" * 500 + "\n\n[line 2 of 3 is cut here: it is too long; the next line is at offset 3]"
     )
     assert (await ws.ok("read_file", file_path="a.txt", offset=3)).startswith("end\n")
 
@@ -119,11 +118,11 @@ async def test_a_large_file_is_read_without_holding_it(files: Any) -> None:
             file.write(line * 2000)
     text = await ws.ok("read_file", file_path="big.log", offset=150_001, limit=2)
     assert text == (
-        (line * 2).decode() + "\n[lines 150001-150002 of 200000; read on with offset 150003]"
+        (line * 2).decode() + "\n[lines 150001-150002 of 200000; continue with offset 150003]"
     )
 
 
-async def test_an_empty_file_is_said_to_be_empty(files: Any) -> None:
+async def test_an_empty_file_is_reported_as_empty(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").touch()
     assert await ws.ok("read_file", file_path="a.txt") == "[the file is empty]"
@@ -167,7 +166,7 @@ async def test_missing_and_unreadable_files(files: Any) -> None:
     assert "outside" in await ws.error("read_file", "OutsideRoots", file_path="../x")
 
 
-async def test_reading_can_be_granted_elsewhere(files: Any, tmp_path: Path) -> None:
+async def test_reading_can_be_allowed_elsewhere(files: Any, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("doc")
     ws = await files({"allowed_read_paths": [".", "../docs"]})
@@ -197,7 +196,9 @@ async def test_long_output_of_other_tools_can_be_read(files: Any, tmp_path: Path
         ({"path": "a"}, "unknown parameter 'path'; known are: file_path, offset, limit"),
     ],
 )
-async def test_wrong_input_is_an_answer(files: Any, values: dict[str, Any], message: str) -> None:
+async def test_invalid_input_is_a_failed_result(
+    files: Any, values: dict[str, Any], message: str
+) -> None:
     ws = await files()
     assert await ws.error("read_file", "InvalidInput", **values) == message
 
@@ -263,7 +264,7 @@ async def test_a_reader_sees_the_old_file_or_the_new(files: Any) -> None:
     assert [p.name for p in ws.folder.iterdir()] == ["a.txt"]
 
 
-async def test_without_unnamed_files_nothing_is_left_either(
+async def test_no_temporary_file_remains_without_unnamed_files(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "_UNNAMED", None)
@@ -275,7 +276,7 @@ async def test_without_unnamed_files_nothing_is_left_either(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_without_permission_is_said(files: Any) -> None:
+async def test_a_folder_without_permission_is_reported(files: Any) -> None:
     ws = await files()
     (ws.folder / "sealed").mkdir(mode=0o500)
     message = await ws.error("write_file", "PermissionError", file_path="sealed/a", content="x")
@@ -316,10 +317,12 @@ async def test_write_keeps_encoding_and_line_ends(files: Any, encoding: str) -> 
     path.write_bytes("é alt\r\n".encode(encoding))
     text = await ws.ok("write_file", file_path="a.txt", content="é neu\nzwei\n")
     assert path.read_bytes() == "é neu\r\nzwei\r\n".encode(encoding)
-    assert "kept its CRLF line ends" in text
+    assert "kept its CRLF line endings" in text
 
 
-async def test_write_turns_to_utf8_where_the_old_encoding_cannot(files: Any) -> None:
+async def test_write_converts_to_utf8_if_the_old_encoding_cannot_represent_the_text(
+    files: Any,
+) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_bytes("é".encode("cp1252"))
     await ws.ok("write_file", file_path="a.txt", content="日本")
@@ -336,14 +339,14 @@ async def test_write_replaces_binary_files_and_refuses_folders(files: Any) -> No
     assert "folder" in await ws.error("write_file", "NotAFile", file_path=".", content="x")
 
 
-async def test_write_says_what_cannot_be_encoded(files: Any) -> None:
+async def test_write_names_text_that_cannot_be_encoded(files: Any) -> None:
     ws = await files()
     message = await ws.error("write_file", "NotEncodable", file_path="a", content="x\ud800")
-    assert message == "'a': the text has half of a character (U+D800)"
+    assert message == "'a': the text has half a surrogate pair (U+D800)"
     assert list(ws.folder.iterdir()) == []
 
 
-async def test_protected_names_are_refused_and_can_be_granted(files: Any) -> None:
+async def test_protected_names_are_refused_unless_allowed(files: Any) -> None:
     ws = await files()
     for path in (".git/hooks/pre-commit", ".amplifier/x.yaml", ".bashrc"):
         message = await ws.error("write_file", "ProtectedPath", file_path=path, content="x")
@@ -371,7 +374,7 @@ async def test_edit_replaces_and_shows_a_diff(files: Any) -> None:
     assert ws.events[-1][0] == "artifact:write"
 
 
-async def test_edit_must_be_unique_unless_all_are_meant(files: Any) -> None:
+async def test_edit_must_be_unique_unless_replace_all_is_set(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_text("x\naa\nx\n")
@@ -404,7 +407,7 @@ async def test_edit_says_why_text_is_missing(files: Any) -> None:
         old_string="def f():\n    return 1",
         new_string="x",
     )
-    assert "the text at lines 1-2 differs from it only in white space" in message
+    assert "the text at lines 1-2 differs only in white space" in message
     message = await ws.error(
         "edit_file", "TextNotFound", file_path="a.py", old_string="q", new_string="x"
     )
@@ -450,7 +453,7 @@ async def test_edit_of_files_that_are_not_utf8(files: Any) -> None:
     message = await ws.error(
         "edit_file", "NotEncodable", file_path="a.txt", old_string="ü", new_string="日"
     )
-    assert "cp1252, which has no '日'" in message
+    assert "cp1252, cannot represent '日'" in message
     path.write_bytes("éèü ".encode() + b"\xff\xfe\n")
     await ws.ok("edit_file", file_path="a.txt", old_string="è", new_string="日")
     assert path.read_bytes() == "é日ü ".encode() + b"\xff\xfe\n"
@@ -487,7 +490,7 @@ async def test_a_long_diff_is_cut(files: Any) -> None:
         "edit_file", file_path="a.txt", old_string="mark", new_string="done", replace_all=True
     )
     assert len(text) < 21_000
-    assert text.endswith("more lines of the diff are not shown]\n")
+    assert text.endswith("more lines of the diff not shown]\n")
 
 
 async def test_parallel_edits_do_not_undo_each_other(files: Any) -> None:
@@ -518,7 +521,7 @@ async def test_a_cancelled_write_is_whole_or_not_at_all(files: Any) -> None:
 # -- listing ---------------------------------------------------------------------------------------
 
 
-async def test_list_shows_what_is_there(files: Any) -> None:
+async def test_list_shows_files_folders_and_links(files: Any) -> None:
     ws = await files()
     (ws.folder / "b").mkdir()
     (ws.folder / ".hidden").write_text("x")
@@ -538,7 +541,7 @@ async def test_list_stops_at_many_entries(files: Any) -> None:
     for n in range(1010):
         (ws.folder / f"{n:04}").touch()
     text = await ws.ok("list_directory", path=".")
-    assert text.endswith("0999  0 bytes\n\n[10 more entries are not shown]")
+    assert text.endswith("0999  0 bytes\n\n[10 more entries not shown]")
 
 
 async def test_list_of_a_file_or_outside(files: Any) -> None:
@@ -547,7 +550,7 @@ async def test_list_of_a_file_or_outside(files: Any) -> None:
     message = await ws.error("list_directory", "NotAFolder", path="a.txt")
     assert message == "'a.txt': it is a file, not a folder"
     message = await ws.error("list_directory", "NotADirectoryError", path="a.txt/b/c")
-    assert message == "'a.txt/b/c': a part of the path is a file, not a folder"
+    assert message == "'a.txt/b/c': part of the path is a file, not a folder"
     await ws.error("list_directory", "OutsideRoots", path="..")
 
 

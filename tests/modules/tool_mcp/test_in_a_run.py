@@ -60,13 +60,13 @@ def test_a_slow_server_does_not_hold_up_the_start(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_a_required_server_that_is_not_there_is_an_error_of_the_plan(tmp_path: Path) -> None:
+def test_an_unavailable_required_server_is_a_plan_error(tmp_path: Path) -> None:
     plan = write_plan(tmp_path, {"raw": raw("exit", required=True)})
     with ScriptedLLM.running(["done"]) as server:
         done = run_amplifier("run", "--plan", plan, "go", cwd=tmp_path, env=environment(server))
         assert server.completions == []
     assert done.code == 3
-    assert "a required server is not there: raw: it ended with exit code 1" in done.stderr
+    assert "required servers are not ready: raw: exited with code 1" in done.stderr
     assert "cannot work like this" in done.stderr
     assert "Traceback" not in done.stderr
 

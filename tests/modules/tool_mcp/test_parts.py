@@ -20,11 +20,11 @@ from tests.support.results import error_of, text_of
 @pytest.mark.parametrize(
     "tool", ["read", "read.file", "a/b", "ünï", "x" * 100, "", "with space", "😀", "-", "__"]
 )
-def test_names_are_what_every_service_takes(tool: str) -> None:
+def test_names_are_valid_for_every_service(tool: str) -> None:
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", tool_name("server", tool, ()))
 
 
-def test_names_that_would_be_the_same_are_told_apart() -> None:
+def test_colliding_names_are_made_unique() -> None:
     taken: list[str] = []
     for server, tool in [
         ("a", "b.c"),
@@ -53,12 +53,12 @@ def results(tmp_path: Path) -> Results:
     return Results(5000, lambda: tmp_path)
 
 
-def test_content_that_is_not_known_is_named(results: Results) -> None:
+def test_unknown_content_is_named(results: Results) -> None:
     text = text_of(results.of_call(answer(content("hologram"), content("text", text="x"))))
-    assert text == "[content of the kind 'hologram', which is not known here]\nx"
+    assert text == "[content of the unknown type 'hologram']\nx"
 
 
-def test_an_image_that_models_do_not_take_is_saved(results: Results, tmp_path: Path) -> None:
+def test_an_unsupported_image_type_is_saved(results: Results, tmp_path: Path) -> None:
     data = base64.b64encode(b"<svg/>").decode()
     result = results.of_call(answer(content("image", data=data, mime_type="image/svg+xml")))
     assert result.content is None
@@ -80,32 +80,32 @@ def test_more_images_than_a_request_may_have_are_left_out(results: Results) -> N
     data = base64.b64encode(b"\xff\xd8\xff" + bytes(20)).decode()
     images = [content("image", data=data, mime_type="image/jpeg") for _ in range(23)]
     result = results.of_call(answer(*images))
-    assert text_of(result) == "[3 more images are left out]"
+    assert text_of(result) == "[3 more images left out]"
     assert len(result.content or []) == 21
 
 
 @pytest.mark.parametrize("data", ["?", "abc", "aGk=\n"])
-def test_data_that_is_no_base64_is_told(results: Results, data: str) -> None:
+def test_invalid_base64_is_reported(results: Results, data: str) -> None:
     image = content("image", data=data, mime_type="image/png")
     assert "not valid base64" in text_of(results.of_call(answer(image)))
 
 
-def test_what_cannot_be_saved_is_told(tmp_path: Path) -> None:
+def test_data_that_cannot_be_saved_is_reported(tmp_path: Path) -> None:
     results = Results(5000, lambda: tmp_path / "gone")
     audio = content("audio", data="aGk=", mime_type="audio/mpeg")
     assert "could not be saved" in text_of(results.of_call(answer(audio)))
 
 
-def test_structured_content_alone_is_given_as_json(results: Results) -> None:
+def test_structured_content_alone_is_returned_as_json(results: Results) -> None:
     assert text_of(results.of_call(answer(structured={"ä": [1]}))) == '{\n "ä": [\n  1\n ]\n}'
 
 
-def test_nothing_is_a_result_too(results: Results) -> None:
+def test_an_empty_response_is_a_result(results: Results) -> None:
     assert text_of(results.of_call(answer())) == "(no output)"
     assert error_of(results.of_call(answer(is_error=True)))["message"] == "the tool failed"
 
 
-def test_a_log_that_cannot_be_written_is_told_once(
+def test_an_unwritable_log_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = ErrorLog(lambda: tmp_path / "gone", "x.log", Redactor(["known-secret"]))
@@ -113,7 +113,7 @@ def test_a_log_that_cannot_be_written_is_told_once(
     log.feed(b"secret\ntwo\n")
     log.close()
     assert log.last_words() == "one | [REDACTED:secret] | two"
-    assert caplog.text.count("cannot be written") == 1
+    assert caplog.text.count("cannot write the log") == 1
 
 
 def test_a_log_does_not_grow_without_end(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_log_does_not_grow_without_end(tmp_path: Path) -> None:
     assert (tmp_path / "x.log").stat().st_size == 5_000_000
 
 
-def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept")
     (tmp_path / "x.log").symlink_to(tmp_path / "other")
     log = ErrorLog(lambda: tmp_path, "x.log", Redactor())

@@ -109,7 +109,7 @@ async def check_calls(mcp: Any) -> None:
     assert "add" in error_of(await mcp.call("all_add", a="x"))["message"]
     long = text_of(await mcp.call("all_echo", text="é" * 100_000))
     assert len(long.encode()) < 51_000
-    [path] = re.findall(r"\[the result has 200000 bytes; all of it is in (.*)\]$", long)
+    [path] = re.findall(r"\[the result has 200000 bytes; its full text is in (.*)\]$", long)
     assert Path(path).read_text() == "é" * 100_000
 
 
@@ -165,7 +165,7 @@ async def check_notifications(mcp: Any) -> None:
     assert mcp.told("mcp:log")[0]["level"] == "info"
 
 
-async def test_a_server_that_was_started_anew_is_found_again(tmp_path: Path) -> None:
+async def test_a_restarted_server_is_reconnected(tmp_path: Path) -> None:
     running = HttpServer()
     try:
         async with session({"far": {"url": running.url, "required": True}}) as mcp:
@@ -236,7 +236,7 @@ class OldServer:
         await write(answer(200, body, headers))
 
 
-async def test_a_session_that_is_forgotten_is_begun_anew() -> None:
+async def test_a_forgotten_session_is_started_again() -> None:
     old = OldServer()
     async with raw_server(old) as far:
         async with session({"old": {"url": far.url, "required": True}}) as mcp:
@@ -247,12 +247,12 @@ async def test_a_session_that_is_forgotten_is_begun_anew() -> None:
         assert old.calls == [1, 2, 2, 2]
 
 
-async def test_an_answer_that_breaks_off_is_a_call_whose_effects_are_not_known() -> None:
+async def test_a_cut_off_response_leaves_the_effects_unknown() -> None:
     old = OldServer()
     async with raw_server(old) as far, session({"old": {"url": far.url}}) as mcp:
         error = error_of(await mcp.call("old_cut"))
         assert error["type"] == "CallLost"
-        assert "whether it has had effects is not known" in error["message"]
+        assert "whether it took effect is unknown" in error["message"]
         assert text_of(await mcp.call("old_count")) == "in session 1"
         assert old.calls == [1, 1]
         assert mcp.told("mcp:disconnected") == []
@@ -276,7 +276,7 @@ async def _long_event(write: Any) -> None:
 
 
 @pytest.mark.parametrize("flood", [_compressed, _long, _long_event])
-async def test_an_answer_that_would_fill_the_memory_is_given_up(
+async def test_an_oversized_response_is_given_up(
     flood: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from amplifier_modules.tool_mcp import bounded
@@ -298,7 +298,7 @@ async def test_headers_are_sent() -> None:
     async with raw_server(refuse) as far:
         headers = {"Authorization": "Bearer abc"}
         config = {"url": far.url, "headers": headers, "required": True}
-        with pytest.raises(RuntimeError, match="a required server is not there: far: ") as caught:
+        with pytest.raises(RuntimeError, match="required servers are not ready: far: ") as caught:
             async with session({"far": config}):
                 pass
     assert "abc" not in str(caught.value)
@@ -306,7 +306,7 @@ async def test_headers_are_sent() -> None:
     assert {request.headers["authorization"] for request in far.requests} == {"Bearer abc"}
 
 
-async def test_two_servers_of_a_kind_stand_side_by_side(http: HttpServer) -> None:
+async def test_two_servers_of_a_kind_can_be_used_together(http: HttpServer) -> None:
     servers = {"a": {"url": http.url}, "b": sdk("stdio")}
     async with session(servers) as mcp:
         results = await asyncio.gather(

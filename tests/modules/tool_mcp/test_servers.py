@@ -46,13 +46,13 @@ async def test_tools_are_listed_to_the_last_page() -> None:
         assert mcp.tools == [f"mcp_raw_{name}" for name in RAW_TOOLS]
 
 
-async def test_what_a_server_says_wrongly_is_a_failure_of_that_call_alone() -> None:
+async def test_an_invalid_response_fails_only_that_call() -> None:
     async with session({"raw": raw()}) as mcp:
         bad = error_of(await mcp.call("raw_bad"))
         assert bad["type"] == "ServerRefused"
-        assert "the answer of the server raw cannot be used" in bad["message"]
+        assert "invalid response of the server raw" in bad["message"]
         refused = error_of(await mcp.call("raw_refuse"))
-        assert refused == {"message": "the server raw refused: not today", "type": "ServerRefused"}
+        assert refused == {"message": "the server raw returned an error: not today", "type": "ServerRefused"}
         result = await mcp.coordinator.get("tools", "mcp_raw_echo").execute("no object")
         assert error_of(result)["type"] == "InvalidInput"
         assert text_of(await mcp.call("raw_echo", text="x")) == "x"
@@ -65,7 +65,7 @@ async def test_only_wanted_tools_are_mounted() -> None:
         assert mcp.tools == ["mcp_raw_echo", "mcp_raw_pid"]
 
 
-async def test_servers_start_side_by_side_and_slow_ones_come_late() -> None:
+async def test_servers_start_in_parallel_and_slow_ones_are_mounted_late() -> None:
     servers = {
         "quick": raw(),
         "slow": raw("start-after=3"),
@@ -82,38 +82,36 @@ async def test_servers_start_side_by_side_and_slow_ones_come_late() -> None:
         await eventually(lambda: mcp.told("mcp:failed"))
         failed = mcp.told("mcp:failed")[0]
         assert failed["server"] == "never"
-        assert failed["error"] == "it was not ready in 1 s"
+        assert failed["error"] == "not ready within 1 s"
 
 
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (raw("exit"), "it ended with exit code 1; it said: cannot work like this"),
-        ({"command": "no-such-program"}, "there is no program 'no-such-program'"),
-        ({"command": "./no-such-program"}, "there is no program './no-such-program'"),
-        (raw("flood"), "it wrote a line of more than 67108864 bytes"),
-        ({"command": "true"}, "it ended with exit code 0"),
-        (raw(cwd="/no/such/folder"), "its folder /no/such/folder cannot be opened"),
+        (raw("exit"), "exited with code 1; its output: cannot work like this"),
+        ({"command": "no-such-program"}, "program 'no-such-program' not found"),
+        ({"command": "./no-such-program"}, "program './no-such-program' not found"),
+        (raw("flood"), "it wrote a line longer than 67108864 bytes"),
+        ({"command": "true"}, "exited with code 0"),
+        (raw(cwd="/no/such/folder"), "cannot open its folder /no/such/folder"),
         ({"url": "http://127.0.0.1:9/mcp"}, ""),
     ],
 )
-async def test_a_required_server_that_is_not_there_is_an_error(
-    config: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(RuntimeError, match="a required server is not there: it: ") as caught:
+async def test_an_unavailable_required_server_is_an_error(config: dict[str, Any], why: str) -> None:
+    with pytest.raises(RuntimeError, match="required servers are not ready: it: ") as caught:
         async with session({"it": {**config, "required": True}}):
             pass
     assert why in str(caught.value)
 
 
-async def test_an_optional_server_that_is_not_there_is_told(
+async def test_an_unavailable_optional_server_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with session({"it": {"command": "no-such-program"}, "raw": raw()}) as mcp:
         assert "mcp_raw_echo" in mcp.tools
         [failed] = mcp.told("mcp:failed")
     assert failed["final"] is True
-    assert "The MCP server it is not there: there is no program" in caplog.text
+    assert "MCP server it is unavailable: program" in caplog.text
 
 
 async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) -> None:
@@ -138,13 +136,13 @@ async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
         first = text_of(await mcp.call("raw_pid"))
         error = error_of(await mcp.call("raw_die"))
         assert error["type"] == "CallLost"
-        assert "whether it has had effects is not known" in error["message"]
+        assert "whether it took effect is unknown" in error["message"]
         # The next call finds a server again, a new one.
         second = text_of(await mcp.call("raw_pid"))
         assert first != second
         assert calls.read_text().split() == ["pid", "die", "pid"]
         [lost] = mcp.told("mcp:disconnected")
-        assert "exit code 7; it said: this is the end" in lost["error"]
+        assert "exited with code 7; its output: this is the end" in lost["error"]
         assert len(mcp.told("mcp:connected")) == 2
 
 
@@ -153,7 +151,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_not_repeated(tmp_path:
     async with session({"raw": raw(env={"CALLS": str(calls)}, timeout=0.5)}) as mcp:
         error = error_of(await mcp.call("raw_hang"))
         assert error["type"] == "CallLost"
-        assert "did not answer in 0.5 s" in error["message"]
+        assert "did not answer within the time limit of 0.5 s" in error["message"]
         assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
         assert calls.read_text().split() == ["hang", "echo"]
         assert mcp.told("mcp:disconnected") == []
@@ -186,10 +184,10 @@ async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path
         assert error_of(await mcp.call("it_die"))["type"] == "CallLost"
         error = error_of(await mcp.call("it_echo", text="x"))
         assert error["type"] == "NotConnected"
-        assert "there is no program" in error["message"]
+        assert "not found" in error["message"]
 
 
-async def test_a_server_that_changes_its_tools_is_asked_anew() -> None:
+async def test_a_server_that_changes_its_tools_is_listed_again() -> None:
     async with session({"raw": raw()}) as mcp:
         await mcp.call("raw_more")
         await eventually(lambda: "mcp_raw_added" in mcp.tools)
@@ -197,11 +195,11 @@ async def test_a_server_that_changes_its_tools_is_asked_anew() -> None:
         assert text_of(await mcp.call("raw_added")) == "added"
 
 
-async def test_what_is_no_message_disturbs_nobody(tmp_path: Path) -> None:
+async def test_output_that_is_not_a_message_is_harmless(tmp_path: Path) -> None:
     async with session({"raw": raw("noise")}, {"session.dir": str(tmp_path)}) as mcp:
         assert text_of(await mcp.call("raw_echo", text="a" * 3_000_000))[:3] == "aaa"
     log = (tmp_path / "tool-output" / "mcp-raw.log").read_text()
-    assert "[no message, on stdout] Welcome to the raw server!" in log
+    assert "[not a message, on stdout] Welcome to the raw server!" in log
 
 
 # -- the environment -------------------------------------------------------------------
@@ -233,7 +231,7 @@ async def test_servers_do_not_get_the_keys_of_providers(
 # -- the end ---------------------------------------------------------------------------
 
 
-async def test_nothing_of_a_stubborn_server_is_left() -> None:
+async def test_a_stubborn_server_is_killed_completely() -> None:
     word = f"mark-{os.getpid()}-{time.monotonic_ns()}"
     async with session({"it": raw("stubborn", env={"MARK": word})}) as mcp:
         await mcp.call("it_echo")
@@ -250,7 +248,7 @@ async def test_nothing_is_left_when_the_start_is_given_up() -> None:
         "good": raw("stubborn", env={"MARK": word}),
         "slow": raw("silent", env={"MARK": word}),
     }
-    with pytest.raises(RuntimeError, match="bad: it ended"):
+    with pytest.raises(RuntimeError, match="bad: exited"):
         async with session(servers, wait=1):
             pass
     assert processes_with(word) == []
@@ -271,7 +269,7 @@ async def test_nothing_is_left_when_the_mount_is_cancelled() -> None:
     assert processes_with(word) == []
 
 
-async def test_a_server_ends_by_itself_when_it_is_asked() -> None:
+async def test_a_server_can_exit_by_itself() -> None:
     async with session({"raw": raw()}) as mcp:
         pid = int(text_of(await mcp.call("raw_pid")))
         assert Path(f"/proc/{pid}").exists()
@@ -284,17 +282,18 @@ async def test_a_server_ends_by_itself_when_it_is_asked() -> None:
 @pytest.mark.parametrize(
     ("servers", "message"),
     [
-        ({"a": {}}, "give either 'command' or 'url'"),
-        ({"a": {"command": "x", "url": "http://x"}}, "give either 'command' or 'url'"),
+        ({"a": {}}, "exactly one of 'command' and 'url' is required"),
+        (
+            {"a": {"command": "x", "url": "http://x"}},
+            "exactly one of 'command' and 'url' is required",
+        ),
         ({"a": {"url": "file:///x"}}, "must begin with http"),
-        ({"a b": {"command": "x"}}, "no name for a server"),
+        ({"a b": {"command": "x"}}, "not a valid server name"),
         ({"a": {"command": "x", "arg": []}}, "unknown key 'servers.a.arg'"),
-        ({"a": {"url": "http://x", "headers": {"A": "b\nc"}}}, "has a line break"),
+        ({"a": {"url": "http://x", "headers": {"A": "b\nc"}}}, "contains a line break"),
     ],
 )
-async def test_a_server_that_is_not_described_is_an_error(
-    servers: dict[str, Any], message: str
-) -> None:
+async def test_an_invalid_server_config_is_an_error(servers: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="tool-mcp: config is not valid") as caught:
         async with session(servers):
             pass
@@ -310,11 +309,11 @@ async def test_without_the_sdk_the_error_says_how_to_install_it(
             pass
 
 
-async def test_an_old_sdk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_sdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     old = types.ModuleType("mcp")
     old.__spec__ = ModuleSpec("mcp", None)
     monkeypatch.setitem(sys.modules, "mcp", old)
-    with pytest.raises(RuntimeError, match="version 2 is needed"):
+    with pytest.raises(RuntimeError, match="version 2 is required"):
         async with session({"raw": raw(required=True)}):
             pass
 
@@ -323,7 +322,7 @@ async def test_remote_servers_are_left_out_offline(caplog: pytest.LogCaptureFixt
     servers = {"far": {"url": "http://127.0.0.1:9/mcp"}, "near": raw()}
     async with session(servers, {"offline": True}) as mcp:
         assert "mcp_near_echo" in mcp.tools
-    assert "far is left out: this session runs offline" in caplog.text
+    assert "far skipped: this session runs offline" in caplog.text
 
 
 async def test_without_servers_nothing_happens() -> None:
@@ -337,23 +336,23 @@ async def test_without_servers_nothing_happens() -> None:
     assert told == [["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]]
 
 
-async def test_what_a_server_refuses_with_is_not_told_at_any_length() -> None:
+async def test_a_servers_error_text_is_shortened() -> None:
     async with session({"raw": raw()}) as mcp:
         refused = error_of(await mcp.call("raw_refuse", text="never", times=100_000))
-    assert refused["message"].startswith("the server raw refused: nevernever")
+    assert refused["message"].startswith("the server raw returned an error: nevernever")
     assert len(refused["message"]) < 5000
 
 
-async def test_a_server_that_changes_all_the_time_is_not_asked_all_the_time() -> None:
+async def test_constant_tool_changes_do_not_cause_constant_requests() -> None:
     async with session({"raw": raw("changing")}) as mcp:
         assert text_of(await mcp.call("raw_echo", text="one")) == "one"
         await asyncio.sleep(1.5)
         assert 2 <= len(mcp.told("mcp:connected")) <= 4
 
 
-async def test_a_server_that_babbles_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_floods_its_output_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_MOST_WAITING", 4_000_000)
     async with session({"raw": raw("babbling")}) as mcp:
         await eventually(lambda: mcp.told("mcp:disconnected"))
         told = mcp.told("mcp:disconnected")[0]
-    assert "more messages than can be read" in told["error"]
+    assert "messages faster than they can be read" in told["error"]

@@ -1,4 +1,4 @@
-"""Both engines on real files: what a model finds, what stays hidden, and how a search ends."""
+"""Both engines on real files: what they find and skip, and how a search ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_search import mount
 from amplifier_modules.tool_search.names import BadGlob, alternatives
 
-# The one that comes with the development tools, if the machine has no other.
+# The one from the development tools, if the machine has no other.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
 
 
@@ -75,7 +75,7 @@ async def search(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await close()
 
 
-async def test_matches_are_told_by_path_and_line(search: Any) -> None:
+async def test_matches_are_shown_by_path_and_line(search: Any) -> None:
     ws = await search()
     ws.put("b.txt", "one\ntwo apples\n")
     ws.put("a/z.txt", "apples\r\nnone\r\nApples and apples\r\n")
@@ -91,10 +91,10 @@ async def test_matches_are_told_by_path_and_line(search: Any) -> None:
         "z.txt:3:Apples and apples",
     ]
     assert await ws.grep("apples", path="b.txt") == ["b.txt:2:two apples"]
-    assert await ws.grep("pears") == ["[nothing found]"]
+    assert await ws.grep("pears") == ["[no matches]"]
 
 
-async def test_context_separates_what_does_not_follow(search: Any) -> None:
+async def test_gaps_in_context_are_marked(search: Any) -> None:
     ws = await search()
     ws.put("n.txt", "".join(f"line {n}\n" for n in range(1, 21)))
     assert await ws.grep(r"line (5|6|12)$", context=1) == [
@@ -109,7 +109,7 @@ async def test_context_separates_what_does_not_follow(search: Any) -> None:
     ]
 
 
-async def test_modes_tell_files_and_counts(search: Any) -> None:
+async def test_output_modes_give_files_and_counts(search: Any) -> None:
     ws = await search()
     ws.put("a.py", "x\nx\ny\n")
     ws.put("b.py", "x\n")
@@ -128,7 +128,7 @@ async def test_results_are_capped_and_can_be_paged(search: Any, mode: str) -> No
     for offset in (0, 4, 8):
         lines = await ws.grep("x", output_mode=mode, offset=offset, limit=100)
         if offset < 8:
-            note = f"[there is more: narrow the search, or go on with offset {offset + 4}]"
+            note = f"[more results: narrow the search, or continue with offset {offset + 4}]"
             assert lines[-2:] == ["", note]
             del lines[-2:]
         seen += lines
@@ -147,7 +147,7 @@ async def test_gitignore_is_honoured_at_every_level(search: Any) -> None:
         ws.put(path, "needle\n")
     assert await ws.grep("needle", output_mode="files") == sorted(seen)
     assert await ws.glob("**/*.{py,log}") == sorted(seen)
-    # What is above the folder that is searched still counts inside a repository.
+    # Rules above the searched folder still count inside a repository.
     assert await ws.glob("*", path="src/deep") == [".gitignore", "c.py"]
     assert "src/gen_a.py" in await (await search(gitignore=False)).glob("*.py")
 
@@ -168,7 +168,7 @@ async def test_hidden_files_are_searched_but_not_git_itself(search: Any) -> None
     assert await ws.glob("*") == [".github/ci.yml"]
 
 
-async def test_glob_filters_without_bringing_back_what_is_ignored(search: Any) -> None:
+async def test_glob_does_not_include_ignored_files(search: Any) -> None:
     ws = await search()
     ws.put(".gitignore", "*.min.js\n")
     for path in ("a.js", "a.min.js", "src/b.ts", "src/x/c.js", "d.py"):
@@ -189,7 +189,7 @@ async def test_glob_filters_without_bringing_back_what_is_ignored(search: Any) -
         ("src/**/*.py", ["src/b.py", "src/x/c.py"]),
         ("./src/x/", ["src/x/!odd.txt", "src/x/c.py"]),
         ("!odd.txt", ["src/x/!odd.txt"]),
-        ("nothing", ["[no file matches]"]),
+        ("nothing", ["[no matching files]"]),
     ],
 )
 async def test_names_are_found_by_pattern(search: Any, pattern: str, found: list[str]) -> None:
@@ -203,12 +203,12 @@ async def test_glob_is_capped_and_can_be_paged(search: Any) -> None:
     ws = await search()
     for name in "abc":
         ws.put(f"{name}.txt", "")
-    note = "[there are more: go on with offset 2]"
+    note = "[more files: continue with offset 2]"
     assert await ws.glob("*", limit=2) == ["a.txt", "b.txt", "", note]
     assert await ws.glob("*", limit=2, offset=2) == ["c.txt"]
 
 
-async def test_binary_and_huge_files_are_passed_over(search: Any) -> None:
+async def test_binary_and_huge_files_are_skipped(search: Any) -> None:
     ws = await search(max_file_size=10_000)
     ws.put("binary", b"\0needle\n")
     ws.put("huge.txt", "needle\n" * 2000)
@@ -227,14 +227,14 @@ async def test_long_lines_are_cut_around_the_match(search: Any) -> None:
     assert len(line) < 100
 
 
-async def test_names_cannot_pass_for_two_lines(search: Any) -> None:
+async def test_names_with_line_breaks_stay_on_one_line(search: Any) -> None:
     ws = await search()
     ws.put("a\nb.txt", "needle\x0bmore\u2028end\n")
     assert await ws.grep("needle") == [r"a\nb.txt:1:needle\x0bmore\u2028end"]
     assert await ws.glob("*") == [r"a\nb.txt"]
 
 
-async def test_names_that_are_no_text_are_found(search: Any) -> None:
+async def test_names_that_are_not_text_are_found(search: Any) -> None:
     ws = await search()
     file = os.fsencode(ws.folder) + b"/\xff.txt"
     try:
@@ -247,14 +247,14 @@ async def test_names_that_are_no_text_are_found(search: Any) -> None:
     assert line.endswith(".txt:1:needle")
 
 
-async def test_links_lead_nowhere(search: Any, tmp_path: Path) -> None:
+async def test_links_are_not_followed(search: Any, tmp_path: Path) -> None:
     ws = await search()
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/key.txt").write_text("needle\n")
     (ws.folder / "folder").symlink_to(tmp_path / "secret")
     (ws.folder / "file.txt").symlink_to(tmp_path / "secret/key.txt")
-    assert await ws.grep("needle") == ["[nothing found]"]
-    assert await ws.glob("*.txt") == ["[no file matches]"]
+    assert await ws.grep("needle") == ["[no matches]"]
+    assert await ws.glob("*.txt") == ["[no matching files]"]
     for path in ("folder", "file.txt", "../secret", str(tmp_path), "/etc"):
         assert "is outside the folders" in await ws.error("grep", pattern="x", path=path)
 
@@ -273,18 +273,18 @@ async def test_a_pattern_cannot_be_an_option(search: Any, tmp_path: Path) -> Non
     [
         ("grep", {"pattern": "(unclosed"}, "unclosed group|unterminated subpattern"),
         ("grep", {"pattern": ""}, "the pattern is empty"),
-        ("grep", {"pattern": "a\0b"}, "the pattern is empty or has a NUL"),
+        ("grep", {"pattern": "a\0b"}, "the pattern is empty or contains a NUL"),
         ("grep", {}, "'pattern' is required"),
         ("grep", {"pattern": "x", "output_mode": "json"}, "must be content, files or count"),
-        ("grep", {"pattern": "x", "glob": "../*"}, "not a pattern of names"),
+        ("grep", {"pattern": "x", "glob": "../*"}, "not a pattern for paths"),
         ("grep", {"pattern": "x", "path": "gone"}, "'gone': no such file"),
         ("grep", {"pattern": "x", "context": -1}, "at least 0"),
-        ("glob", {"pattern": " "}, "not a pattern of names"),
+        ("glob", {"pattern": " "}, "not a pattern for paths"),
         ("glob", {"pattern": "*", "path": "a.txt"}, "must be a folder"),
         ("glob", {"pattern": "{a,b}" * 9}, "more than 256 alternatives"),
     ],
 )
-async def test_what_makes_no_sense_is_told(
+async def test_invalid_requests_are_reported(
     search: Any, tool: str, values: dict[str, Any], message: str
 ) -> None:
     ws = await search()
@@ -303,17 +303,17 @@ async def test_a_search_that_is_cancelled_ends(search: Any) -> None:
     assert await ws.grep("x") == ["a.txt:1:x"]
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped(tmp_path: Path) -> None:
+async def test_a_pattern_that_takes_forever_is_stopped(tmp_path: Path) -> None:
     coordinator = MockCoordinator()
     coordinator.register_capability("session.working_dir", str(tmp_path))
     close = await mount(coordinator, {"engine": "python", "timeout": 1})
     (tmp_path / "a.txt").write_text("a" * 64 + "!\n")
     ws = Search(coordinator, tmp_path)
-    assert "not done after 1 s" in await ws.error("grep", pattern=r"^(a+)+$")
+    assert "time limit of 1 s reached" in await ws.error("grep", pattern=r"^(a+)+$")
     await close()
 
 
-async def test_the_users_own_ripgrep_settings_have_no_say(
+async def test_the_users_ripgrep_settings_are_ignored(
     search: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rc").write_text("--glob=!*.txt\n")
@@ -333,11 +333,11 @@ async def test_without_ripgrep_python_searches(
     close = await mount(coordinator, {})
     assert "Python's syntax" in coordinator.get("tools", "grep").description
     await close()
-    with pytest.raises(ValueError, match="no 'rg' is on the PATH"):
+    with pytest.raises(ValueError, match="no 'rg' is on PATH"):
         await mount(MockCoordinator(), {"engine": "ripgrep"})
 
 
-def test_braces_stand_for_alternatives() -> None:
+def test_braces_expand_to_alternatives() -> None:
     assert sorted(alternatives("{a,b}.{c,{d,e}}")) == ["a.c", "a.d", "a.e", "b.c", "b.d", "b.e"]
     assert alternatives("a{b}c") == ["a{b}c"]
     with pytest.raises(BadGlob):

@@ -1,4 +1,4 @@
-"""The tool in any app: what it asks of `session.spawn`, and what the model is told."""
+"""The tool in any app: its calls of `session.spawn`, and what the model sees."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def told(result: ToolResult) -> str:
     return result.error["message"]
 
 
-async def test_a_task_is_given_under_the_names_published_apps_know() -> None:
+async def test_a_task_uses_the_published_parameter_names() -> None:
     app = App({"usage": {"input_tokens": 3}, "cost_usd": "0.5", "status": "success"})
     coordinator, tool = await mounted(app, exclude_tools=["tool-bash"], inherit_hooks=["hooks-x"])
     result = await tool.execute({"agent": "reader", "instruction": " read "})
@@ -98,7 +98,7 @@ async def test_a_task_is_given_under_the_names_published_apps_know() -> None:
     }
 
 
-async def test_a_task_goes_on_where_it_was() -> None:
+async def test_a_task_can_be_continued() -> None:
     app = App()
     _, tool = await mounted(app)
     result = await tool.execute({"session_id": "s1-x", "instruction": "more"})
@@ -106,20 +106,23 @@ async def test_a_task_goes_on_where_it_was() -> None:
     assert result.output["session_id"] == "s1-x"
 
 
-async def test_the_model_is_told_which_agents_there_are() -> None:
+async def test_the_description_lists_the_agents() -> None:
     coordinator, tool = await mounted(App())
     assert "- reader: Reads with care\n- writer" in tool.description
     _, narrow = await mounted(App(), agents=["writer"])
     assert "reader" not in narrow.description
     coordinator.config["agents"] = {}
-    assert "no agents" in tool.description
+    assert "No agents" in tool.description
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"agent": "reeder", "instruction": "x"}, "no agent 'reeder'; the agents are: reader, wri"),
-        ({"instruction": "x"}, "name an agent; the agents are: reader, writer"),
+        (
+            {"agent": "reeder", "instruction": "x"},
+            "unknown agent 'reeder'; available agents: reader, wri",
+        ),
+        ({"instruction": "x"}, "'agent' is required; available agents: reader, writer"),
         ({"agent": "reader"}, "'instruction' is required"),
         ({"agent": "reader", "instruction": "  "}, "the instruction is empty"),
         ({"agent": "reader", "instruction": "x", "prompt": "x"}, "unknown parameter 'prompt'"),
@@ -127,17 +130,17 @@ async def test_the_model_is_told_which_agents_there_are() -> None:
         ("reader: x", "must be an object"),
     ],
 )
-async def test_what_cannot_be_carried_out_is_told(given: Any, message: str) -> None:
+async def test_invalid_calls_are_reported(given: Any, message: str) -> None:
     app = App()
     _, tool = await mounted(app)
     assert message in told(await tool.execute(given))
     assert app.asked == app.events == []
 
 
-async def test_a_program_that_cannot_run_agents_is_told() -> None:
+async def test_a_program_without_agents_is_reported() -> None:
     _, tool = await mounted(None)
     message = told(await tool.execute({"agent": "reader", "instruction": "x"}))
-    assert message == "this program cannot run agents: it offers no 'session.spawn'"
+    assert message == "this program cannot run agents: the capability 'session.spawn' is missing"
     assert "session.resume" in told(await tool.execute({"session_id": "s", "instruction": "x"}))
 
 
@@ -149,14 +152,18 @@ class Failed(Exception):
 @pytest.mark.parametrize(
     ("answer", "kind", "message"),
     [
-        (Failed("slow down"), "RateLimitError", "agent 'reader' failed: slow down; go on with se"),
+        (
+            Failed("slow down"),
+            "RateLimitError",
+            "agent 'reader' failed: slow down; continue with se",
+        ),
         (ValueError(), "ValueError", "agent 'reader' failed: ValueError"),
         (TimeoutError("no answer"), "TimeoutError", "agent 'reader' failed: no answer"),
-        ({"status": "cancelled"}, "Interrupted", "stopped before it was done; go on with"),
+        ({"status": "cancelled"}, "Interrupted", "interrupted before it finished; continue with"),
         (
             {"status": "incomplete", "reason": "budget", "output": "Budget reached"},
             "Incomplete",
-            "without an answer (budget): Budget reached; go on with session_id",
+            "without an answer (budget): Budget reached; continue with session_id",
         ),
         ({"status": "error", "output": ""}, "AgentError", "the agent's turn failed"),
     ],
@@ -173,7 +180,7 @@ async def test_a_task_that_fails_is_a_result(answer: Any, kind: str, message: st
     assert data["error"] == result.error
 
 
-async def test_an_app_that_answers_with_no_more_than_a_text_will_do() -> None:
+async def test_a_plain_text_answer_is_accepted() -> None:
     coordinator, tool = await mounted(None)
     coordinator.register_capability("session.spawn", lambda **_: "said")
     result = await tool.execute({"agent": "reader", "instruction": "x"})
@@ -181,22 +188,24 @@ async def test_an_app_that_answers_with_no_more_than_a_text_will_do() -> None:
     assert result.output["session_id"].endswith("_reader")
 
 
-async def test_an_answer_that_is_cut_off_is_one() -> None:
+async def test_a_truncated_answer_is_a_success_with_a_note() -> None:
     app = App({"status": "incomplete", "reason": "length"})
     _, tool = await mounted(app)
     result = await tool.execute({"agent": "reader", "instruction": "x"})
     assert (result.success, result.output["note"]) == (True, "the answer is cut off (length)")
 
 
-async def test_a_task_may_take_so_long_and_no_longer() -> None:
+async def test_a_task_has_a_time_limit() -> None:
     app = App("hang")
     _, tool = await mounted(app, timeout=0.1)
     result = await tool.execute({"agent": "reader", "instruction": "x"})
-    assert told(result).startswith("the task was not done in 0.1 s; go on with session_id")
+    assert told(result).startswith(
+        "the task reached its time limit of 0.1 s; continue with session_id"
+    )
     assert app.events[-1][1]["status"] == "error"
 
 
-async def test_a_task_that_is_cancelled_has_an_end_too() -> None:
+async def test_a_cancelled_task_emits_its_end() -> None:
     app = App("hang")
     _, tool = await mounted(app)
     task = asyncio.create_task(tool.execute({"agent": "reader", "instruction": "x"}))
@@ -210,7 +219,7 @@ async def test_a_task_that_is_cancelled_has_an_end_too() -> None:
 
 
 @pytest.mark.parametrize(("limit", "at_once"), [(2, 2), (9, 5)])
-async def test_so_many_tasks_run_at_the_same_time(limit: int, at_once: int) -> None:
+async def test_the_number_of_parallel_tasks_is_limited(limit: int, at_once: int) -> None:
     app = App()
     _, tool = await mounted(app, max_parallel=limit)
     calls = [tool.execute({"agent": "reader", "instruction": str(n)}) for n in range(5)]
@@ -220,7 +229,7 @@ async def test_so_many_tasks_run_at_the_same_time(limit: int, at_once: int) -> N
     assert app.at_once == at_once
 
 
-async def test_events_tell_what_was_asked_and_used() -> None:
+async def test_events_report_the_task_and_its_usage() -> None:
     app = App({"usage": {"output_tokens": 2}})
     coordinator, tool = await mounted(app)
     await tool.execute({"agent": "reader", "instruction": "read"})
@@ -234,7 +243,7 @@ async def test_events_tell_what_was_asked_and_used() -> None:
 
 
 @pytest.mark.parametrize(("depth", "most", "there"), [(0, 1, True), (1, 1, False), (1, 2, True)])
-async def test_a_session_that_is_deep_enough_does_not_have_the_tool(
+async def test_a_session_at_the_depth_limit_does_not_have_the_tool(
     depth: int, most: int, there: bool
 ) -> None:
     _, tool = await mounted(App(), depth, max_recursion_depth=most)
@@ -249,6 +258,6 @@ async def test_a_session_that_is_deep_enough_does_not_have_the_tool(
         ({"agents": ["reader", "nobody"]}, "names nobody, which the plan does not have"),
     ],
 )
-async def test_a_wrong_config_is_told_at_mount(config: dict[str, Any], message: str) -> None:
+async def test_an_invalid_config_fails_at_mount(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         await mounted(App(), **config)

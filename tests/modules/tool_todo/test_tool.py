@@ -32,7 +32,7 @@ async def call(coordinator: MockCoordinator, **values: Any) -> ToolResult:
     return await coordinator.get("tools", "todo").execute(values)
 
 
-async def test_a_list_is_created_updated_and_given_back() -> None:
+async def test_a_list_is_created_updated_and_returned() -> None:
     coordinator = await mounted()
     created = await call(coordinator, action="create", todos=STEPS)
     assert created.success
@@ -83,10 +83,10 @@ async def test_others_see_the_list() -> None:
         ({"action": "update", "todos": [{"content": "a", "status": "done"}]}, "todos[0].status"),
         ({"action": "create", "todos": [STEPS[0], {**STEPS[1], "note": 1}]}, "todos[1].note"),
         ({"action": "create", "todos": ["Run the tests"]}, "todos[0]"),
-        ({"action": "create", "todos": STEPS * 2}, "6 items are more than 4"),
+        ({"action": "create", "todos": STEPS * 2}, "6 items are too many, the limit is 4"),
     ],
 )
-async def test_what_is_no_list_changes_nothing(values: dict[str, Any], message: str) -> None:
+async def test_invalid_lists_change_nothing(values: dict[str, Any], message: str) -> None:
     coordinator = await mounted(max_items=4)
     await call(coordinator, action="create", todos=STEPS)
     result = await call(coordinator, **values)
@@ -96,7 +96,7 @@ async def test_what_is_no_list_changes_nothing(values: dict[str, Any], message: 
     assert (await call(coordinator, action="list")).output["todos"] == STEPS
 
 
-async def test_input_that_is_no_object_is_a_failure() -> None:
+async def test_input_that_is_not_an_object_is_a_failure() -> None:
     coordinator = await mounted()
     result = await coordinator.get("tools", "todo").execute(["list"])
     assert not result.success
@@ -115,23 +115,23 @@ async def test_a_resumed_session_has_the_list(tmp_path: Path) -> None:
     assert resumed.todo_state == STEPS
 
 
-async def test_nothing_is_saved_when_that_is_not_wanted(tmp_path: Path) -> None:
+async def test_saving_can_be_turned_off(tmp_path: Path) -> None:
     await call(await mounted(tmp_path, save=False), action="create", todos=STEPS)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_damaged_list_is_told_and_replaced(
+async def test_a_damaged_list_is_reported_and_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "todo.json").write_text('[{"content": "Read')
     coordinator = await mounted(tmp_path)
     assert (await call(coordinator, action="list")).output["count"] == 0
-    assert "todo.json cannot be read" in caplog.text
+    assert "cannot read the to-do list in" in caplog.text
     await call(coordinator, action="create", todos=STEPS)
     assert (await mounted(tmp_path)).get_capability("todo.items")() == STEPS
 
 
-async def test_a_list_that_cannot_be_saved_is_kept_and_told(tmp_path: Path) -> None:
+async def test_a_list_that_cannot_be_saved_is_kept_and_reported(tmp_path: Path) -> None:
     coordinator = await mounted(tmp_path / "gone")
     result = await call(coordinator, action="create", todos=STEPS)
     assert result.success

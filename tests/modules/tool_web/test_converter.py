@@ -55,7 +55,7 @@ def test_html_becomes_markdown(html: str, text: str) -> None:
         *("<select><option>X</option></select>", "<textarea>X</textarea>", "<button>X</button>"),
     ],
 )
-def test_what_nobody_sees_is_left_out(html: str) -> None:
+def test_hidden_content_is_left_out(html: str) -> None:
     assert markdown(f"<p>seen</p>{html}") == "seen"
 
 
@@ -71,7 +71,7 @@ def run(html: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(program, input=html, capture_output=True, timeout=60)
 
 
-def test_a_page_that_is_too_deep_ends_the_program_and_nothing_else() -> None:
+def test_a_page_nested_too_deep_ends_only_the_converter() -> None:
     assert json.loads(run(b"<p>a\xff</p>").stdout) == {"text": "a\ufffd", "title": None}
     assert json.loads(run(b"<div>" * 1000 + b"deep").stdout)["text"] == "deep"
     deep = run(b"<div>" * 50_000 + b"too deep")

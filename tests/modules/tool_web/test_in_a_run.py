@@ -39,7 +39,7 @@ async def run(
         return done, server.completions[1].body["messages"][-1]["content"]
 
 
-async def test_a_model_reads_what_it_may(tmp_path: Path) -> None:
+async def test_a_model_reads_allowed_pages(tmp_path: Path) -> None:
     pages = Pages(page="<title>T</title><p>Hello <b>there</b>")
     async with raw_server(pages) as server, counting_server() as (port, connected):
         number = server.url.rpartition(":")[2]
@@ -58,7 +58,7 @@ async def test_a_model_reads_what_it_may(tmp_path: Path) -> None:
         assert len(server.requests) == 1
 
 
-async def test_offline_nobody_is_asked(tmp_path: Path) -> None:
+async def test_no_request_is_made_offline(tmp_path: Path) -> None:
     async with counting_server() as (port, connected):
         plan = write_plan(tmp_path, allow_private=True)
         _, [refused] = await run(tmp_path, plan, [f"http://127.0.0.1:{port}/"], "--offline")

@@ -19,7 +19,7 @@ RESULTS = [
 ]
 
 
-async def test_a_searxng_server_is_asked_by_its_address_alone() -> None:
+async def test_a_searxng_server_needs_only_a_url() -> None:
     pages = Pages(search=(json.dumps({"results": RESULTS}), {"content-type": "application/json"}))
     async with (
         raw_server(pages) as server,
@@ -38,7 +38,7 @@ async def test_a_searxng_server_is_asked_by_its_address_alone() -> None:
     assert [data["results"] for name, data in web.events if name == "web:searched"] == [3, 2]
 
 
-async def test_a_service_with_a_key_is_asked_as_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_is_queried_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_KEY", "the-key")
     body = {"web": {"hits": [{"name": "A", "links": ["https://a.example/"], "text": "t"}]}}
 
@@ -90,30 +90,30 @@ async def test_a_service_that_fails_is_named(status: int, body: str, message: st
     assert "abc" not in error["message"]
 
 
-async def test_a_missing_key_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_key_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEARCH_KEY", raising=False)
     search = {"url": "http://127.0.0.1:9/", "key_variable": "SEARCH_KEY"}
     async with tools(search=search) as web:
         error = error_of(await web.search("cats"))
     assert error == {
         "type": "NoKey",
-        "message": "the search service needs a key: the variable SEARCH_KEY is not set",
+        "message": "the search service needs a key: SEARCH_KEY is not set",
     }
 
 
-async def test_a_service_that_is_not_there_is_a_failure() -> None:
+async def test_an_unreachable_service_is_a_failure() -> None:
     async with tools(search={"url": "http://127.0.0.1:9/"}, timeout=5) as web:
         assert error_of(await web.search("cats"))["type"] == "Unreachable"
         assert error_of(await web.search(" "))["type"] == "InvalidInput"
 
 
-async def test_no_results_are_no_failure() -> None:
+async def test_no_results_are_not_a_failure() -> None:
     pages = Pages(search='{"results": []}')
     async with raw_server(pages) as server, tools(search={"url": f"{server.url}/search"}) as web:
-        assert text_of(await web.search("cats")) == "[nothing found]"
+        assert text_of(await web.search("cats")) == "[no results]"
 
 
-async def test_without_a_service_there_is_no_search() -> None:
+async def test_search_needs_a_configured_service() -> None:
     async with tools() as web:
         assert list(web.by_name) == ["web_fetch"]
 
@@ -122,7 +122,7 @@ async def test_without_a_service_there_is_no_search() -> None:
     "search",
     [{}, {"url": "searx.example"}, {"url": "file:///etc/passwd"}, {"url": "http://x", "q": 1}],
 )
-async def test_a_service_that_is_not_described_is_an_error_of_the_config(
+async def test_an_invalid_service_is_a_config_error(
     search: dict[str, Any],
 ) -> None:
     with pytest.raises(ValueError, match=r"tool-web: config is not valid: .*search"):

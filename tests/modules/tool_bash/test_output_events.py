@@ -1,4 +1,4 @@
-"""What is told of output while a command runs is not cut where a secret could stand."""
+"""Output events while a command runs never split text where a secret could be."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.privacy.redaction import Redactor
-from amplifier_modules.tool_bash import telling
-from amplifier_modules.tool_bash.telling import MOST, OutputTeller
+from amplifier_modules.tool_bash import output_events
+from amplifier_modules.tool_bash.output_events import MOST, OutputReporter
 
 KEY = "sk-ant-api03-" + "aB3x" * 24
 PEM = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADAN\n" * 20 + "-----END PRIVATE KEY-----\n"
 
 
 async def told(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
-    """The texts of the events, with an event after each piece if there is something to tell."""
-    monkeypatch.setattr(telling, "INTERVAL", 0)
+    """The texts of the events, with an event after each piece that has something to report."""
+    monkeypatch.setattr(output_events, "INTERVAL", 0)
     coordinator = MockCoordinator()
     texts: list[str] = []
 
@@ -25,12 +25,12 @@ async def told(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
         texts.append(data["text"])
 
     coordinator.hooks.register("tool:output", note)
-    teller = OutputTeller(coordinator.hooks, "bash")
+    reporter = OutputReporter(coordinator.hooks, "bash")
     for piece in pieces:
-        teller.feed(piece.encode())
-        assert teller._task is not None
-        await teller._task
-    await teller.close()
+        reporter.feed(piece.encode())
+        assert reporter._task is not None
+        await reporter._task
+    await reporter.close()
     return texts
 
 
@@ -46,7 +46,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
         (PEM + "x\n" * (MOST // 2 - 100), "last\n"),
     ],
 )
-async def test_a_secret_is_told_whole_or_not_at_all(
+async def test_a_secret_is_never_split_between_events(
     monkeypatch: pytest.MonkeyPatch, pieces: tuple[str, ...]
 ) -> None:
     texts = await told(monkeypatch, *pieces)
@@ -56,7 +56,7 @@ async def test_a_secret_is_told_whole_or_not_at_all(
     assert max(map(len, texts), default=0) <= MOST + len(KEY)
 
 
-async def test_whole_lines_are_told_at_once_and_the_rest_at_the_end(
+async def test_complete_lines_are_reported_at_once_and_the_rest_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = await told(monkeypatch, "one\ntw", "o\r50 %\r", "end")
