@@ -17,7 +17,7 @@ KEY = "sk-secret-0123456789abcdef"
 
 PROVIDER = r"Provider \[\w+\]: "
 KEY_PROMPT = r"API key \([^)]*\): "
-ADDRESS = r"Address of the API[^\n]*: "
+ADDRESS = r"API address[^\n]*: "
 MODEL = r"\nModel \[[^\n]*\]: "
 
 

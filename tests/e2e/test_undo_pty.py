@@ -74,7 +74,7 @@ def test_files_changed_since_are_skipped_without_force(project: Path, tmp_path: 
         (project / "a.txt").write_text("mine\n")
         say(terminal, "/undo", "Use /undo force to restore the skipped files")
         assert "Nothing was undone: go" in terminal.shown
-        assert "skipped   a.txt: it has changed since" in terminal.shown
+        assert "skipped   a.txt: it was changed since" in terminal.shown
         assert (project / "a.txt").read_text() == "mine\n"
         say(terminal, "/undo force", r"Undone: go .*restored +a\.txt")
         assert (project / "a.txt").read_text() == "zero\n"

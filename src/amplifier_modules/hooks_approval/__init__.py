@@ -1,4 +1,4 @@
-"""hooks-approval: decides by rules which tool calls run, which are refused, and which are asked for."""
+"""hooks-approval: allow, ask about or deny tool calls by rules."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None
     """Decide on every `tool:pre`; settings as in `ApprovalConfig`.
 
     Returns:
-        A function that stops doing so.
+        A cleanup function that removes the hook.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import TOOL_PRE
     from amplifier_modules.hooks_approval.config import MODULE_ID

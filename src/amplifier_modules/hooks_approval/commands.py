@@ -1,8 +1,8 @@
-"""Reading shell commands, as far as it can be done with certainty.
+"""Parse shell commands, as far as that is possible with certainty.
 
-A command is *plain* when it is one program with words that mean what they say: nothing for the
-shell to run, join, redirect or expand. Everything else is unclear, and unclear ones are never
-allowed by a rule. In doubt a command is unclear: the price is a question.
+A command is *plain* if it is one program with literal words: nothing for the shell to run, join,
+redirect or expand. Every other command is unclear, and a rule never allows an unclear one. In doubt
+a command is unclear; the cost is a question.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RUN_OTHERS = """
     read mapfile readarray compgen complete enable hash bind alias set shopt fc getopts
     ! [[ if then elif else fi for while until do done case esac select function in
 """
-"""Programs, shell words and built-ins that run, or change the meaning of, what is in their words."""
+"""Programs, shell words and built-ins that run, or change the meaning of, their arguments."""
 
 _RUNNERS = frozenset(_RUN_OTHERS.split())
 _EVALUATE = frozenset({"test", "[", "printf"})
@@ -32,17 +32,17 @@ _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 class Unclear(Exception):
-    """A command that cannot be vouched for; the message says why, as `it …`."""
+    """A command that cannot be judged; the message says why, as `it …`."""
 
 
 def words_of(command: str) -> list[str]:
     """The words of a plain command, without quotes.
 
     Raises:
-        Unclear: It is not plain.
+        Unclear: The command is not plain.
     """
     if any(_is_odd(character) for character in command):
-        raise Unclear("it has line breaks or invisible characters")
+        raise Unclear("it contains line breaks or invisible characters")
     words = _Scanner(command).words()
     if not words:
         raise Unclear("it is empty")
@@ -54,12 +54,12 @@ def words_of(command: str) -> list[str]:
     if runs:
         raise Unclear(f"'{program}' runs other commands")
     if program in _EVALUATE and any("$(" in word or "`" in word for word in words):
-        raise Unclear(f"'{program}' evaluates its words")
+        raise Unclear(f"'{program}' evaluates its arguments")
     return words
 
 
 def matches(words: Sequence[str], pattern: str) -> bool:
-    """Whether a plain command is of a pattern's form, word by word."""
+    """Whether a plain command matches a pattern, word by word."""
     wanted = pattern.split()
     if wanted[-1] == "*" and len(words) >= len(wanted) - 1:
         wanted = wanted[:-1]
@@ -68,9 +68,9 @@ def matches(words: Sequence[str], pattern: str) -> bool:
 
 
 def may_contain(command: str, pattern: str) -> bool:
-    """Whether a command might run something of a pattern's form; for patterns that restrict.
+    """Whether a command might run something that matches a pattern; for patterns that restrict.
 
-    Also true when the form appears where it would not be run: inside quotes, or as arguments.
+    Also true if the match is where it would not be run: inside quotes, or as arguments.
     """
     pieces = re.split(r"[\s;&|<>()`$'\"{}\\=]+", command)
     words = [piece for piece in pieces if piece]
@@ -88,12 +88,12 @@ def may_contain(command: str, pattern: str) -> bool:
 def _is_odd(character: str) -> bool:
     if character in " \t":
         return False
-    # Control, format (bidi and zero-width) and unpaired characters, and blanks that are not ASCII.
+    # Control, format (bidi and zero-width) and unpaired characters, and non-ASCII white space.
     return unicodedata.category(character)[0] == "C" or character.isspace()
 
 
 class _Scanner:
-    """Takes a command apart the way a POSIX shell does, and stops at whatever is special."""
+    """Split a command as a POSIX shell does, stopping at anything special."""
 
     def __init__(self, command: str) -> None:
         self._rest = iter(command)
@@ -107,7 +107,7 @@ class _Scanner:
                     found.append(word)
                 word = None
             elif character == "#" and word is None:
-                raise Unclear("it has a comment")
+                raise Unclear("it contains a comment")
             else:
                 word = (word or "") + self._next(character, word or "")
         return found if word is None else [*found, word]
@@ -120,17 +120,17 @@ class _Scanner:
         if character == "\\":
             return self._escaped()
         if character in _OPERATORS:
-            raise Unclear(f"it is compound ('{character}')")
+            raise Unclear(f"it runs several commands or redirects ({character})")
         if character in "$`":
-            raise Unclear(f"it has an expansion ('{character}')")
+            raise Unclear(f"it contains an expansion ({character})")
         if character in _EXPANDED or (character == "~" and (not before or before[-1] in "=:")):
-            raise Unclear(f"the shell expands '{character}' in it")
+            raise Unclear(f"it contains '{character}', which the shell expands")
         return character
 
     def _escaped(self) -> str:
         character = next(self._rest, None)
         if character is None:
-            raise Unclear("it ends in a backslash")
+            raise Unclear("it ends with a backslash")
         return character
 
     def _single(self) -> str:
@@ -139,7 +139,7 @@ class _Scanner:
             if character == "'":
                 return text
             text += character
-        raise Unclear("a quote is not closed")
+        raise Unclear("it has an unclosed quote")
 
     def _double(self) -> str:
         text = ""
@@ -147,10 +147,10 @@ class _Scanner:
             if character == '"':
                 return text
             if character in "$`":
-                raise Unclear(f"it has an expansion ('{character}')")
+                raise Unclear(f"it contains an expansion ({character})")
             if character == "\\":
                 following = self._escaped()
                 text += following if following in '$`"\\' else "\\" + following
             else:
                 text += character
-        raise Unclear("a quote is not closed")
+        raise Unclear("it has an unclosed quote")

@@ -23,7 +23,7 @@ _PUBLISHED_ACTIONS: dict[Any, str] = {"auto_approve": "allow", "auto_deny": "den
 _PUBLISHED_RULE: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "pattern": {"type": "string", "description": "Pattern of a command of `bash`."},
+        "pattern": {"type": "string", "description": "Pattern for a `bash` command."},
         "action": {"enum": list(_PUBLISHED_ACTIONS), "description": "What to do with it."},
         "description": {
             "type": ["string", "null"],
@@ -40,13 +40,13 @@ class Rule(ModuleConfig):
     """What to do with the calls that match all of its patterns.
 
     Attributes:
-        action: Let it run, ask, or refuse it.
-        tool: Shell pattern of the tool's name, or several.
-        path: Pattern of the paths the call names, or several. A relative one starts at the working
-            directory; `**` stands for any number of folders.
-        command: Pattern of a shell command, or several, compared word by word. A last word `*`
-            stands for any further words.
-        reason: Told to the model when the call is refused, and to the user who is asked.
+        action: allow, ask or deny.
+        tool: Shell pattern for the tool's name, or several.
+        path: Pattern for the paths the call names, or several. A relative one starts at the working
+            directory; `**` matches any number of folders.
+        command: Pattern for a shell command, or several, compared word by word. A final `*` matches
+            any further words.
+        reason: Shown to the model if the call is denied, and to the user when asking.
     """
 
     action: Action
@@ -57,13 +57,13 @@ class Rule(ModuleConfig):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        """A rule, or one of the published form."""
+        """A rule, in either of its two forms."""
         return {"anyOf": [handler(core), _PUBLISHED_RULE]}
 
     @model_validator(mode="before")
     @classmethod
     def _of_published_form(cls, value: Any) -> Any:
-        """A published rule is a pattern of the whole command of `bash`, `*` its only wildcard."""
+        """Convert a published rule: a pattern for the whole `bash` command (`*` wildcard)."""
         if not isinstance(value, dict) or "pattern" not in value:
             return value
         rest = dict(cast("dict[str, Any]", value))
@@ -80,7 +80,7 @@ class Rule(ModuleConfig):
     @field_validator("tool", "path", "command")
     @classmethod
     def _has_text(cls, value: str | list[str] | None) -> str | list[str] | None:
-        # An empty list would match nothing, or everything, by accident of how it is read.
+        # An empty list would match nothing, or everything.
         if value is not None and (not value or any(not one.strip() for one in listed(value))):
             raise ValueError("a pattern is empty")
         return value
@@ -90,7 +90,7 @@ class Rule(ModuleConfig):
     def _stays_a_path(cls, value: str | list[str] | None) -> str | list[str] | None:
         for pattern in listed(value):
             if ".." in pattern.split("/") or "\0" in pattern:
-                raise ValueError(f"'{pattern}' must not have '..' or NUL in it")
+                raise ValueError(f"'{pattern}' must not contain '..' or NUL")
         return value
 
 
@@ -103,19 +103,19 @@ class ApprovalConfig(ModuleConfig):
     """Settings of hooks-approval.
 
     Attributes:
-        rules: Looked through in order; the first one that matches a call decides.
-        default: What to do with calls no rule matches.
-        read_only: Names of tools that are allowed where no rule matches, whatever the default is.
-        remember: Offer to remember an answer, for the session or always.
-        timeout: Seconds to wait for an answer; none is a no.
+        rules: Checked in order; the first match decides.
+        default: What to do with calls that match no rule.
+        read_only: Tools allowed if no rule matches, whatever the default.
+        remember: Offer to remember an answer for the session or always.
+        timeout: Seconds to wait for an answer; no answer means no.
         audit: Write every decision to `approvals.jsonl` in the session's folder.
-        priority: Place among the hooks of a call. Behind those that change a call, so that what is
-            decided on is what runs.
+        priority: Order among the hooks of a call. After those that change a call, so that the
+            decision is on what runs.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         "default_timeout": another_name_of("timeout"),
-        "default_action": ignored("a question that is not answered in time is a no"),
+        "default_action": ignored("an unanswered question means no"),
         "policy_driven_only": ignored("'rules' and 'default' decide on every call"),
         "auto_approve": ignored("set 'default: allow'"),
         **dict.fromkeys(

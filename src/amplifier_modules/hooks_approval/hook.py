@@ -1,4 +1,4 @@
-"""The hook: decides, asks, remembers, and writes down what was decided."""
+"""The hook: decide, ask, remember, and log decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CARRIED = ("tool_call_id", "turn_id", "span_id", "parent_span_id", "iteration")
 
 
 class ApprovalHook:
-    """Decides on the tool calls of one session."""
+    """Decide on the tool calls of one session."""
 
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
@@ -45,29 +45,29 @@ class ApprovalHook:
         self._warned = False
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
-        """Hook handler: whether the call may run. Whatever goes wrong, the answer is no."""
+        """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
         try:
             return await self._decide(data)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Nobody stopped the session: whoever was to ask broke off. Passed on, it would count
-            # as a hook that failed, and the call would run.
-            return _denial("the question whether this may run was not answered")
+            # The session was not stopped: the approval system was cancelled. Passed on, it would
+            # count as a failed hook, and the call would run.
+            return _denial("the approval request was not answered")
         # A hook that raises is skipped, and the call would run.
         except Exception as error:
-            logger.exception("%s: failed to decide on a call; it is denied", MODULE_ID)
-            return _denial(f"whether this may run could not be decided ({type(error).__name__})")
+            logger.exception("%s: could not decide on a call; denying it", MODULE_ID)
+            return _denial(f"the approval check failed ({type(error).__name__})")
 
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):
-            return _denial("this is no tool call")
+            return _denial("this is not a tool call")
         given = cast("Mapping[str, Any]", data)
         tool = given.get("tool_name")
         inputs = [given[key] for key in ("tool_input", "input") if key in given]
         if not isinstance(tool, str) or not tool or not inputs:
-            return _denial("this is no tool call")
+            return _denial("this is not a tool call")
         # A hook may have changed the input under either name: what runs is one of the two.
         distinct = inputs[:1] if len(inputs) == 1 or inputs[0] == inputs[1] else inputs
         base = os.path.realpath(self._coordinator.get_capability("session.working_dir") or ".")
@@ -91,17 +91,17 @@ class ApprovalHook:
                 verdict = await self._ask(call, verdict, data)
         self._audit(call, verdict, data)
         if verdict.action == "deny":
-            await self._tell(APPROVAL_DENIED, call, verdict, data)
+            await self._emit(APPROVAL_DENIED, call, verdict, data)
             return _denial(_refusal(self._config, call, verdict, asked=asked))
         if asked:
-            await self._tell(APPROVAL_GRANTED, call, verdict, data)
+            await self._emit(APPROVAL_GRANTED, call, verdict, data)
         return HookResult(action="continue")
 
     async def _ask(self, call: Call, verdict: Verdict, data: Mapping[str, Any]) -> Verdict:
         system = self._coordinator.approval_system
         if system is None:
-            return Verdict("deny", "nobody to ask", "there is nobody to ask")
-        await self._tell(APPROVAL_REQUIRED, call, verdict, data)
+            return Verdict("deny", "nobody to ask", "no one can be asked for approval")
+        await self._emit(APPROVAL_REQUIRED, call, verdict, data)
         question, whole = _question(call, verdict)
         options = self._options(whole)
         try:
@@ -109,7 +109,7 @@ class ApprovalHook:
             if inspect.isawaitable(answer):
                 answer = await answer
         except ApprovalTimeoutError:
-            return Verdict("deny", "timeout", f"nobody answered in {self._config.timeout:g} s")
+            return Verdict("deny", "timeout", f"no answer within {self._config.timeout:g} s")
         choice = answer.strip().lower() if isinstance(answer, str) else ""
         if choice not in _ALLOWING:
             return Verdict("deny", "answer", "it needs approval, which was denied")
@@ -118,12 +118,12 @@ class ApprovalHook:
         return Verdict("allow", f"answer ({choice})")
 
     def _options(self, whole: bool) -> list[str]:
-        # What is not shown whole cannot be agreed to for longer than once.
+        # Only a question shown whole can be agreed to for longer than once.
         if not self._config.remember or not whole:
             return [ONCE, DENY]
         return [ONCE, SESSION, *([ALWAYS] if self._memory.is_lasting else []), DENY]
 
-    async def _tell(
+    async def _emit(
         self, event: str, call: Call, verdict: Verdict, data: Mapping[str, Any]
     ) -> None:
         carried = {key: data[key] for key in _CARRIED if key in data}
@@ -148,7 +148,7 @@ class ApprovalHook:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                logger.warning("%s: decisions are not written down: %s", MODULE_ID, error)
+                logger.warning("%s: cannot log decisions: %s", MODULE_ID, error)
 
     def _without_secrets(self, text: str) -> str:
         for name in self._coordinator.get_capability("secrets.variables") or ():
@@ -159,7 +159,7 @@ class ApprovalHook:
 
 
 def _subject(call: Call) -> str:
-    """What the call is about: the file it changes, its command, or its whole input."""
+    """The subject of the call: the file it changes, its command, or its whole input."""
     if call.changes_one_file:
         return call.places[0].real
     rest = dict(call.values)
@@ -170,17 +170,23 @@ def _subject(call: Call) -> str:
 
 
 def _question(call: Call, verdict: Verdict) -> tuple[str, bool]:
-    """What the user is asked, and whether it shows all that is to be decided on."""
+    """The question for the user, and whether it shows the whole subject."""
     subject = _subject(call)
     whole = len(subject) <= _MOST_SHOWN
     if not whole:
         left_out = len(subject) - _MOST_SHOWN
-        subject = f"{subject[:_MOST_SHOWN]} … and {left_out} more characters, not shown"
+        subject = f"{subject[:_MOST_SHOWN]} … and {left_out} more characters not shown"
     if "\n" in subject or "\r" in subject:
-        # Marked line by line, so that no line of a command passes for one of the question.
+        # Marked line by line, so that no line of a command can pass for part of the question.
         subject = "".join(f"\n  | {line}" for line in subject.splitlines()) + "\n"
-    why = f" ({verdict.why})" if verdict.why else ""
-    return f"Allow {call.tool}: {subject}{why}", whole
+    if call.tool == "bash" and subject == call.command:
+        question = f"Run `{subject}`?"
+    else:
+        question = f"Allow {call.tool}: {subject}"
+    if verdict.why:
+        because = "Asking because " if verdict.why == call.unclear else "Reason: "
+        question += f" ({because}{verdict.why})"
+    return question, whole
 
 
 def _refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: bool) -> str:
@@ -189,7 +195,7 @@ def _refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: boo
         if call.unclear is not None:
             why += f"; asked because {call.unclear}"
     else:
-        why = f"{call.tool}: {verdict.by} of the approval settings forbids it"
+        why = f"{call.tool}: denied by {verdict.by} of the approval settings"
         why += f": {verdict.why}" if verdict.why else ""
     allowed = allowances(config, call.tool)
     hint = f" Allowed without asking: {allowed}." if allowed else ""
@@ -201,7 +207,7 @@ def _denial(reason: str) -> HookResult:
 
 
 def _shared(coordinator: Any) -> set[str]:
-    """What was allowed for the session, one and the same for its sub-agents'."""
+    """What was allowed for the session, shared with its sub-agents."""
     remembered = coordinator.get_capability(REMEMBERED)
     if not isinstance(remembered, set):
         remembered = set[str]()

@@ -1,8 +1,8 @@
-"""Answers that hold for longer than one call.
+"""Answers that apply to more than one call.
 
-What is remembered is one call: the same tool in the same working directory with the same input, or
-for tools that change a file, on the same file. Stored are digests, so that no secret in a command
-ends up in the file.
+An answer is remembered for one call: the same tool in the same working directory with the same
+input or, for tools that change a file, the same file. Only digests are stored, so that no secret in
+a command ends up in the file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FILE_NAME = "approvals.jsonl"
 
 
 class Memory:
-    """What was allowed for this session, and for all.
+    """What was allowed for this session, and always.
 
     Args:
-        folder: The user's own settings folder; None keeps nothing beyond the session.
-        session: Digests of what was allowed for this session.
+        folder: The user's own settings folder; None stores nothing beyond the session.
+        session: Digests of calls allowed for this session.
     """
 
     def __init__(self, folder: str | None, session: set[str]) -> None:
@@ -41,7 +41,7 @@ class Memory:
         return self._file is not None
 
     def recall(self, call: Call) -> str | None:
-        """``session`` or ``always`` if the call was allowed for that long, else None."""
+        """``session`` or ``always`` if the call was allowed for that long, otherwise None."""
         digest = _digest(call)
         if digest in self._session:
             return "session"
@@ -50,12 +50,12 @@ class Memory:
         try:
             known = any(record.get("digest") == digest for record in records.read(self._file))
         except OSError as error:
-            self._warn(f"what was always allowed is not known: {error}")
+            self._warn(f"cannot read the approvals given for always: {error}")
             return None
         return "always" if known else None
 
     def keep(self, call: Call, *, always: bool) -> None:
-        """Remember that the call is allowed; what cannot be stored holds for the session."""
+        """Remember that the call is allowed; if it cannot be stored, for the session only."""
         digest = _digest(call)
         if not always or self._file is None:
             self._session.add(digest)
@@ -70,7 +70,7 @@ class Memory:
             records.append(self._file, record)
         except OSError as error:
             self._session.add(digest)
-            self._warn(f"it is allowed for this session only: {error}")
+            self._warn(f"cannot store the approval, so it is for this session only: {error}")
 
     def _warn(self, message: str) -> None:
         if not self._warned:

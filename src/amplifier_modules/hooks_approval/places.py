@@ -17,7 +17,7 @@ _WILD = frozenset("*?[")
 
 
 class Place(NamedTuple):
-    """A path a call names: where it leads, and how it was written, both absolute."""
+    """A path a call names: resolved, and as written, both absolute."""
 
     real: str
     written: str
@@ -27,7 +27,7 @@ def places_in(values: Mapping[str, Any], base: str) -> list[Place]:
     """The paths in a tool's input, each once, also inside lists and objects.
 
     Raises:
-        ValueError: A path has a NUL character.
+        ValueError: A path contains a NUL character.
     """
     found: list[Place] = []
     for key, value in values.items():
@@ -48,30 +48,30 @@ def _collect(value: Any, base: str, found: list[Place], *, named: bool) -> None:
 
 
 def place(path: str, base: str) -> Place:
-    """Where `path` leads from `base`, links and `..` followed.
+    """Resolve `path` from `base`, following links and `..`.
 
     Raises:
-        ValueError: It has a NUL character.
+        ValueError: It contains a NUL character.
     """
     if "\0" in path:
-        raise ValueError("a path has a NUL character")
+        raise ValueError("a path contains a NUL character")
     written = os.path.join(base, path)
     return Place(os.path.realpath(written), os.path.normpath(written))
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder or something in it; nothing is followed."""
+    """Whether an absolute path is a folder or inside it; links are not followed."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> bool:
-    """Whether an absolute path is of a pattern's form.
+    """Whether an absolute path matches a pattern.
 
     Args:
         path: The path.
         pattern: Relative to `base`, absolute, or starting with `~/`.
         base: The working directory.
-        loosely: Whether letters differing in case count as the same, as on some file systems.
+        loosely: Ignore case, as some file systems do.
     """
     wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
     if loosely:
@@ -80,7 +80,7 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
 
 
 def _real_start(pattern: str) -> str:
-    """The pattern with links followed in the part that has no wildcards: paths are, too."""
+    """Resolve links in the part of the pattern without wildcards, as in paths."""
     parts = pattern.split("/")
     wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
     start = os.path.realpath("/".join(parts[:wild]) or "/")
@@ -92,7 +92,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    # Positions in `wanted` that the parts so far can have led to: no backtracking to blow up.
+    # Positions in `wanted` reachable by the parts so far: no backtracking to blow up.
     at = _skipped({0}, wanted)
     for part in parts:
         ahead: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which rule decides on a call."""
+"""Find the rule that decides on a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amplifier_modules.hooks_approval import commands, places
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, listed
 
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
-"""Tools whose input says, beside the file, only what is to stand in it."""
+"""Tools whose input has, in addition to the file, only its new content."""
 
 _COMMAND_KEYS = ("command", "cmd")
 _FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
@@ -18,16 +18,16 @@ _SHOWN_PATTERNS = 10
 
 
 class Call:
-    """A tool call, read for the rules.
+    """A tool call, parsed for the rules.
 
     Attributes:
         tool: The tool's name.
         values: Its input.
         base: The session's working directory, links followed.
-        places: The paths it names; empty where `unclear` says that they cannot be read.
-        command: The shell command in it, if there is one.
+        places: The paths it names; empty if they cannot be read (see `unclear`).
+        command: The shell command in it, if any.
         words: The command's words, if it is plain.
-        unclear: Why the call cannot be vouched for, as `it …`; such a one no rule allows.
+        unclear: Why the call cannot be judged, as `it …`; no rule allows such a call.
     """
 
     def __init__(self, tool: str, values: Mapping[str, Any], base: str) -> None:
@@ -46,12 +46,12 @@ class Call:
 
     @property
     def changes_one_file(self) -> bool:
-        """Whether the call is known by the file it changes."""
+        """Whether the call is identified by the file it changes."""
         return self.tool in _CHANGE_ONE_FILE and len(self.places) == 1
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether a command is to run outside the working directory."""
+        """Whether a command would run outside the working directory."""
         folders = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
         return any(
             not isinstance(folder, str)
@@ -63,10 +63,10 @@ class Call:
         given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
         if not given:
             if self.tool == "bash":
-                self.unclear = "it names no command"
+                self.unclear = "it has no command"
             return
         if len(given) > 1 or not isinstance(given[0], str):
-            self.unclear = "its command is not a line of text"
+            self.unclear = "its command is not text"
             return
         self.command = given[0]
         try:
@@ -76,11 +76,11 @@ class Call:
 
 
 class Verdict(NamedTuple):
-    """What is to happen to a call.
+    """The decision on a call.
 
     Attributes:
-        by: What decided, such as ``rule 2`` or ``default``.
-        why: In words, for model and user; None where there is nothing to say.
+        by: The rule or setting that decided, such as ``rule 2`` or ``default``.
+        why: The reason, for model and user; None if there is none.
     """
 
     action: Action
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
 
 
 def judge(config: ApprovalConfig, call: Call) -> Verdict:
-    """The first rule that matches decides, else the default."""
+    """Judge a call by the first rule that matches, otherwise the default."""
     for number, rule in enumerate(config.rules, 1):
         if _selects(rule, call):
             return Verdict(rule.action, f"rule {number}", rule.reason)
@@ -101,7 +101,7 @@ def judge(config: ApprovalConfig, call: Call) -> Verdict:
 
 
 def allowances(config: ApprovalConfig, tool: str) -> str:
-    """What rules allow a tool, for the model; empty if there is nothing."""
+    """What rules allow for a tool, as text for the model; empty if nothing."""
     found: list[str] = []
     for rule in config.rules:
         if rule.action != "allow" or not _names(rule, tool):
@@ -126,7 +126,7 @@ def _selects(rule: Rule, call: Call) -> bool:
 
 
 def _is_allowed_by(rule: Rule, call: Call) -> bool:
-    """Everything the call names must match; in doubt it does not."""
+    """Whether all of the call matches; in doubt, no."""
     if call.unclear is not None:
         return False
     if rule.command is not None:
@@ -136,7 +136,7 @@ def _is_allowed_by(rule: Rule, call: Call) -> bool:
         if not any(commands.matches(words, pattern) for pattern in listed(rule.command)):
             return False
     if rule.path is None:
-        # A rule for a command means it in the project, not where its meaning may be another.
+        # A command rule applies inside the project, not where the command may mean something else.
         return call.command is None or not call.runs_elsewhere
     patterns = listed(rule.path)
     return bool(call.places) and all(
@@ -146,7 +146,7 @@ def _is_allowed_by(rule: Rule, call: Call) -> bool:
 
 
 def _is_caught_by(rule: Rule, call: Call) -> bool:
-    """Anything the call names may match; in doubt it does."""
+    """Whether any part of the call matches; in doubt, yes."""
     if rule.command is not None and not any(
         _may_run(call, pattern) for pattern in listed(rule.command)
     ):

@@ -1,4 +1,4 @@
-"""hooks-backup: files as they were before tools changed them, and back again."""
+"""hooks-backup: save files before tools change them, and restore them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
     Registers the capabilities `backup.undo` and `backup.list`.
 
     Returns:
-        A function that stops doing so.
+        A cleanup function that removes the hook.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_modules.hooks_backup.config import MODULE_ID
     from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS

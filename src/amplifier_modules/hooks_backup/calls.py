@@ -1,4 +1,4 @@
-"""The files of one tool call: which they are, what they were before it and are after."""
+"""The files of one tool call, before and after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amplifier_modules.hooks_backup.states import MISSING, Seen, State, look
 
 
 class Place(NamedTuple):
-    """Where a file is or will be: its absolute path without links, and folders not there yet."""
+    """Where a file is or will be: its absolute path without links, and folders to be created."""
 
     path: str
     folders: list[str]
@@ -23,9 +23,9 @@ class Before(NamedTuple):
 
     Attributes:
         place: Where it is.
-        state: What it is.
+        state: Its state.
         version: How often calls of the turn had changed it; see `Call`.
-        why: Why there is no copy of it; empty if there is one, or nothing to copy.
+        why: Why it has no copy; empty if it has one, or needs none.
         named: The call names it as a file to change.
     """
 
@@ -36,7 +36,7 @@ class Before(NamedTuple):
     named: bool = True
 
     def as_entry(self) -> dict[str, Any]:
-        """As it stands in a record."""
+        """The file as an entry of a record."""
         entry: dict[str, Any] = {"path": self.place.path, "before": list(self.state)}
         if self.place.folders:
             entry["folders"] = self.place.folders
@@ -46,14 +46,14 @@ class Before(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call under way.
+    """A running call.
 
     Attributes:
         id: Its id.
         turn: The turn's id.
         tool: The tool's name.
-        files: The files it may change, as they were before.
-        candidates: Paths at which nothing was, but may be afterwards.
+        files: The files it may change, in their state before.
+        candidates: Paths without a file, where the call may create one.
         ids: The ids its events carry.
     """
 
@@ -66,7 +66,7 @@ class Call(NamedTuple):
 
 
 def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
-    """The texts under `keys` in a tool's input, also in lists and objects inside it."""
+    """The texts under `keys` in a tool's input, also in nested lists and objects."""
     wanted = frozenset(keys)
 
     def walk(value: object, named: bool) -> Iterator[str]:
@@ -84,11 +84,11 @@ def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
 
 
 def find(guard: PathGuard, path: str) -> Place:
-    """Where the file of a path is or would be made, links inside the granted folders followed.
+    """Find where the file of a path is or would be created, following links inside allowed folders.
 
     Raises:
-        PathError: It is not inside them, or no path.
-        OSError: It cannot be told.
+        PathError: It is outside them, or not a path.
+        OSError: It cannot be determined.
     """
     absolute = os.path.normpath(os.path.join(guard.base, path))
     behind: list[str] = []
@@ -110,11 +110,11 @@ def find(guard: PathGuard, path: str) -> Place:
 
 
 async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
-    """What is at a path, also if a folder on the way to it is not there.
+    """The state of the file at a path, even if a folder in the path is missing.
 
     Raises:
-        FileProblem: Something that is no file is there.
-        PathError: It is not inside the granted folders.
+        FileProblem: There is something other than a file.
+        PathError: It is outside the allowed folders.
         OSError: It cannot be read.
     """
     try:
@@ -128,13 +128,13 @@ async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
 
 def _require_unmoved(location: Location, path: str) -> None:
     if location.path != path:
-        raise OutsideRoots(f"{path!r} is reached through a link now")
+        raise OutsideRoots(f"{path!r} now leads through a link")
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be looked at or kept, in a few words."""
+    """Describe in a few words why a file could not be checked or saved."""
     if isinstance(error, OutsideRoots):
-        return "it is outside the folders copies are kept of (paths in the config of hooks-backup)"
+        return "it is outside the backed-up folders ('paths' in the config of hooks-backup)"
     if isinstance(error, (FileProblem, PathError)):
         return str(error)
     if isinstance(error, OSError):

@@ -17,7 +17,7 @@ INDEX = "index.jsonl"
 
 
 def writing_tools() -> dict[str, list[str]]:
-    """Tools that change files, with the keys of their input that name them."""
+    """Tools that change files, with the input keys that name the files."""
     path = ["path", "file_path"]
     return {
         "write_file": path,
@@ -36,22 +36,22 @@ class BackupConfig(ModuleConfig):
     """Settings of hooks-backup.
 
     Attributes:
-        tools: Tools that change files, with the keys of their input that name them, at any depth.
-            A mapping here replaces the default one.
+        tools: Tools that change files, with the input keys that name the files, at any depth. A
+            mapping here replaces the default one.
         commands: Tools that run shell commands, with the key of the command. Files it names and
-            files already kept in the turn are looked at. Empty leaves commands out.
-        paths: Folders or files that copies are kept of, absolute or relative to the working
-            directory; `~` is expanded. By default the working directory.
-        max_file_bytes: Largest file a copy is kept of.
-        max_bytes: Most bytes of copies in a session; the oldest turns go first.
-        max_age_days: Turns older than this go when the session is used again.
-        priority: Place among the hooks of a call, behind those that change or refuse it.
+            files already saved in the turn are checked. Empty disables this.
+        paths: Folders or files to back up, absolute or relative to the working directory; `~` is
+            expanded. By default the working directory.
+        max_file_bytes: Largest file to back up, in bytes.
+        max_bytes: Bytes of all copies in a session; the oldest turns are removed first.
+        max_age_days: Turns older than this are removed when the session is used again.
+        priority: Order among the hooks of a call, after those that change or deny it.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
         **dict.fromkeys(
             ("backup_dir", "format", "include_metadata", "compress"),
-            ignored("it keeps files for '/undo'; transcripts are saved with every session"),
+            ignored("it backs up files for '/undo'; transcripts are saved with every session"),
         ),
     }
 

@@ -1,4 +1,4 @@
-"""The events of this module, and reading the data of others."""
+"""The events of this module, and helpers to read the data of others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, cast
 BACKUP_CREATED = "backup:created"
 BACKUP_RESTORED = "backup:restored"
 BACKUP_EVENTS = (BACKUP_CREATED, BACKUP_RESTORED)
-"""Events this module emits in addition to those of the kernel."""
+"""Events this module emits in addition to the kernel's."""
 
 
 def mapping(data: Any) -> Mapping[str, Any]:
-    """`data` if it is a mapping, else an empty one."""
+    """`data` if it is a mapping, otherwise an empty one."""
     return cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}

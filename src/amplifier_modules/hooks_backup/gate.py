@@ -1,4 +1,4 @@
-"""What listens from the start; the work itself is imported when a tool is about to change a file."""
+"""The event handlers; the rest is imported when a tool is about to change a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amplifier_modules.hooks_backup.hook import BackupHook
 
 SESSION = "backup.session"
-"""Capability: what a session shares with its sub-sessions, so that their changes are its turn's."""
+"""Capability shared with sub-sessions, so that their changes belong to the parent's turn."""
 
 _SHOWN_PROMPT = 80
 
@@ -24,8 +24,8 @@ class Gate:
     """The handlers of one session.
 
     Attributes:
-        turn: Id of the turn under way, and the beginning of its prompt.
-        above: The gate of the session that gave this one its task; None for one of its own.
+        turn: Id of the current turn, and the start of its prompt.
+        above: The gate of the parent session; None if there is none.
     """
 
     def __init__(self, coordinator: Any, config: BackupConfig) -> None:
@@ -38,7 +38,7 @@ class Gate:
         self._listening: list[Callable[[], None]] = []
 
     def listen(self) -> None:
-        """Handle the events of tools and prompts, and offer the capabilities, from now on."""
+        """Start handling tool and prompt events, and register the capabilities."""
         coordinator = self._coordinator
         if self.above is None:
             coordinator.register_capability(SESSION, self)
@@ -59,7 +59,7 @@ class Gate:
         ]
 
     def close(self) -> None:
-        """Stop listening; what was kept for a session that is not saved goes."""
+        """Stop listening; remove the copies of a session that is not saved."""
         for unregister in self._listening:
             unregister()
         self._listening = []
@@ -68,7 +68,7 @@ class Gate:
 
     @property
     def hook(self) -> BackupHook:
-        """What does the work."""
+        """The hook that does the work."""
         if self._opened is None:
             from amplifier_modules.hooks_backup.hook import BackupHook
 
@@ -85,14 +85,14 @@ class Gate:
         return self.hook.turns()
 
     def current_turn(self, ids: Mapping[str, Any]) -> tuple[str, str]:
-        """The turn a call with these ids belongs to: in a sub-session, that of the one above."""
+        """The turn of a call with these ids: in a sub-session, that of the parent session."""
         if self.above is not None:
             return self.above.current_turn({})
         return str(ids.get("turn_id") or self.turn[0]), self.turn[1]
 
     # -- events ----------------------------------------------------------------------------
 
-    # No opinion is None: the first HookResult that is made costs a run its validator.
+    # None means no decision: creating the first HookResult would cost a run its validator.
 
     async def _on_prompt(self, event: str, data: Any) -> HookResult | None:
         values = mapping(data)

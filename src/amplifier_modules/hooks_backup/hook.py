@@ -1,4 +1,4 @@
-"""Keeps copies of the files tools change, and puts them back."""
+"""Back up the files tools change, and restore them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _IDS = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool
 
 
 class BackupHook:
-    """Keeps copies of the files tools change, and puts them back.
+    """Back up the files tools change, and restore them.
 
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
         config: The module's settings.
-        above: That of the session that gave this one its task; it then keeps the copies.
+        above: The parent session's hook, which then keeps the copies.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class BackupHook:
             number of turns that could still be taken back. None if there was nothing to take back.
 
         Raises:
-            OSError: The copies cannot be read, or what was done cannot be written down.
+            OSError: The copies cannot be read, or the undo cannot be recorded.
         """
         async with self._busy:
             await self._close_calls()
@@ -88,7 +88,7 @@ class BackupHook:
         return {**told, "left": left}
 
     def turns(self) -> list[dict[str, Any]]:
-        """The turns that changed files, the last one first.
+        """The turns that changed files, latest first.
 
         Each has `turn_id`, `prompt`, `time`, `undone`, and `files`: `path` and `change`, which is
         `created`, `changed` or `deleted`.
@@ -115,34 +115,34 @@ class BackupHook:
     # -- events ----------------------------------------------------------------------------
 
     def on_prompt(self) -> HookResult | None:
-        """Tell the model of what was undone since it last heard."""
+        """Inform the model of changes undone since its last turn."""
         if not self._may_tell:
             return None
         self._may_tell = False
         try:
-            untold = self._history().untold
-            if untold:
-                self._store.write_down({"kind": "told", "turn": untold[-1]["turn"]})
+            unreported = self._history().unreported
+            if unreported:
+                self._store.write_down({"kind": "told", "turn": unreported[-1]["turn"]})
         except OSError as error:
-            logger.warning("%s: the copies cannot be read: %s", MODULE_ID, error)
+            logger.warning("%s: cannot read the copies: %s", MODULE_ID, error)
             return None
-        if not untold:
+        if not unreported:
             return None
         return HookResult(
             action="inject_context",
-            context_injection=note_for_model(untold, self._base()),
+            context_injection=note_for_model(unreported, self._base()),
             context_injection_role="user",
         )
 
     async def on_tool(self, tool: str, values: Mapping[str, Any], turn: tuple[str, str]) -> None:
-        """Keep what a call is about to change.
+        """Save the files a call is about to change.
 
         Args:
             tool: The tool's name.
-            values: The data of its event.
-            turn: Id of the turn it belongs to, and the beginning of its prompt.
+            values: The event data.
+            turn: Id of its turn, and the start of its prompt.
         """
-        # Two names of one thing, of which a hook may have changed one.
+        # Two names of the same input, of which a hook may have changed one.
         inputs = [values[key] for key in ("tool_input", "input") if key in values]
         inputs = inputs[:1] if inputs[1:] == inputs[:1] else inputs
         call_id = str(values.get("tool_call_id") or tool)
@@ -163,7 +163,7 @@ class BackupHook:
                 self._failed(error)
 
     async def on_done(self, values: Mapping[str, Any], *, ran: bool) -> None:
-        """Find out what a call has changed, which `ran` or failed to."""
+        """Find out what a call has changed, whether it `ran` or failed."""
         call = self._calls.pop(str(values.get("tool_call_id") or values.get("tool_name")), None)
         if call is None:
             return
@@ -179,7 +179,7 @@ class BackupHook:
             await self._coordinator.hooks.emit(BACKUP_CREATED, {**facts, **call.ids})
 
     async def close_calls(self) -> None:
-        """See to calls of which nobody told that they ended."""
+        """Close calls whose end was never reported."""
         async with self._busy:
             await self._close_calls()
 
@@ -192,12 +192,12 @@ class BackupHook:
                 self._failed(error)
 
     def _failed(self, error: OSError) -> None:
-        """Tell once that copies are not kept; a tool is not stopped by that."""
+        """Warn once that no copies are saved; this does not stop a tool."""
         level = logging.DEBUG if self._told_of_failure else logging.WARNING
         self._told_of_failure = True
         logger.log(
             level,
-            "%s: copies of changed files are not kept, so they cannot be undone: %s",
+            "%s: cannot back up changed files, so they cannot be undone: %s",
             MODULE_ID,
             error,
         )
@@ -222,7 +222,7 @@ class BackupHook:
         return self._coordinator.get_capability("session.working_dir") or os.getcwd()
 
     def _folder(self, make: bool) -> Path | None:
-        """Where the copies of this session are kept; of one that is not saved only if `make`."""
+        """The folder of this session's copies; for a session that is not saved only if `make`."""
         session = self._coordinator.get_capability("session.dir")
         if session:
             return Path(session) / FOLDER

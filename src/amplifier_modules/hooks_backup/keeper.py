@@ -1,4 +1,4 @@
-"""Keeps copies of the files of calls, and finds out what the calls did to them."""
+"""Save the files of calls, and find out what the calls changed."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from amplifier_modules.hooks_backup.store import Full, Store
 
 _MOST_FOLLOWED = 500
 _UNKNOWN = ["?", 0, 0]
-"""The state of what could not be looked at; no file has this digest."""
+"""The state of a file that could not be read; no file has this digest."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A file of the turn: what it was when last looked at, and how often calls changed it."""
+    """A file of the turn: its last known state, and how often calls changed it."""
 
     state: State
     version: int = 0
 
 
 class Keeper:
-    """Looks at the files of a session's calls.
+    """Check the files of a session's calls.
 
     Args:
-        store: Where copies and records go.
+        store: The store for copies and records.
         config: The module's settings.
-        base: Gives the working directory.
+        base: Returns the working directory.
     """
 
     def __init__(self, store: Store, config: BackupConfig, base: Callable[[], str]) -> None:
@@ -53,13 +53,13 @@ class Keeper:
         self._followed: dict[str, _Followed] = {}
 
     def begin(self, turn: str, prompt: str) -> None:
-        """Be told which turn the next call belongs to."""
+        """Set the turn the next call belongs to."""
         if turn != self._turn:
             self._turn, self._prompt = turn, prompt
             self._followed = {}
 
     async def look_at(self, call: Call, paths: Sequence[str]) -> None:
-        """Add files to `call`, before it runs, with copies of those that are there.
+        """Add files to `call` before it runs, with copies of existing ones.
 
         Raises:
             OSError: A copy cannot be written.
@@ -72,12 +72,12 @@ class Keeper:
                     where = Place(os.path.normpath(os.path.join(self._base(), path)), [])
                     call.files.append(Before(where, MISSING, 0, reason(error)))
             except OSError:
-                pass  # The tool will meet the same.
+                pass  # The tool will get the same error.
             else:
                 await self._add(call, place, named=True)
 
     async def look_at_named(self, call: Call, paths: Sequence[str]) -> None:
-        """As `look_at`, for paths a command may mean, and for the files of the turn so far."""
+        """Like `look_at`, for paths a command may name, and for the turn's files so far."""
         for path in list(self._followed)[:_MOST_FOLLOWED]:
             await self._add(call, Place(path, []), named=False)
         for path in paths:
@@ -87,22 +87,22 @@ class Keeper:
             try:
                 place = find(self._guard, path)
             except (PathError, OSError):
-                continue  # Whatever words of a command mean, most are no files to keep.
+                continue  # Most words of a command are not files to back up.
             await self._add(call, place, named=False)
 
     def note_intent(self, call: Call) -> None:
-        """Write down what `call` may change, so that it is known if the run ends with it."""
+        """Record what `call` may change, in case the run ends before it does."""
         if call.files:
             self._write("intent", call, [before.as_entry() for before in call.files])
 
     async def finish(self, call: Call, *, succeeded: bool) -> list[dict[str, Any]]:
-        """Find out and write down what `call` has changed.
+        """Find out and record what `call` has changed.
 
         Returns:
-            An entry for each file that is not what it was, with `path`, `before` and `after`.
+            An entry for each file that differs, with `path`, `before` and `after`.
 
         Raises:
-            OSError: It cannot be written down.
+            OSError: It cannot be recorded.
         """
         entries = [await self._changed(before, succeeded) for before in call.files]
         entries += [await self._appeared(path) for path in call.candidates]
@@ -118,7 +118,7 @@ class Keeper:
         try:
             seen = await state_at(path, self._guard, self._limit)
         except (FileProblem, PathError):
-            return  # A folder or device, which no tool of files changes.
+            return  # A folder or device, which file tools do not change.
         except OSError as error:
             if named:
                 call.files.append(Before(place, MISSING, 0, reason(error)))
@@ -132,11 +132,11 @@ class Keeper:
         call.files.append(Before(place, seen.state, version, why, named))
 
     def _keep(self, seen: Seen) -> str:
-        """Keep a copy; why there is none."""
+        """Save a copy; returns why there is none."""
         if seen.state.digest is None:
             return ""
         if seen.data is None:
-            return f"it has {seen.state.size} bytes, and copies are kept of {self._limit} at most"
+            return f"it has {seen.state.size} bytes; the limit for copies is {self._limit} bytes"
         try:
             self._store.put(seen.state.digest, seen.data, self._turn)
         except Full as error:
@@ -148,10 +148,10 @@ class Keeper:
         return self._config.max_file_bytes
 
     async def _changed(self, before: Before, succeeded: bool) -> dict[str, Any] | None:
-        """The entry of a file that is not what it was."""
+        """The entry of a file that differs from before."""
         path = before.place.path
         if before.why and not before.state.is_there:
-            # Nothing of it could be looked at. If the tool has done something there, say so later.
+            # The file could not be read. If the tool has changed it, report that later.
             return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
         try:
             state = (await state_at(path, self._guard, self._limit)).state
@@ -160,7 +160,7 @@ class Keeper:
         known = self._followed.get(path)
         was = before.state
         if known is not None and known.version > before.version:
-            # Another call at the same time has changed it; that is what this one found.
+            # A parallel call has changed it; this call found that state.
             was = known.state
         if state == was:
             return None
@@ -169,7 +169,7 @@ class Keeper:
         return {**before._replace(state=was).as_entry(), "after": list(state)}
 
     async def _appeared(self, path: str) -> dict[str, Any] | None:
-        """The entry of a file that was not there before."""
+        """The entry of a file that did not exist before."""
         if not os.path.lexists(path):
             return None
         try:

@@ -1,4 +1,4 @@
-"""The files a shell command names: what it may change, as far as its words tell."""
+"""The files a shell command names and so may change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WILD = frozenset("*?[")
 
 
 def named_paths(command: str, base: str) -> list[str]:
-    """Absolute paths that words of `command` may mean, whether something is there or not.
+    """Absolute paths that words of `command` may name, existing or not.
 
-    Understood are plain words, `--option=path`, redirections, wildcards within one folder, and `cd`.
-    What a program changes without being told by name is not seen.
+    Handles plain words, `--option=path`, redirections, wildcards within one folder, and `cd`. Files
+    a program changes without being named are missed.
 
     Args:
         command: The command line.
@@ -65,6 +65,6 @@ def _words(command: str) -> list[str]:
             if len(words) >= MOST_WORDS:
                 break
     except ValueError:
-        # Quotes that do not end, as in the text of a here-document: what is behind is not read.
+        # An unclosed quote, as in the text of a here-document: the rest is not read.
         pass
     return words

@@ -1,4 +1,4 @@
-"""What a file is at one moment, so that it can be told later whether it still is."""
+"""The state of a file at one moment, to compare it later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class State(NamedTuple):
     """A file at one moment.
 
     Attributes:
-        digest: Of its content; None where no file is.
+        digest: Digest of its content; None if there is no file.
         mode: Its permissions.
         size: In bytes.
     """
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
     @classmethod
     def of_record(cls, value: Any) -> State:
-        """The state as it stands in a record. Raises TypeError or ValueError for anything else."""
+        """Read a state from a record. Raises TypeError or ValueError if it is invalid."""
         digest, mode, size = value
         return cls(None if digest is None else str(digest), int(mode), int(size))
 
@@ -41,12 +41,12 @@ MISSING = State(None)
 
 
 class Seen(NamedTuple):
-    """A file as it was found.
+    """A file as found.
 
     Attributes:
-        state: What it is. Of a file too large to be read the digest only says when it was touched.
-        data: Its content; None of a file that is not there or too large.
-        touched: What stands for the digest where it is too large.
+        state: Its state. For a file too large to read, the digest only covers its times.
+        data: Its content; None if it is missing or too large.
+        touched: Replaces the digest of a file that is too large.
     """
 
     state: State
@@ -54,21 +54,21 @@ class Seen(NamedTuple):
     touched: str | None = None
 
     def is_(self, state: State) -> bool:
-        """Whether it is what it was, whichever way that was noted."""
+        """Whether the file is in that state, in either notation."""
         if not state.is_there or not self.state.is_there:
             return state.is_there == self.state.is_there
         return state.digest in (self.state.digest, self.touched)
 
 
 class Moved(Exception):
-    """A link is on a path that had none."""
+    """A link is in a path that had none."""
 
 
 async def look(location: Location, most: int) -> Seen:
-    """What is at `location` now; up to `most` bytes are read.
+    """The state at `location` now; reads up to `most` bytes.
 
     Raises:
-        FileProblem: Something that is no file is there.
+        FileProblem: There is something other than a file.
         OSError: It cannot be read.
     """
     try:
@@ -79,7 +79,7 @@ async def look(location: Location, most: int) -> Seen:
 
 
 def look_now(location: Location, most: int) -> Seen:
-    """As `look`, whatever the size."""
+    """Like `look`, for files of any size."""
     try:
         with opened(location) as (descriptor, size):
             return _seen(descriptor, size, most)
@@ -105,16 +105,16 @@ def digest_of(data: bytes) -> str:
 
 
 def exactly(path: str, *, create_parents: bool = False) -> Location:
-    """The place of an absolute path that was found without links, without following any now.
+    """Locate an absolute path that was found without links, without following any now.
 
     Raises:
-        Moved: A link is on the way, or there.
-        OSError: A folder on the way is missing or cannot be entered.
+        Moved: A link is in the path.
+        OSError: A folder in the path is missing or cannot be entered.
     """
     top = Path(path).anchor
     guard = PathGuard([top], base=top, writing=False, setting="paths")
     location = guard.locate(path, create_parents=create_parents)
     if location.path != path:
         with location:
-            raise Moved("there is a link on its path now")
+            raise Moved("its path now leads through a link")
     return location

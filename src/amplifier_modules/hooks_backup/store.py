@@ -1,7 +1,7 @@
-"""Copies of files and the record of changes, in a folder of the user's alone.
+"""Copies of files and the record of changes, in a private folder of the user.
 
 backups/
-    index.jsonl         one line for each call that changes files, before it and after
+    index.jsonl         two lines for each call that changes files: before and after
     objects/ab/abcd…    contents under their SHA-256
 """
 
@@ -27,20 +27,20 @@ OBJECTS = "objects"
 _DAY = 86_400
 _LARGEST_INDEX = 256 * 1024 * 1024
 _ROOM = 0.8
-"""Part of the limit that is used after the oldest turns went, so that they do not go one by one."""
+"""Share of the limit left after removing the oldest turns, so that they are removed in batches."""
 
 
 class Full(Exception):
-    """There is no room for another copy."""
+    """There is no space for another copy."""
 
 
 class Store:
     """The copies of one session.
 
     Args:
-        folder: Gives the folder they are kept in. Asked with True when something is to be kept;
-            with False it may be None where nothing can have been kept yet.
-        max_bytes: Most bytes of copies.
+        folder: Returns the folder for the copies. Called with True when something is to be saved;
+            with False it may return None if nothing can have been saved yet.
+        max_bytes: Bytes of all copies.
         max_age_days: Age at which turns are dropped.
     """
 
@@ -56,30 +56,30 @@ class Store:
     # -- records ---------------------------------------------------------------------------
 
     def records(self) -> list[dict[str, Any]]:
-        """What was written down, in order.
+        """The records, in order.
 
         Raises:
-            OSError: It cannot be read, or somebody else could have written it.
+            OSError: It cannot be read, or another user could have written it.
         """
         folder = self._find(False)
         return [] if folder is None else records.read(folder / INDEX, _LARGEST_INDEX)
 
     def write_down(self, record: Mapping[str, Any]) -> None:
-        """Add a record. Raises OSError."""
+        """Append a record. Raises OSError."""
         records.append(self._ready() / INDEX, {"time": time.time(), **record})
 
     # -- contents --------------------------------------------------------------------------
 
     def put(self, digest: str, data: bytes, turn: str) -> None:
-        """Keep a content; one that is there already costs nothing.
+        """Save a content; does nothing if it is already saved.
 
         Args:
-            digest: Of `data`.
+            digest: Digest of `data`.
             data: The content.
-            turn: The turn under way, whose copies are not dropped to make room.
+            turn: The current turn, whose copies are never removed.
 
         Raises:
-            Full: Even without the copies of all other turns there is no room.
+            Full: Not enough space even without the copies of all other turns.
             OSError: It cannot be written.
         """
         path = self._object(self._ready(), digest)
@@ -98,7 +98,7 @@ class Store:
         self._used += len(data)
 
     def get(self, digest: str) -> bytes | None:
-        """A content that was kept; None if it is gone or damaged. Raises OSError."""
+        """A saved content; None if it is gone or damaged. Raises OSError."""
         try:
             data = self._object(self._ready(), digest).read_bytes()
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class Store:
         return folder / OBJECTS / digest[:2] / digest
 
     def _ready(self) -> Path:
-        """The folder, made and tidied when it is first needed."""
+        """The folder, created and cleaned up when it is first needed."""
         if self._made is None:
             folder = self._find(True)
             assert folder is not None
@@ -127,7 +127,7 @@ class Store:
         return self._made
 
     def _drop_old(self, *, keep: str | None, room: int) -> None:
-        """Forget turns that are too old, and the oldest ones while there is too little room."""
+        """Remove turns that are too old, then the oldest ones until there is enough space."""
         assert self._made is not None
         known = records.read(self._made / INDEX, _LARGEST_INDEX)
         turns: dict[Any, list[dict[str, Any]]] = {}
@@ -166,12 +166,12 @@ class Store:
 
 
 def remove(folder: Path) -> None:
-    """Take the copies of a session away that can never be resumed."""
+    """Remove the copies of a session that can never be resumed."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_older(folder: Path, days: float) -> None:
-    """Take folders away that killed runs left in `folder` so many days ago."""
+    """Remove folders that killed runs left in `folder` at least `days` days ago."""
     limit = time.time() - days * _DAY
     with contextlib.suppress(OSError):
         for entry in list(folder.iterdir()):
@@ -189,7 +189,7 @@ def _time(record: Mapping[str, Any]) -> float:
 
 
 def _digests(turns: Iterable[Iterable[Mapping[str, Any]]]) -> set[str]:
-    """Every content the records of these turns name."""
+    """Every content that the records of these turns refer to."""
     found: set[str] = set()
     for record in (record for lines in turns for record in lines):
         states: list[Any] = [file.get("before") for file in record.get("files", ())]

@@ -1,8 +1,8 @@
-"""What the records of a session say about its turns.
+"""The turns of a session, from its records.
 
-A call that will change files is written down before it runs (`kind: intent`) and after
-(`kind: changes`, with what became of the files). A turn whose changes were taken back has a record
-of that (`kind: undone`), and `kind: told` follows once the model has been told.
+A call that may change files is recorded before it runs (`kind: intent`) and after (`kind: changes`,
+with the results). Undoing a turn adds a record (`kind: undone`), and `kind: told` follows once the
+model has been informed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Change:
     """What a turn did to one file.
 
     Attributes:
-        before: What it was.
-        after: What the turn left; None if the run was ended before that was known.
-        folders: Folders that were made for it, outermost first.
-        why: Why there is no copy of it; empty if there is one.
-        meddled: Somebody else changed it during the turn as well.
+        before: Its state before.
+        after: Its state after; None if the run ended before it was known.
+        folders: Folders created for it, outermost first.
+        why: Why it has no copy; empty if it has one.
+        meddled: Something else also changed it during the turn.
     """
 
     before: State
@@ -54,11 +54,11 @@ class Turn:
 
     Attributes:
         id: Its id.
-        prompt: The beginning of what the user asked for.
-        time: When it first changed something, in seconds of the epoch.
-        files: What it did, by absolute path.
-        undone: Its changes were taken back, as far as that was possible.
-        refused: Paths that were then left as they are.
+        prompt: The start of the user's prompt.
+        time: Time of its first change, in seconds since the epoch.
+        files: Its changes, by absolute path.
+        undone: Its changes were undone, as far as possible.
+        refused: Paths that were left alone.
     """
 
     id: str
@@ -71,24 +71,24 @@ class Turn:
 
 @dataclass
 class History:
-    """What is known of a session.
+    """The history of a session.
 
     Attributes:
         turns: The turns that changed files, oldest first.
-        last_undone: The one that was taken back last, if not by force, and nothing changed since.
-        untold: The records of what was taken back that the model does not know of.
+        last_undone: The last undone turn, if not by force and nothing changed since.
+        unreported: Undo records that the model does not know of.
     """
 
     turns: list[Turn]
     last_undone: Turn | None
-    untold: list[dict[str, Any]]
+    unreported: list[dict[str, Any]]
 
 
 def read_history(records: Iterable[Mapping[str, Any]]) -> History:
-    """The history of a session; records that make no sense are left out."""
+    """The history of a session; invalid records are skipped."""
     turns: dict[str, Turn] = {}
     open_calls: dict[Any, Mapping[str, Any]] = {}
-    untold: list[dict[str, Any]] = []
+    unreported: list[dict[str, Any]] = []
     last_undone: Turn | None = None
     for record in records:
         try:
@@ -106,17 +106,17 @@ def read_history(records: Iterable[Mapping[str, Any]]) -> History:
                 turn.refused = [str(item["path"]) for item in record["refused"]]
                 last_undone = None if record.get("forced") else turn
                 if record["restored"] or record["removed"]:
-                    untold.append(dict(record))
+                    unreported.append(dict(record))
             elif kind == "told":
-                untold = []
+                unreported = []
         except (KeyError, TypeError, ValueError) as error:
-            logger.warning("%s: a record makes no sense and is left out: %s", MODULE_ID, error)
+            logger.warning("%s: skipping an invalid record: %s", MODULE_ID, error)
     for record in open_calls.values():
         _add(turns, record)
     changed = [turn for turn in turns.values() if any(c.is_change for c in turn.files.values())]
     for turn in changed:
         turn.files = {path: change for path, change in turn.files.items() if change.is_change}
-    return History(changed, last_undone, untold)
+    return History(changed, last_undone, unreported)
 
 
 def _turn(turns: dict[str, Turn], record: Mapping[str, Any]) -> Turn:

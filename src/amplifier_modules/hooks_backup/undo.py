@@ -1,4 +1,4 @@
-"""Taking back what a turn did to files."""
+"""Undo what a turn did to files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SHOWN_FILES = 50
 
 
 class Refused(Exception):
-    """A file is left as it is; the message says why."""
+    """A file is left alone; the message says why."""
 
 
 def pick(history: History, *, force: bool) -> tuple[Turn, list[str]] | None:
-    """The turn to take back and its paths, or None.
+    """The turn to undo and its paths, or None.
 
-    With `force`, what the last undo left as it is comes first.
+    With `force`, files the last undo left alone come first.
     """
     last = history.last_undone
     if force and last is not None and last.refused:
@@ -37,11 +37,11 @@ def pick(history: History, *, force: bool) -> tuple[Turn, list[str]] | None:
 
 
 def take_back(turn: Turn, paths: Sequence[str], store: Store, force: bool) -> dict[str, list[Any]]:
-    """Put files back as they were before `turn`; each by itself, whatever becomes of the others.
+    """Restore files to their state before `turn`, each independently of the others.
 
     Returns:
         `restored` and `removed`, lists of paths; `refused`, each a `path` and a `reason`; `saved`,
-        each a `path` and the `sha256` under which what was there is kept.
+        each a `path` and the `sha256` of the content that was replaced.
 
     Raises:
         OSError: A copy cannot be read.
@@ -65,10 +65,10 @@ def take_back(turn: Turn, paths: Sequence[str], store: Store, force: bool) -> di
 
 
 def _take_back(path: str, change: Change, store: Store, turn: str, force: bool) -> str | None:
-    """Put one file back; the digest of what was there, if somebody else may miss it.
+    """Restore one file; returns the digest of the replaced content, if it may be missed.
 
     Raises:
-        Refused: It is not done, and why.
+        Refused: The file is left alone.
     """
     if change.why:
         raise Refused(f"no copy was kept: {change.why}")
@@ -91,12 +91,12 @@ def _take_back(path: str, change: Change, store: Store, turn: str, force: bool) 
 
 
 def _objection(change: Change, now: Seen) -> str:
-    """Why the file should be left alone; empty if nothing speaks against putting it back."""
+    """Why the file should be left alone; empty if it can be restored."""
     if change.after is None:
-        return "the run was ended while it was being changed, so what is in it may not be its work"
+        return "the run ended during the change, so its content may not be from this session"
     if not now.is_(change.after):
         gone = not now.state.is_there
-        return "it was deleted since" if gone else "it has changed since, and not by this session"
+        return "it was deleted since" if gone else "it was changed since, but not by this session"
     return "it was also changed by something else during the turn" if change.meddled else ""
 
 
@@ -104,11 +104,11 @@ def _save(now: Seen, store: Store, turn: str) -> str | None:
     if now.state.digest is None:
         return None
     if now.data is None:
-        raise Refused("what is there now is too large to be kept")
+        raise Refused("its current content is too large to save")
     try:
         store.put(now.state.digest, now.data, turn)
     except Full as error:
-        raise Refused(f"what is there now cannot be kept: {error}") from None
+        raise Refused(f"cannot save its current content: {error}") from None
     return now.state.digest
 
 
@@ -124,14 +124,14 @@ def _put_back(location: Location, change: Change, store: Store) -> None:
 
 
 def _remove_folders(folders: Sequence[str]) -> None:
-    """Take folders away that were made for files, as far as nothing else is in them."""
+    """Remove folders that were created for files, if they are empty."""
     for folder in folders:
         with contextlib.suppress(OSError, PathError, Moved), exactly(folder) as location:
             os.rmdir(location.name, dir_fd=location.dir_fd)
 
 
 def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
-    """What the model is told of files that were put back since it last heard."""
+    """The note for the model on files restored since its last turn."""
     restored: dict[str, str] = {}
     for record in undone:
         restored |= dict.fromkeys(record["restored"], "as it was before")
@@ -141,7 +141,7 @@ def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
     ]
     more = len(lines) - _SHOWN_FILES
     lines[_SHOWN_FILES:] = [f"- and {more} more"] if more > 0 else []
-    head = "The user has undone changes you made to files. Read them again before you go on:"
+    head = "The user has undone changes you made to files. Read them again before you continue:"
     return "\n".join(
         [f'<system-reminder source="{MODULE_ID}">', head, *lines, "</system-reminder>"]
     )

@@ -1,4 +1,4 @@
-"""hooks-context-files: gives the model what AGENTS.md and the like say."""
+"""hooks-context-files: give the model the instructions in AGENTS.md and similar files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def mount(coordinator: Any, settings: ContextFilesConfig) -> Callable[[], 
     """Answer `prompt:submit` and `tool:post` with files; settings as in `ContextFilesConfig`.
 
     Returns:
-        A function that stops doing so.
+        A cleanup function that removes the hook.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
     from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID

@@ -15,14 +15,14 @@ class ContextFilesConfig(ModuleConfig):
     """Settings of hooks-context-files.
 
     Attributes:
-        files: Names to look for. In each folder the first one that is there counts.
+        files: Names to look for. In each folder the first one found is used.
         user: Read them in the user's own settings folder.
         project: Read them from the repository's root down to the working directory.
-        nested: Read them also in a folder below or beside that, once a tool names a path in it.
-        includes: Shell patterns of the names of files that a line `@path` may include.
-        max_depth: Files that may include one another in a row; 0 turns including off.
-        max_bytes: All files together; what is more is cut, with a note.
-        priority: Place among the hooks of a prompt.
+        nested: Also read them in other folders of it, once a tool names a path there.
+        includes: Shell patterns for the names of files that an `@path` line may include.
+        max_depth: Maximum depth of nested includes; 0 disables includes.
+        max_bytes: Bytes of all files together; the rest is cut, with a note.
+        priority: Order among the hooks of a prompt.
     """
 
     files: list[str] = Field(default_factory=lambda: ["AGENTS.md", "CLAUDE.md"], min_length=1)

@@ -1,4 +1,4 @@
-"""Reads the files and what they include, within limits.
+"""Read the files and their includes, within limits.
 
 An include (`amplifier_support.include_lines`) starts from the file that names it. Files are opened
 through descriptors and never outside the folder they may come from, wherever a link leads
@@ -19,14 +19,14 @@ from amplifier_support.include_lines import include_lines
 
 MOST_FILES = 100
 _MARKUP = 300
-"""Characters that stand around the text of a file, at most, beside its path."""
+"""Most characters around the text of a file, not counting its path."""
 
 
 class ContextFile(NamedTuple):
-    """A file with what it includes.
+    """A file with its includes.
 
     Attributes:
-        path: Where it was found.
+        path: Its path.
         origin: `user`, `project` or `nested`.
         text: Its text, with includes in place.
     """
@@ -37,21 +37,21 @@ class ContextFile(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """What was read of one file, and where that really is."""
+    """The text read from a file, and the file's real location."""
 
     real: str
     text: str
 
 
 class Reader:
-    """Reads files until a limit is reached; each file counts once.
+    """Read files until a limit is reached; each file is read once.
 
     Args:
         config: Names and limits.
-        max_bytes: All that may be read.
+        max_bytes: Limit for all files.
 
     Attributes:
-        problems: What could not be given as it was meant, a line each.
+        problems: Problems found, one line each.
     """
 
     def __init__(self, config: ContextFilesConfig, max_bytes: int) -> None:
@@ -61,7 +61,7 @@ class Reader:
         self.problems: list[str] = []
 
     def folder(self, folder: str, root: str, origin: str) -> ContextFile | None:
-        """The first of the configured files that is in `folder`; it may include from `root`."""
+        """The first of the configured files in `folder`; it may include files from `root`."""
         guard = PathGuard([root], base=folder, writing=False, setting="")
         for name in self._config.files:
             path = os.path.join(folder, name)
@@ -76,13 +76,13 @@ class Reader:
         return None
 
     def _text(self, guard: PathGuard, path: str, opened: Sequence[str]) -> str | None:
-        """The text of a file with its includes; None if it cannot be given."""
+        """The text of a file with its includes; None if it is unavailable."""
         try:
             read = self._read(guard, path)
         except PathError:
-            return self._problem(f"{path} leads out of the folder it belongs to; it is left out")
+            return self._problem(f"{path} leads out of its folder; skipping it")
         except OSError as error:
-            return self._problem(f"{path} cannot be read: {error.strerror or error}")
+            return self._problem(f"cannot read {path}: {error.strerror or error}")
         if read is None:
             return None
         lines = [(line.text, line.target) for line in include_lines(read.text)]
@@ -109,7 +109,7 @@ class Reader:
         return any(fnmatchcase(name, pattern) for pattern in self._config.includes)
 
     def _read(self, guard: PathGuard, path: str) -> _Cut | None:
-        """What is in a file; None if it has been read already or nothing more may be.
+        """The text of a file; None if it was already read or the limit is reached.
 
         Raises:
             PathError: It is outside the guard's folder.
@@ -124,7 +124,7 @@ class Reader:
                 if not is_regular(status):
                     raise OSError(errno.EINVAL, "it is not a regular file")
                 if self._left <= 0 or len(self._seen) >= MOST_FILES:
-                    return self._problem(f"{path} is left out: there is no room for more")
+                    return self._problem(f"{path} skipped: the size limit is reached")
                 data = _read(file, self._left + 1)
             finally:
                 os.close(file)

@@ -1,4 +1,4 @@
-"""Which folders are looked into."""
+"""Choose the folders to read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import stat
 
 SKIPPED = frozenset({"node_modules", "vendor", "site-packages", "venv", "__pycache__"})
-"""Folders that hold other people's work; what it says is meant for work on that."""
+"""Folders with other projects' code, whose instructions are not meant for this one."""
 
 
 def project_folders(working_dir: str) -> list[str]:
-    """The repository's root and what leads from there to the working directory, in this order.
+    """The folders from the repository's root to the working directory, in this order.
 
-    Only the working directory where there is no repository around it. The home folder is no
-    repository of what lies in it, and neither is a folder in which everybody may create files:
-    what lies there may be anybody's. In such a working directory there is none.
+    Outside a repository, only the working directory. The home folder is not treated as a repository
+    for the folders in it, nor is a folder in which everyone may create files, since anyone may own
+    what is in it. If the working directory is such a folder, there are none.
     """
     here = os.path.realpath(working_dir)
     home = os.path.realpath(os.path.expanduser("~"))
@@ -34,7 +34,7 @@ def project_folders(working_dir: str) -> list[str]:
 
 
 def nested_folders(root: str, path: str) -> list[str]:
-    """The folders from below `root` down to the one of `path`; none if it lies elsewhere."""
+    """The folders from below `root` down to that of `path`; none if it is outside."""
     real = os.path.realpath(path)
     folder = real if os.path.isdir(real) else os.path.dirname(real)
     relative = os.path.relpath(folder, root)
@@ -45,7 +45,7 @@ def nested_folders(root: str, path: str) -> list[str]:
 
 
 def is_shared(folder: str) -> bool:
-    """Whether everybody may create files in the folder, or nobody knows."""
+    """Whether everyone may create files in the folder, or this is unknown."""
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:

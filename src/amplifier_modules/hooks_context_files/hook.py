@@ -1,4 +1,4 @@
-"""The hook: when files are read, and what becomes of their text."""
+"""The hook: when files are read, and where their text goes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 _CARRIED = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
 _PATHS = ("path", "file_path", "folder", "directory", "notebook_path")
 _FRAME = 1000
-"""Characters of a text that stand around all files, at most."""
+"""Most characters of text around all files."""
 
 
 class ContextFilesHook:
-    """Puts the text of context files into the conversation, once for each state of the files.
+    """Add the text of context files to the conversation, once for each state of the files.
 
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
@@ -41,10 +41,10 @@ class ContextFilesHook:
         self._warned: set[str] = set()
 
     async def on_prompt(self, event: str, data: Any) -> HookResult:
-        """Handler of `prompt:submit`: tells the files if the conversation has them not, or others.
+        """Handle `prompt:submit`: add the files if the conversation lacks their current state.
 
-        What is stored stays where it is, so that all requests begin alike and providers can serve
-        that beginning from their caches.
+        Stored messages stay where they are, so that all requests start the same and providers can
+        use their caches.
         """
         told = text.told_in(await self._messages())
         self._nested = set(told.folders)
@@ -60,7 +60,7 @@ class ContextFilesHook:
         return _injection(text.as_text(files, again=again), "system")
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
-        """Handler of `tool:post`: tells the files of a folder that is worked in for the first time."""
+        """Handle `tool:post`: add the files of a folder when a tool first names a path in it."""
         touched = dict.fromkeys(self._touched(data))
         folders = [folder for folder in touched if text.shown(folder) not in self._nested]
         if not folders:
@@ -73,7 +73,7 @@ class ContextFilesHook:
             if folder in known or is_shared(folder):
                 continue
             file = reader.folder(folder, known[0], "nested")
-            # Without one it is looked for again: looking costs little, and one may appear.
+            # If there is none, look again next time: it is cheap, and one may appear.
             if file is not None:
                 self._nested.add(text.shown(folder))
                 files.append(file)
@@ -85,7 +85,7 @@ class ContextFilesHook:
         return _injection("\n".join(texts), "user")
 
     def _files(self, reader: Reader) -> list[ContextFile]:
-        """All files, the most general first; read the other way round, as the near ones matter."""
+        """All files, the most general first; read in reverse, as the nearest matter most."""
         own = self._coordinator.get_capability("config.dir") if self._config.user else None
         user = reader.folder(own, own, "user") if own else None
         folders = project_folders(self._working_dir) if self._config.project else []
@@ -93,7 +93,7 @@ class ContextFilesHook:
         return [file for file in (user, *found[::-1]) if file is not None]
 
     def _touched(self, data: Any) -> list[str]:
-        """Folders of the project with a path that the call names."""
+        """Folders of the project in which the call names a path."""
         if not isinstance(data, Mapping):
             return []
         values = cast("Mapping[str, Any]", data).get("tool_input")
@@ -116,7 +116,7 @@ class ContextFilesHook:
         limit = getattr(self._coordinator, "injection_size_limit", None)
         if not isinstance(limit, int):
             return self._config.max_bytes
-        # The kernel refuses a longer text, all of it.
+        # The kernel refuses a longer text completely.
         return max(0, min(self._config.max_bytes, limit - _FRAME))
 
     async def _messages(self) -> list[Any]:

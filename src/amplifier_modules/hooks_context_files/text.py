@@ -1,7 +1,7 @@
-"""How the files read in the conversation, and how they are found there again.
+"""Format the files for the conversation, and find them in it again.
 
-The conversation itself is the record of what the model was told: it is saved, resumed, cleared
-and undone, and what is looked up in it can be neither doubled nor lost.
+The conversation itself is the record of what was added: it is saved, resumed, cleared and undone,
+so the record cannot get out of step with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amplifier_modules.hooks_context_files.files import ContextFile
 from amplifier_support.printable import printable
 
 NONE = "none"
-"""Digest of no files."""
+"""Digest of an empty list of files."""
 
 _MARK = re.compile(r'<context-files(?: folder="([^"\n]+)")? digest="([0-9a-z]+)">')
 _TAG = re.compile(r"<(?=/?context-files?\b)", re.IGNORECASE)
@@ -31,11 +31,11 @@ _NESTED = "Instructions from a file of the folder that was just worked in; they 
 
 
 class Told(NamedTuple):
-    """What the conversation says already.
+    """What the conversation already contains.
 
     Attributes:
-        digest: Of the files that were given last; `NONE` if there were none.
-        folders: Those whose nested file was given.
+        digest: Digest of the files added last; `NONE` if there were none.
+        folders: Folders whose nested file was added.
     """
 
     digest: str
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 
 def told_in(messages: Iterable[Any]) -> Told:
-    """What the messages of a conversation hold of the texts made here."""
+    """Find the texts of this module in the messages of a conversation."""
     digest, folders = NONE, set[str]()
     for message in messages:
         if not isinstance(message, Mapping):
@@ -52,7 +52,7 @@ def told_in(messages: Iterable[Any]) -> Told:
         content = _beginning(given.get("content"))
         if _MARK.match(content) is None:
             continue
-        # Several folders may share a message, and what is quoted in it has no such mark.
+        # Several folders may share a message, and quoted text has no such mark.
         for folder, found in _MARK.findall(content):
             if folder:
                 folders.add(folder)
@@ -68,7 +68,7 @@ def _beginning(content: Any) -> str:
 
 
 def digest_of(files: Sequence[ContextFile]) -> str:
-    """What tells one state of the files from another."""
+    """A digest that identifies the state of the files."""
     if not files:
         return NONE
     return hashlib.sha256(repr([(file.path, file.text) for file in files]).encode()).hexdigest()[
@@ -77,7 +77,7 @@ def digest_of(files: Sequence[ContextFile]) -> str:
 
 
 def as_text(files: Sequence[ContextFile], *, again: bool) -> str:
-    """The text of all files; `again` if the conversation has an earlier one."""
+    """The text of all files; `again` if the conversation has an earlier version."""
     opening = f'<context-files digest="{digest_of(files)}">'
     if not files:
         return f"{opening}\n{_GONE}\n</context-files>"
@@ -97,6 +97,6 @@ def shown(path: str) -> str:
 
 
 def _element(file: ContextFile) -> str:
-    # A file must not be able to end its own element and go on as something else, nor to grow by it.
+    # A file must not be able to close its own element, nor grow by the escaping.
     text = _TAG.sub("‹", file.text)
     return f'<context-file path="{shown(file.path)}" from="{file.origin}">\n{text}\n</context-file>'

@@ -1,4 +1,4 @@
-"""hooks-logging: writes the session's events to `events.jsonl`."""
+"""hooks-logging: write the session's events to `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
     """Listen to every event the kernel names; settings as in `LoggingConfig`.
 
     Returns:
-        A function that stops listening and closes the file; None in a session that is not saved
-        and has no path configured, where there is nothing to write to.
+        A cleanup function that stops listening and closes the file; None if the session is not
+        saved and no path is configured, so there is no file to write to.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
     from amplifier_modules.hooks_logging.config import CAPABILITY, MODULE_ID
@@ -51,7 +51,7 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """Listen to the events other modules announce as well: there is no wildcard to register for."""
+    """Also listen to the events other modules announce: hooks cannot register for a wildcard."""
     from amplifier_modules.hooks_logging.config import CAPABILITY
 
     log = coordinator.get_capability(CAPABILITY)

@@ -16,11 +16,11 @@ CAPABILITY = "hooks-logging.log"
 
 
 class EventFilter(ModuleConfig):
-    """Which events to write, as shell patterns of their names.
+    """Which events to write, as shell patterns for their names.
 
     Attributes:
         include: An event must match one of these.
-        exclude: And none of these.
+        exclude: It must match none of these.
     """
 
     include: list[str] = Field(default_factory=lambda: ["*"])
@@ -40,17 +40,17 @@ class LoggingConfig(ModuleConfig):
     Attributes:
         path: File to append to, instead of `events.jsonl` in the session's folder. A relative
             path starts at the session's working directory.
-        level: How much an event must matter to be written: `error`, `warning`, `info`, or `debug`,
-            which adds every piece of a streamed answer.
+        level: Lowest level to write: `error`, `warning`, `info`, or `debug`, which adds every piece
+            of a streamed response.
         events: Which of those events to write.
-        max_bytes: Size from which on the file is put aside as `NAME.1` and a new one begun; None
-            lets it grow.
-        backups: Files put aside that are kept.
+        max_bytes: Size at which the file is renamed to `NAME.1` and a new one started; None lets it
+            grow.
+        backups: Rotated files to keep.
         max_value_chars: Longer strings are cut to this length, with a note.
-        include_messages: Write the messages of each request, not just how many there are. They
-            are in the transcript anyhow, and each request repeats all earlier ones.
-        priority: Place among the hooks of an event. Late by default, so that what is written is
-            what others, such as a redacting hook, have made of it.
+        include_messages: Write the messages of each request, not just their number. The transcript
+            has them too, and each request repeats all earlier ones.
+        priority: Order among the hooks of an event. Late by default, so that the log contains the
+            data as changed by others, such as a redacting hook.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
@@ -60,11 +60,11 @@ class LoggingConfig(ModuleConfig):
         ),
         **dict.fromkeys(
             ("auto_discover", "additional_events"),
-            ignored("events of every module are written; 'events' selects among them"),
+            ignored("events of every module are written; filter them with 'events'"),
         ),
         **dict.fromkeys(
             ("mode", "session_log_template"),
-            ignored("each session has a file of its own unless 'path' names one"),
+            ignored("each session has its own file unless 'path' is set"),
         ),
         "output": ignored("events are written to a file; see 'path'"),
         "strip_raw": ignored("requests are written without messages; see 'include_messages'"),

@@ -1,4 +1,4 @@
-"""The file that lines are appended to, and its predecessors."""
+"""The log file and its rotation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LOCK_SECONDS = 1.0
 
 
 class LogFile:
-    """Appends whole lines to a file, readable by its owner only and never through a link.
+    """Append whole lines to a file, readable by its owner only and never through a link.
 
-    With a limit the file is put aside before the line that would make it larger: it becomes
-    `NAME.1`, what that was becomes `NAME.2` and so on. A line is never parted between two files,
-    and none is lost: who writes holds a lock, or, if nobody gives that up, does not rotate. A
-    reader goes on reading what it has open, and finds the rest under the next name.
+    With a limit the file is rotated before the line that would exceed it: it becomes `NAME.1`, the
+    previous `NAME.1` becomes `NAME.2` and so on. No line is split or lost: a writer holds a lock
+    or, if the lock is unavailable, does not rotate. A reader continues with the file it has open,
+    and finds the rest under the next name.
 
     Args:
         path: The file.
         max_bytes: The limit; None for none.
-        backups: Earlier files that are kept.
+        backups: Rotated files to keep.
     """
 
     def __init__(self, path: Path, max_bytes: int | None, backups: int) -> None:
@@ -40,7 +40,7 @@ class LogFile:
         self._warned = False
 
     def append(self, line: bytes) -> None:
-        """Write a line with its end.
+        """Write a line, including its line end.
 
         Raises:
             OSError: It cannot be written.
@@ -62,7 +62,7 @@ class LogFile:
 
     def _write(self, line: bytes) -> None:
         file = self._opened()
-        # A line that an earlier write left unfinished must not swallow this one.
+        # Start a new line after one that an earlier write left incomplete.
         rest = memoryview(b"\n" + line if self._torn else line)
         while rest:
             written = os.write(file, rest)
@@ -77,7 +77,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def _alone(self) -> Any:
-        """Keep other processes from writing and rotating; gives False if that cannot be had."""
+        """Keep other processes from writing and rotating; yields False if that fails."""
         from filelock import FileLock, Timeout
 
         if self._lock is None:
@@ -86,14 +86,14 @@ class LogFile:
         try:
             held = self._lock.acquire()
         except (Timeout, OSError, NotImplementedError) as error:
-            self._warn(f"is not rotated, its lock cannot be had: {error}")
+            self._warn(f"is not rotated, its lock is unavailable: {error}")
             yield False
             return
         with held:
             yield True
 
     def _follow(self) -> None:
-        """Open the file anew if somebody else has put the one that is open aside."""
+        """Reopen the file if another process has rotated it."""
         if self._file is None:
             return
         try:
@@ -109,7 +109,7 @@ class LogFile:
         return size > 0 and size + more > (self._max_bytes or 0)
 
     def _rotate(self) -> None:
-        # Systems that do not rename what is open are the reason for closing it.
+        # Close it first: some systems do not rename open files.
         self.close()
         try:
             for number in range(self._backups - 1, 0, -1):
@@ -117,7 +117,7 @@ class LogFile:
                     os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
             os.replace(self.path, f"{self.path}.1")
         except OSError as error:
-            self._warn(f"cannot be rotated and grows on: {error.strerror or error}")
+            self._warn(f"cannot be rotated and keeps growing: {error.strerror or error}")
 
     def _warn(self, what: str) -> None:
         if not self._warned:
@@ -129,7 +129,7 @@ def _open(path: Path) -> int:
     """Open for appending, without following a link and without waiting for a reader of a pipe.
 
     Raises:
-        OSError: It cannot be opened, or is no regular file.
+        OSError: It cannot be opened, or is not a regular file.
     """
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     return open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)

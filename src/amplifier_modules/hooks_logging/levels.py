@@ -1,4 +1,4 @@
-"""How much an event matters, by its name."""
+"""The level of an event, by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 _PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
-    # They come by the thousand and repeat what others tell.
+    # These are very many and repeat what other events report.
     ("debug", ("content_block:delta", "thinking:delta", "provider:stream", "llm:stream_*")),
     ("error", ("*:error", "*:failed", "*_failed")),
     (
@@ -24,7 +24,7 @@ _PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
 
 
 def level_of(event: str) -> Level:
-    """The level of the event of this name."""
+    """The level of the event with this name."""
     for level, patterns in _PATTERNS:
         if any(fnmatchcase(event, pattern) for pattern in patterns):
             return level
@@ -32,5 +32,5 @@ def level_of(event: str) -> Level:
 
 
 def reaches(event: str, least: Level) -> bool:
-    """Whether the event of this name matters at least so much."""
+    """Whether the event with this name is at least of that level."""
     return LEVELS.index(level_of(event)) >= LEVELS.index(least)

@@ -1,4 +1,4 @@
-"""Writes events as lines of a file."""
+"""Write events as lines of a file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "events.jsonl"
 
 TWINS = (("input", "tool_input"), ("result", "tool_result"))
-"""Keys that carry the same value as another one, for readers of either contract."""
+"""Keys with the same value as another one, for readers of either contract."""
 
 
 def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
-    """Where to write: the configured path, else in the session's folder, else nowhere."""
+    """The file to write: the configured path, otherwise in the session's folder, otherwise None."""
     if config.path is not None:
         working_dir = coordinator.get_capability("session.working_dir") or "."
         return Path(working_dir) / Path(config.path).expanduser()
@@ -33,7 +33,7 @@ def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
 
 
 def selects(config: LoggingConfig, name: str) -> bool:
-    """Whether the event of this name is to be written."""
+    """Whether the event with this name is written."""
     events = config.events
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in events.include):
         return False
@@ -43,7 +43,7 @@ def selects(config: LoggingConfig, name: str) -> bool:
 
 
 class EventLog:
-    """Appends one JSON line per event: ``{"ts", "level", "event", "session_id", "data"}``.
+    """Append one JSON line per event: ``{"ts", "level", "event", "session_id", "data"}``.
 
     The file is opened at the first event, readable by its owner only and never through a link. A
     failure to write is reported once, as a warning; it never disturbs the session.
@@ -51,11 +51,11 @@ class EventLog:
     Args:
         path: The file.
         config: What to write and how.
-        session_id: For events that do not carry one.
-        secret_names: Environment variables whose values are replaced, whatever they are called.
-        redaction: Gives the session's own redaction of events, ``(event, data) -> data``, if it
-            has one: some events reach this log as they are because a tool or the model needs
-            what they carry.
+        session_id: For events without one.
+        secret_names: Environment variables whose values are always replaced.
+        redaction: Returns the session's own redaction of events, ``(event, data) -> data``, if it
+            has one: some events reach this log unchanged because a tool or the model needs their
+            data.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EventLog:
         self._listening: dict[str, Callable[[], None]] = {}
 
     def listen(self, hooks: Any, names: Iterable[str]) -> None:
-        """Write the events of these names from now on, as far as the filter lets them."""
+        """Start writing the events with these names, as far as the filter allows."""
         for name in names:
             if name not in self._listening and selects(self._config, name):
                 self._listening[name] = hooks.register(
@@ -85,7 +85,7 @@ class EventLog:
 
     @staticmethod
     def names(contributions: Iterable[Any]) -> list[str]:
-        """The event names in what modules contribute: each gives a name or a list of them."""
+        """The event names in module contributions: each gives a name or a list of them."""
         found: list[str] = []
         for contribution in contributions:
             if isinstance(contribution, str):
@@ -96,7 +96,7 @@ class EventLog:
         return found
 
     async def record(self, event: str, data: Any) -> None:
-        """Hook handler: write the event. It has no opinion on what happens next."""
+        """Handle an event: write it."""
         if self._closed:
             return
         try:
@@ -105,7 +105,7 @@ class EventLog:
             if not self._warned:
                 self._warned = True
                 logger.warning(
-                    "%s: cannot write events to %s: %s. The session goes on without them.",
+                    "%s: cannot write events to %s: %s. The session continues without a log.",
                     MODULE_ID,
                     self._file.path,
                     error.strerror or error,

@@ -1,4 +1,4 @@
-"""hooks-redaction: keeps secrets out of logs, exports and what is shown."""
+"""hooks-redaction: keep secrets out of logs, exports and output."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], Non
     """Redact the events the kernel names; settings as in `RedactionConfig`.
 
     Returns:
-        A function that stops doing so.
+        A cleanup function that removes the hook.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
     from amplifier_modules.hooks_redaction.config import CAPABILITY, MODULE_ID
@@ -40,7 +40,7 @@ async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], Non
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """Redact the events other modules announce as well: there is no wildcard to register for."""
+    """Also redact the events other modules announce: hooks cannot register for a wildcard."""
     from amplifier_modules.hooks_redaction.config import MODULE_ID
 
     hook = coordinator.get_capability(f"{MODULE_ID}.hook")

@@ -17,18 +17,18 @@ FLOWING = (
     *("steer:injected", "tool:selecting", "tools:offer", "loop:next"),
     *("plan:start", "plan:end", "step:start", "step:end"),
 )
-"""Events whose data goes on to a tool, the model or the conversation as hooks leave it."""
+"""Events whose data goes on to a tool, the model or the conversation."""
 
 IDENTIFYING = (
     *("session_id", "parent_id", "parent", "request_id", "timestamp", "ts", "seq"),
     *("turn_id", "span_id", "parent_span_id", "tool_call_id", "tool_name"),
     *("provider", "model", "orchestrator", "status", "block_type", "type", "level"),
 )
-"""Keys whose values say what an event belongs to; never changed."""
+"""Keys whose values identify what an event belongs to; never changed."""
 
 
 def kinds() -> list[str]:
-    """Every kind of shape, each once."""
+    """Every kind of secret, each once."""
     return list(dict.fromkeys(shape.kind for group in GROUPS.values() for shape in group))
 
 
@@ -37,16 +37,16 @@ class RedactionConfig(ModuleConfig):
 
     Attributes:
         rules: What to look for: ``secrets``, ``pii-basic`` (e-mail addresses and telephone
-            numbers), or single kinds such as ``jwt``. Known values always count.
-        skip_rules: Kinds of those not to look for.
-        patterns: More regular expressions, without groups that capture; a match becomes
+            numbers), or single kinds such as ``jwt``. Known values are always replaced.
+        skip_rules: Kinds to ignore.
+        patterns: More regular expressions, without capturing groups; a match becomes
             ``[REDACTED:custom]``.
-        allowlist: Keys, or dotted paths such as ``usage.cost_usd``, to leave alone, beside the
-            ids every event carries.
-        events: Events to change, as shell patterns of their names.
-        skip_events: Events not to change. By default those whose data goes on to a tool, the
-            model or the conversation; a list given here replaces the default.
-        priority: Place among the hooks of an event; early, so that others see no secret.
+        allowlist: Keys, or dotted paths such as ``usage.cost_usd``, to leave alone, in addition to
+            the ids of every event.
+        events: Events to change, as shell patterns for their names.
+        skip_events: Events not to change. By default those whose data goes on to a tool, the model
+            or the conversation; a list here replaces the default.
+        priority: Order among the hooks of an event; early, so that others see no secret.
     """
 
     rules: list[str] = Field(default_factory=lambda: ["secrets"])
@@ -75,7 +75,9 @@ class RedactionConfig(ModuleConfig):
                 # As it will stand among others.
                 compiled = re.compile(f"x|(?:{pattern})")
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(
+                    f"{pattern!r} is not a valid regular expression: {error}"
+                ) from None
             if compiled.groups:
                 raise ValueError(f"{pattern!r} has a group that captures; write (?:…)")
             if compiled.match(""):

@@ -24,7 +24,7 @@ from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, Red
 from amplifier_modules.hooks_redaction.stream import StreamRedactor
 
 ENDS = (CONTENT_BLOCK_END, PROVIDER_ERROR, EXECUTION_END)
-"""Events at which nothing more comes of the text that was streamed before."""
+"""Events after which the text streamed before is complete."""
 
 
 class _Redacted(str):
@@ -34,7 +34,7 @@ class _Redacted(str):
 
 
 class RedactionHook:
-    """Redacts the data of events.
+    """Redact the data of events.
 
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
@@ -53,7 +53,7 @@ class RedactionHook:
         self._streams: dict[tuple[Any, ...], tuple[dict[str, Any], StreamRedactor]] = {}
 
     def listen(self, names: Iterable[str]) -> None:
-        """Change the events of these names from now on, as far as the config lets it."""
+        """Start changing the events with these names, as far as the config allows."""
         for name in names:
             if name not in self._listening and self._changes(name):
                 handler = self._on_delta if name == CONTENT_BLOCK_DELTA else self._on_event
@@ -62,15 +62,15 @@ class RedactionHook:
                 )
 
     def listen_to_contributed(self, contributions: Iterable[Any]) -> None:
-        """As `listen`, for what modules contribute: each gives a name or a list of them."""
+        """Like `listen`, for module contributions: each gives a name or a list of them."""
         for given in contributions:
             names = cast("Iterable[Any]", [given] if isinstance(given, str) else given or ())
             self.listen(name for name in names if isinstance(name, str))
 
     def redacted(self, event: str, data: Any) -> Any:
-        """The data of any event without secrets, for who shows or stores it.
+        """The data of any event without secrets, for code that shows or stores it.
 
-        Also of events this hook does not change, because what they carry is used as it is.
+        Also for events this hook does not change because their data is used as it is.
         """
         return self._redactor.value(data)
 
@@ -105,7 +105,7 @@ class RedactionHook:
         return HookResult(action="modify", data={**about, "delta": stream.feed(delta)})
 
     async def _flush(self, only: tuple[Any, ...] | None) -> None:
-        """Tell what was held back of one text, or of all."""
+        """Emit what was held back of one text, or of all."""
         for key in [key for key in self._streams if only is None or key == only]:
             about, stream = self._streams.pop(key)
             rest = stream.flush()
@@ -114,7 +114,7 @@ class RedactionHook:
 
 
 def _key(data: Any) -> tuple[Any, ...]:
-    """Which text a piece belongs to."""
+    """The text a piece belongs to."""
     names = ("span_id", "block_type", "block_index")
     return tuple(dict.get(cast("dict[str, Any]", data), name) for name in names)
 

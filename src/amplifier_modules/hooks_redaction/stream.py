@@ -1,4 +1,4 @@
-"""Redacts text that comes in pieces: what may yet become a secret is held back."""
+"""Redact text that arrives in pieces: what may yet become a secret is held back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from amplifier_modules._shared.privacy.redaction import Redactor
 
 LONGEST_HELD = 20_000
-"""Characters held back at most; a secret is not longer."""
+"""Most characters held back; secrets are not longer."""
 
 _BEGUN = re.compile(
     r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z"
@@ -16,14 +16,14 @@ _BEGUN = re.compile(
     r"[\s\"'\\:=]{0,12}\Z",
     re.IGNORECASE,
 )
-"""At the end of a text: what the next words may make a secret."""
+"""At the end of a text: what the next words may turn into a secret."""
 
 
 class StreamRedactor:
-    """Redacts one stream of text.
+    """Redact one stream of text.
 
     Args:
-        redactor: What replaces the secrets in the text.
+        redactor: Replaces the secrets in the text.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -31,7 +31,7 @@ class StreamRedactor:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; returns the text that is safe to show by now."""
+        """Add the next piece; returns the text that is now safe to show."""
         held = self._held + piece
         if len(held) > LONGEST_HELD:
             self._held = ""
@@ -47,14 +47,14 @@ class StreamRedactor:
 
 
 def _safe_end(text: str) -> int:
-    """Where the last word begins that is whole, and that says nothing about the next one."""
+    """The start of the last word, if it is complete and does not affect the next one."""
     end = len(text)
     while end and not text[end - 1].isspace():
         end -= 1
     begun = _BEGUN.search(text, 0, end)
     if begun is None:
         return end
-    # With the word it is part of: a name such as `db_password`, what is in front of a header.
+    # Including its context: a name such as `db_password`, or the start of a header.
     start = begun.start()
     while start and not text[start - 1].isspace():
         start -= 1

@@ -1,4 +1,4 @@
-"""hooks-shell: runs commands of the user's on events, and lets them decide."""
+"""hooks-shell: run the user's commands on events, and let them decide."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Corouti
     """Run the configured commands on their events; settings as in `ShellConfig`.
 
     Returns:
-        A function that stops doing so and ends what commands left running.
+        A cleanup function that removes the hooks and kills what commands left running.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
     from amplifier_modules.hooks_shell.config import CAPABILITY, EVENTS, MODULE_ID
@@ -38,7 +38,7 @@ async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Corouti
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """Listen to what other modules announce: a pattern may mean their events as well."""
+    """Also listen to the events other modules announce: patterns may match them."""
     from amplifier_modules.hooks_shell.config import CAPABILITY
 
     hooks = coordinator.get_capability(CAPABILITY)

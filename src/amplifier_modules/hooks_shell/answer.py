@@ -1,4 +1,4 @@
-"""What a command answered: read strictly, since what cannot be read must not count as a yes."""
+"""Parse a command's answer strictly: an unreadable answer must not count as a yes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ FIXED = frozenset(
         *("tool_name", "tool_call_id", "request_id"),
     }
 )
-"""Data that says what an event belongs to."""
+"""Keys that identify what an event belongs to."""
 
 
 class InvalidAnswer(Exception):
-    """The output is no answer; the message says why, as `it …`."""
+    """The output is not a valid answer; the message says why, as `it …`."""
 
 
 class Answer(NamedTuple):
-    """What a command wants.
+    """A command's answer.
 
     Attributes:
-        decision: What becomes of the event.
-        reason: Why, for the model or, with `ask`, the question for the user.
+        decision: What happens to the event.
+        reason: The reason for the model or, with `ask`, the question for the user.
         context: Text for the model.
-        data: What to change of the event's data.
+        data: Changes to the event's data.
         message: Text for the user.
     """
 
@@ -52,10 +52,10 @@ class Answer(NamedTuple):
 
 
 def read_answer(output: bytes) -> Answer:
-    """The answer a command printed as JSON; nothing printed is no opinion.
+    """Parse an answer printed as JSON; empty output means no decision.
 
     Raises:
-        InvalidAnswer: It is something else.
+        InvalidAnswer: The output is invalid.
     """
     if not output.strip():
         return Answer()
@@ -64,19 +64,19 @@ def read_answer(output: bytes) -> Answer:
             output.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant
         )
     except UnicodeDecodeError as error:
-        raise InvalidAnswer("it printed what is not UTF-8") from error
+        raise InvalidAnswer("it printed text that is not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidAnswer(f"it printed what is not JSON: {_excerpt(output)}") from error
+        raise InvalidAnswer(f"it printed text that is not JSON: {_excerpt(output)}") from error
     if not isinstance(value, dict):
-        raise InvalidAnswer(f"it printed JSON that is no object: {_excerpt(output)}")
+        raise InvalidAnswer(f"it printed JSON that is not an object: {_excerpt(output)}")
     return _answer(_renamed(cast("dict[str, Any]", value)))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a key that is there twice is refused, as nobody knows which one is meant."""
+    """Build an object; a duplicate key is refused, as its meaning is ambiguous."""
     read = dict(pairs)
     if len(read) < len(pairs):
-        raise InvalidAnswer("it printed JSON with a key that is there twice")
+        raise InvalidAnswer("it printed JSON with a duplicate key")
     return read
 
 
@@ -103,7 +103,7 @@ def _answer(fields: dict[str, Any]) -> Answer:
     decision = fields.pop("decision", "continue")
     if not isinstance(decision, str) or decision not in _DECISIONS:
         raise InvalidAnswer(
-            f"its decision is {decision!r} and none of {', '.join(sorted(_DECISIONS))}"
+            f"its decision is {decision!r} not one of {', '.join(sorted(_DECISIONS))}"
         )
     data = fields.pop("data", None)
     if data is not None:
@@ -113,9 +113,11 @@ def _answer(fields: dict[str, Any]) -> Answer:
             raise InvalidAnswer(f"its {name!r} is {type(text).__name__}, not text")
     answer = Answer(_DECISIONS[decision], data=data, **fields)
     if answer.data and answer.context:
-        raise InvalidAnswer("its answer has both 'data' and 'context'; give one of them")
+        raise InvalidAnswer("its answer has both 'data' and 'context'; they are mutually exclusive")
     if answer.decision != "continue" and (answer.data or answer.context):
-        raise InvalidAnswer(f"its answer has 'data' or 'context', which '{decision}' leaves unused")
+        raise InvalidAnswer(
+            f"its answer has 'data' or 'context', which have no effect with '{decision}'"
+        )
     return answer
 
 
@@ -124,7 +126,7 @@ def _check_data(data: Any) -> None:
         raise InvalidAnswer(f"its 'data' is {type(data).__name__}, not an object")
     fixed = sorted(FIXED.intersection(cast("dict[str, Any]", data)))
     if fixed:
-        raise InvalidAnswer(f"its 'data' changes {', '.join(fixed)}, which stay as they are")
+        raise InvalidAnswer(f"its 'data' changes {', '.join(fixed)}, which cannot be changed")
 
 
 def _excerpt(output: bytes) -> str:

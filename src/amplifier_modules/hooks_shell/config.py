@@ -20,7 +20,7 @@ UNLESS_NAMED = (*EVENTS, "content_block:delta", "thinking:delta", "provider:stre
 """Events a pattern does not mean: its own, which would never end, and those that come by the thousand."""
 
 CLOSED = ("tool:pre",)
-"""Events on which a command that fails refuses, unless it says otherwise."""
+"""Events that are denied if the command fails, unless configured otherwise."""
 
 _LONGEST_TITLE = 60
 
@@ -29,19 +29,19 @@ class ShellHook(ModuleConfig):
     """A command and when to run it.
 
     Attributes:
-        event: Shell pattern of the event's name, or several.
-        command: What to run: a line for `sh`, or a program with its arguments.
-        tool: Shell pattern of the tool's name, or several. Given, the command runs only on events
+        event: Shell pattern for the event's name, or several.
+        command: Command line for `sh`, or a program with its arguments.
+        tool: Shell pattern for the tool's name, or several. If set, the command runs only on events
             of tool calls.
-        name: How it is called in messages; by default by its command.
-        timeout: Seconds until it is killed with all it has started.
-        output: What its output is: `json`, an answer as the README has it; `context`, text for the
-            model; `ignore`, nothing. Its exit code counts in any case.
-        on_failure: What becomes of the event when the command fails; by default `deny` for
-            `tool:pre` and `allow` for others.
+        name: Its name in messages; by default the command.
+        timeout: Time limit in seconds; it is then killed with everything it started.
+        output: Meaning of its output: `json`, an answer as in the README; `context`, text for the
+            model; `ignore`, nothing. The exit code always counts.
+        on_failure: What happens to the event if the command fails; by default `deny` for `tool:pre`
+            and `allow` for others.
         environment: Variables to set for it.
-        env_passthrough: Environment variables it gets although their names or values look like
-            secrets; `*` stands for any characters.
+        env_passthrough: Environment variables to pass although their names or values look like
+            secrets; `*` matches any characters.
     """
 
     event: str | list[str]
@@ -60,7 +60,7 @@ class ShellHook(ModuleConfig):
         if value is not None and (not value or not listed(value)[0].strip()):
             raise ValueError("it is empty")
         if any("\0" in part for part in listed(value)):
-            raise ValueError("it has a NUL character")
+            raise ValueError("it contains a NUL character")
         return value
 
     @field_validator("environment")
@@ -73,12 +73,12 @@ class ShellHook(ModuleConfig):
 
     @property
     def title(self) -> str:
-        """How it is called in messages."""
+        """Its name in messages."""
         text = " ".join((self.name or listed(self.command)[0]).split())
         return text if len(text) <= _LONGEST_TITLE else f"{text[:_LONGEST_TITLE]}…"
 
     def means_event(self, event: str) -> bool:
-        """Whether it is to run on events of this name."""
+        """Whether it runs on events with this name."""
         patterns = listed(self.event)
         if event in patterns:
             return event not in EVENTS
@@ -87,13 +87,13 @@ class ShellHook(ModuleConfig):
         return any(fnmatchcase(event, pattern) for pattern in patterns)
 
     def means_tool(self, tool: object) -> bool:
-        """Whether it is to run on an event that names this tool, or None."""
+        """Whether it runs on an event that names this tool, or None."""
         if self.tool is None:
             return True
         return isinstance(tool, str) and any(fnmatchcase(tool, p) for p in listed(self.tool))
 
     def refuses_on_failure(self, event: str) -> bool:
-        """Whether the event is refused when the command fails."""
+        """Whether the event is denied if the command fails."""
         if self.on_failure is None:
             return event in CLOSED
         return self.on_failure == "deny"
@@ -103,9 +103,9 @@ class ShellConfig(ModuleConfig):
     """Settings of hooks-shell.
 
     Attributes:
-        hooks: The commands; those of one event run one after the other, in this order.
-        priority: Place among the hooks of an event. In front of approvals, so that what is
-            approved is what a command has made of the call.
+        hooks: The commands; those of one event run in sequence, in this order.
+        priority: Order among the hooks of an event. Before approvals, so that the call approved is
+            the one the command has changed.
     """
 
     hooks: list[ShellHook] = Field(default_factory=list[ShellHook])
@@ -113,7 +113,7 @@ class ShellConfig(ModuleConfig):
 
 
 def listed(value: str | list[str] | None) -> list[str]:
-    """Something given as one or several."""
+    """A setting given as one value or several."""
     if value is None:
         return []
     return [value] if isinstance(value, str) else value

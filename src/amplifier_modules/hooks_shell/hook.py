@@ -1,4 +1,4 @@
-"""The hooks: which command runs when, and what becomes of its answer."""
+"""The hooks: which command runs when, and what its answer does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from amplifier_support.programs import absolute_entries
 logger = logging.getLogger(__name__)
 
 REFUSED = 2
-"""Exit code that refuses, with the reason on standard error."""
+"""Exit code that denies, with the reason on standard error."""
 
 _TWINS = {"tool_input": "input", "tool_result": "result"}
 _CARRIED = (
@@ -39,7 +39,7 @@ _CARRIED = (
 
 
 class ShellHooks:
-    """Runs the commands of one session.
+    """Run the commands of one session.
 
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
@@ -55,12 +55,12 @@ class ShellHooks:
         self.listen(name for name in named if not set("*?[") & set(name))
 
     def listen(self, names: Iterable[str]) -> None:
-        """Run the commands that mean them on the events of these names, from now on."""
+        """Start running the commands on the events with these names."""
         for name in names:
             for number, hook in enumerate(self._config.hooks):
                 if (number, name) not in self._listening and hook.means_event(name):
-                    # One handler for each: the registry lets the next one see what this one
-                    # changed, and asks no further when one refuses.
+                    # One handler for each: the registry passes changes on to the next one, and
+                    # stops at the first that denies.
                     self._listening[number, name] = self._coordinator.hooks.register(
                         name,
                         partial(self._decide, hook),
@@ -69,20 +69,21 @@ class ShellHooks:
                     )
 
     def listen_to_contributed(self, contributions: Iterable[Any]) -> None:
-        """As `listen`, for what modules contribute: each gives a name or a list of them."""
+        """Like `listen`, for module contributions: each gives a name or a list of them."""
         for given in contributions:
             names = cast("Iterable[Any]", [given] if isinstance(given, str) else given or ())
             self.listen([name for name in names if isinstance(name, str)])
 
     async def close(self) -> None:
-        """Stop listening and end what commands left running; a second call does nothing."""
+        """Stop listening and kill what commands left running; a second call does nothing."""
         for unregister in self._listening.values():
             unregister()
         self._listening.clear()
         await self._runner.close()
 
     async def _decide(self, hook: ShellHook, event: str, data: Any) -> HookResult:
-        """Hook handler. One that raises is skipped, so a failure of its own counts as the command's."""
+        """Handle an event. A handler that raises is skipped, so its own errors count as
+        failures."""
         held = raw_data(data)
         try:
             return await self._on_event(hook, event, held)
@@ -90,7 +91,7 @@ class ShellHooks:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            problem = "it was broken off"
+            problem = "it was cancelled"
         except Exception as error:
             logger.debug("%s: %s", MODULE_ID, hook.title, exc_info=True)
             problem = f"it could not be run ({type(error).__name__}: {error})"
@@ -112,7 +113,7 @@ class ShellHooks:
             answer = _answer(hook, ran)
         except InvalidAnswer as problem:
             return await self._failed(hook, event, held, ran, str(problem))
-        await self._tell(COMPLETED, hook, event, held, ran, {"decision": answer.decision})
+        await self._emit(COMPLETED, hook, event, held, ran, {"decision": answer.decision})
         return await self._result(hook, event, held, answer)
 
     async def _result(
@@ -121,7 +122,7 @@ class ShellHooks:
         spoken: dict[str, Any] = {}
         if answer.message:
             spoken = {"user_message": answer.message, "user_message_source": hook.title}
-        reason = answer.reason or f"the hook '{hook.title}' refuses it"
+        reason = answer.reason or f"denied by the hook '{hook.title}'"
         if answer.decision == "deny":
             return HookResult(action="deny", reason=reason, **spoken)
         if answer.decision == "ask":
@@ -135,7 +136,7 @@ class ShellHooks:
                 **spoken,
             )
         if spoken:
-            # The registry passes on no message of an answer without consequences.
+            # The registry drops messages of answers without consequences.
             await self._coordinator.process_hook_result(HookResult(**spoken), event, MODULE_ID)
         if answer.data:
             return HookResult(action="modify", data={**held, **_with_twins(held, answer.data)})
@@ -148,15 +149,15 @@ class ShellHooks:
         problem += f" ({said})" if said else ""
         refuses = hook.refuses_on_failure(event)
         outcome = "deny" if refuses else "allow"
-        await self._tell(FAILED, hook, event, held, ran, {"problem": problem, "outcome": outcome})
-        rest = "it is refused" if refuses else "it goes on without the hook"
+        await self._emit(FAILED, hook, event, held, ran, {"problem": problem, "outcome": outcome})
+        rest = "it is denied" if refuses else "continuing without the hook"
         logger.warning("The hook '%s' on %s failed: %s; %s", hook.title, event, problem, rest)
         if not refuses:
             return HookResult()
-        reason = f"the hook '{hook.title}', which has to agree, failed: {problem}"
+        reason = f"the hook '{hook.title}', which must allow it, failed: {problem}"
         return HookResult(action="deny", reason=reason)
 
-    async def _tell(
+    async def _emit(
         self,
         name: str,
         hook: ShellHook,
@@ -180,31 +181,31 @@ class ShellHooks:
         self, hook: ShellHook, event: str, held: Mapping[str, Any], folder: str
     ) -> dict[str, str]:
         environment = command_environment(self._coordinator, hook.env_passthrough)
-        # A relative entry would make programs of whatever folder the session works in.
+        # A relative entry could run programs from whatever folder the session works in.
         environment["PATH"] = absolute_entries(environment.get("PATH", os.defpath))
         tool = held.get("tool_name")
-        told = {
+        variables = {
             "PWD": folder,
             "AMPLIFIER_EVENT": event,
             "AMPLIFIER_WORKING_DIR": folder,
             "AMPLIFIER_SESSION_ID": str(self._coordinator.session_id),
             **({"AMPLIFIER_TOOL_NAME": tool} if isinstance(tool, str) and "\0" not in tool else {}),
         }
-        return {**environment, **told, **hook.environment}
+        return {**environment, **variables, **hook.environment}
 
 
 def _answer(hook: ShellHook, ran: Ran) -> Answer:
-    """What a command that ended wants.
+    """The answer of a command that ended.
 
     Raises:
-        InvalidAnswer: It failed, or nobody knows.
+        InvalidAnswer: It failed, or its answer is invalid.
     """
     if ran.problem is not None:
         raise InvalidAnswer(ran.problem)
     if ran.exit_code == REFUSED:
         return Answer("deny", ran.errors.decode("utf-8", "replace").strip() or None)
     if ran.exit_code != 0:
-        raise InvalidAnswer(f"it ended with exit code {ran.exit_code}")
+        raise InvalidAnswer(f"it exited with code {ran.exit_code}")
     if hook.output == "json":
         return read_answer(ran.output)
     if hook.output == "context":
@@ -213,7 +214,7 @@ def _answer(hook: ShellHook, ran: Ran) -> Answer:
 
 
 def _with_twins(held: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes under both names of what has two."""
+    """The changes under both names of values that have two."""
     both = dict(changes)
     for name, twin in _TWINS.items():
         for one, other in ((name, twin), (twin, name)):

@@ -1,4 +1,4 @@
-"""Runs a command with an event on its stdin."""
+"""Run a command with an event on its stdin."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MOST_OUTPUT = 1024 * 1024
 """Bytes a command may print; one that prints more is killed."""
 
 MOST_ERRORS = 16 * 1024
-"""Bytes of its standard error that are kept, from its end."""
+"""Bytes of its standard error that are kept, from the end."""
 
 
 class Ran(NamedTuple):
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
-        exit_code: 0 to 255; None if it did not end by itself.
+        exit_code: 0 to 255; None if it did not exit by itself.
         output: What it printed.
-        errors: The end of what it printed on standard error.
-        problem: Why it did not end by itself, as `it …`; None if it did.
-        seconds: Wall time it took.
+        errors: The end of its standard error.
+        problem: Why it did not exit by itself, as `it …`; None if it did.
+        seconds: Wall time.
     """
 
     exit_code: int | None
@@ -47,12 +47,12 @@ async def run(
     folder: str,
     timeout: float,
 ) -> Ran:
-    """Run a command to its end, or until its time or its output is over the limit.
+    """Run a command until it ends, or until its time or output exceeds the limit.
 
-    Whatever it does not read of its stdin does not matter: that is a file without a name.
+    Its stdin is an unnamed file, so it need not read all of it.
 
     Raises:
-        asyncio.CancelledError: After all that it had started was killed.
+        asyncio.CancelledError: After everything it had started was killed.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -87,16 +87,16 @@ async def run(
     if ended is None:
         return Ran(None, b"", said, f"it printed more than {MOST_OUTPUT} bytes", seconds)
     if ended.timed_out:
-        return Ran(None, bytes(output), said, f"it did not end within {timeout:g} s", seconds)
+        return Ran(None, bytes(output), said, f"it did not finish within {timeout:g} s", seconds)
     code = ended.exit_code
     if code is None or code < 0:
         number = -(code or 0)
-        return Ran(None, bytes(output), said, f"it was ended by signal {number}", seconds)
+        return Ran(None, bytes(output), said, f"it was killed by signal {number}", seconds)
     return Ran(code, bytes(output), said, None, seconds)
 
 
 async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:
-    """How the command ended; None if it was killed because it floods its output."""
+    """How the command ended; None if it was killed because of too much output."""
     waiting = asyncio.ensure_future(flooded.wait())
     try:
         await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -115,7 +115,7 @@ def _argv(command: str | list[str], environment: Mapping[str, str], folder: str)
     """The command with the absolute path of its program.
 
     Raises:
-        OSError: There is no such program.
+        OSError: The program was not found.
     """
     if isinstance(command, str):
         return [find_program("sh", folder) or "/bin/sh", "-c", command]
@@ -126,15 +126,15 @@ def _argv(command: str | list[str], environment: Mapping[str, str], folder: str)
         else shutil.which(name, path=environment.get("PATH"))
     )
     if found is None:
-        raise FileNotFoundError(f"there is no program {command[0]!r}")
+        raise FileNotFoundError(f"program {command[0]!r} not found")
     return [found, *command[1:]]
 
 
 class _Errors:
-    """A pipe for standard error, of which the end is kept; a context manager.
+    """A pipe for standard error, whose end is kept; a context manager.
 
     Attributes:
-        theirs: The end to write to.
+        theirs: The end for the command.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class _Errors:
         os.close(self.theirs)
 
     def read(self) -> bytes:
-        """What there is by now; what is left running may write on and on."""
+        """The data so far; processes left running may write forever."""
         for _ in range(64):
             if not self._take():
                 break

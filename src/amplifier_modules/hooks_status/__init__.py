@@ -1,4 +1,4 @@
-"""hooks-status: tells the model the time, the directory and the state of git with each request."""
+"""hooks-status: add the time, the directory and the state of git to each model request."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def mount(coordinator: Any, settings: StatusConfig) -> Callable[[], None]:
     """Answer `provider:request` with the status; settings as in `StatusConfig`.
 
     Returns:
-        A function that stops doing so.
+        A cleanup function that removes the hook.
 
     Raises:
-        ValueError: The config is not valid.
+        ValueError: The config is invalid.
     """
     from amplifier_core.events import PROVIDER_REQUEST
     from amplifier_modules.hooks_status.config import MODULE_ID

@@ -13,12 +13,12 @@ class StatusConfig(ModuleConfig):
     """Settings of hooks-status.
 
     Attributes:
-        time: Tell date, time and time zone.
-        directory: Tell the working directory and the system.
-        git: Tell the branch and what is changed, inside a repository.
-        max_files: Changed files that are named; the others are counted.
-        git_timeout: Seconds git may take; after that its part is left out.
-        priority: Place among the hooks of a request.
+        time: Add date, time and time zone.
+        directory: Add the working directory and the system.
+        git: Add the branch and changed files, inside a repository.
+        max_files: Changed files to list; the others are counted.
+        git_timeout: Seconds git may take; then its part is skipped.
+        priority: Order among the hooks of a request.
     """
 
     time: bool = True

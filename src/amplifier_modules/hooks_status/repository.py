@@ -2,10 +2,10 @@
 
 A repository's configuration can name programs (filters, hooks, fsmonitor, transports), and an
 ordinary `git status` runs them. So `git status` never sees that configuration: it gets a private
-git directory that leads to the repository's objects, references and index. Of the configuration,
-which `git config` only parses, it gets those settings of `_SETTINGS` and of the current branch
-that change how files compare and name no program. A repository whose parts lie in another one is
-left out, so that no names of files elsewhere are shown.
+git directory that points to the repository's objects, references and index. From the configuration,
+parsed only by `git config`, it gets the settings in `_SETTINGS` and those of the current branch,
+which change how files compare and name no program. A repository with parts in another one is
+skipped, so that no names of files elsewhere are shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SETTINGS = {
     *("core.precomposeunicode", "core.trustctime", "core.checkstat", "core.excludesfile"),
     *("core.attributesfile", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse"),
 }
-# An object that is missing would be fetched by a program that the repository names.
+# A missing object would be fetched by a program that the repository names.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -43,11 +43,11 @@ class GitState(NamedTuple):
     """The state of a repository.
 
     Attributes:
-        branch: The branch; None when no branch is checked out.
+        branch: The branch; None if no branch is checked out.
         commit: The commit it is at; None before the first.
-        upstream: What it follows, if anything.
-        ahead: Commits it has and the upstream has not.
-        behind: Commits the upstream has and it has not.
+        upstream: Its upstream branch, if any.
+        ahead: Commits that are not in the upstream.
+        behind: Commits that are only in the upstream.
         changes: `XY path` as in `git status --short`, in git's order.
     """
 
@@ -63,11 +63,11 @@ class Repository(NamedTuple):
     """Where the parts of a repository are.
 
     Attributes:
-        top: The folder of its files.
-        own: The git directory of these files, which has HEAD and the index.
-        common: The git directory of all its worktrees, which has objects and references.
-        external: Whether `own` lies elsewhere, and only the configuration can tell whether it
-            belongs to `top`.
+        top: The folder of the work tree.
+        own: The git directory of this work tree, with HEAD and the index.
+        common: The git directory shared by all work trees, with objects and references.
+        external: Whether `own` is elsewhere, so that only the configuration says whether it belongs
+            to `top`.
     """
 
     top: Path
@@ -80,7 +80,7 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
     """The state of the repository around `folder`.
 
     Returns:
-        None where there is no repository, no git, or no answer within `seconds`.
+        None if there is no repository, no git, or no answer within `seconds`.
     """
     git = find_program("git", folder)
     try:
@@ -108,23 +108,23 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
                     "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
                 }
                 status = await _run(git, folder, variables, *_STATUS)
-    # OSError: the repository changed or is damaged, or there is no room for the private one.
+    # OSError: the repository changed or is damaged, or there is no space for the private one.
     except (TimeoutError, OSError):
         return None
     return None if status is None else read_status(status)
 
 
 def find_repository(folder: str) -> Repository | None:
-    """The repository around a folder, if all of it belongs to that place.
+    """Find the repository around a folder, if all its parts are in that place.
 
-    A linked worktree and a submodule are found like any other.
+    Linked worktrees and submodules are found like any other repository.
     """
     start = Path(os.path.realpath(folder))
     for top in (start, *start.parents):
         entry = top / ".git"
         if entry.is_dir() and (entry / "HEAD").exists():
             own = Path(os.path.realpath(entry))
-            # `.git` may itself be a link, to a repository of somewhere else.
+            # `.git` may itself be a link to a repository elsewhere.
             return Repository(top, own, own, external=own != entry)
         if entry.is_file():
             return _linked(top, entry)
@@ -132,7 +132,7 @@ def find_repository(folder: str) -> Repository | None:
 
 
 def _linked(top: Path, entry: Path) -> Repository | None:
-    """The repository that a `.git` file leads to, if that leads back."""
+    """The repository that a `.git` file points to, if it points back."""
     target = _first_line(entry).removeprefix("gitdir: ")
     own = Path(os.path.realpath(top / target))
     if own.parent.name != "worktrees":
@@ -144,9 +144,9 @@ def _linked(top: Path, entry: Path) -> Repository | None:
 
 
 def _first_line(file: Path) -> str:
-    """The first line of a small file; empty if it cannot be read or is none."""
+    """The first line of a small file; empty if it cannot be read or is not a file."""
     try:
-        # Bounded, and never waiting: a repository may hold a pipe, or a file without an end.
+        # Bounded and non-blocking: a repository may contain a pipe, or an endless file.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return ""
@@ -160,15 +160,15 @@ def _first_line(file: Path) -> str:
 
 
 def _prepare(private: Path, repository: Repository, listed: str) -> list[tuple[str, str]] | None:
-    """Fill the private git directory, and choose the settings that count.
+    """Fill the private git directory and return the settings to use.
 
     Args:
         private: An empty folder.
-        repository: What it shall lead to.
+        repository: The repository it points to.
         listed: What `git config --null --list` printed in the repository.
 
     Returns:
-        None where the repository is not all in one place, or of an unsupported format.
+        None if the repository is not in one place, or its format is unsupported.
     """
     config = list(_pairs(listed))
     values = dict(config)
@@ -184,7 +184,7 @@ def _prepare(private: Path, repository: Repository, listed: str) -> list[tuple[s
     parts = [own / "HEAD", own / "index", *(common / n for n in ("objects", "refs", "packed-refs"))]
     if branch:
         parts.append(common / "refs" / "heads" / branch)
-    if not all(_lies_in(part, own) or _lies_in(part, common) for part in parts):
+    if not all(_is_inside(part, own) or _is_inside(part, common) for part in parts):
         return None
     (private / "info").mkdir()
     (private / "HEAD").write_text(head + "\n", encoding="utf-8", errors="surrogateescape")
@@ -208,7 +208,7 @@ def _prepare(private: Path, repository: Repository, listed: str) -> list[tuple[s
     ]
 
 
-def _lies_in(part: Path, folder: Path) -> bool:
+def _is_inside(part: Path, folder: Path) -> bool:
     return os.path.realpath(part).startswith(f"{folder}{os.sep}")
 
 
@@ -221,7 +221,7 @@ def _pairs(listed: str) -> Iterator[tuple[str, str]]:
 
 
 def _upstream(config: list[tuple[str, str]], branch: str) -> list[tuple[str, str]]:
-    """The settings that say which branch is followed, without where to fetch it from."""
+    """The settings for the upstream branch, without the URL to fetch from."""
     followed = [
         pair for pair in config if pair[0] in (f"branch.{branch}.remote", f"branch.{branch}.merge")
     ]
@@ -231,7 +231,7 @@ def _upstream(config: list[tuple[str, str]], branch: str) -> list[tuple[str, str
 
 
 def read_status(text: str) -> GitState:
-    """What `git status --porcelain=v2 --branch -z --no-renames` printed."""
+    """Parse the output of `git status --porcelain=v2 --branch -z --no-renames`."""
     heads: dict[str, str] = {}
     changes: list[str] = []
     for record in text.split("\0"):
@@ -257,7 +257,7 @@ def read_status(text: str) -> GitState:
 
 
 async def _run(git: str, folder: str, env: dict[str, str], *arguments: str) -> str | None:
-    """What git prints; None if it fails or prints too much."""
+    """The output of git; None if it fails or prints too much."""
     argv = [git, *_OPTIONS, *arguments]
     with contextlib.suppress(TimedOut, TooMuchOutput):
         done = await run_in_thread(argv, cwd=Path(folder), env=env, seconds=None, most=_MOST_BYTES)

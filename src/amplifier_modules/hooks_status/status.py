@@ -1,4 +1,4 @@
-"""The hook: what it adds to a request, and how that reads."""
+"""The hook: the status added to a request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from amplifier_support.printable import printable
 
 
 class StatusHook:
-    """Adds the status to each request; it is told anew each time and never stored."""
+    """Add the status to each request; it is created each time and never stored."""
 
     def __init__(self, coordinator: Any, config: StatusConfig) -> None:
         self._coordinator = coordinator
         self._config = config
 
     async def on_request(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Handler of `provider:request`."""
+        """Handle `provider:request`."""
         lines = [line async for line in self._lines()]
         if not lines:
             return HookResult()
@@ -52,11 +52,11 @@ class StatusHook:
 
 
 def git_lines(state: GitState, most: int) -> Iterator[str]:
-    """The state of a repository in words.
+    """Describe the state of a repository.
 
     Args:
         state: The state.
-        most: Changed files that are named.
+        most: Changed files to list.
     """
     commit = f"at {state.commit[:12]}" if state.commit else "without a commit yet"
     where = f"on branch {_one_line(state.branch)}" if state.branch else "on no branch"
@@ -66,7 +66,7 @@ def git_lines(state: GitState, most: int) -> Iterator[str]:
         line += f", {' and '.join(apart) or 'level with'} {_one_line(state.upstream)}"
     yield line
     if not state.changes:
-        yield "Git: nothing is changed"
+        yield "Git: no changes"
         return
     yield f"Git: {len(state.changes)} changed:"
     for change in state.changes[:most]:

@@ -1,4 +1,4 @@
-"""Mounts Claude as the provider `anthropic`."""
+"""Mount Claude as the provider `anthropic`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 async def mount(
     coordinator: Any, settings: AnthropicConfig
 ) -> Callable[[], Awaitable[None]] | None:
-    """Mounts the provider; without credentials it only says so and returns None.
+    """Mount the provider; without credentials only warn and return None.
 
     Raises:
-        ValueError: The config is not valid.
-        ConfigurationError: The address or the key cannot be used, or a package is missing.
+        ValueError: The config is invalid.
+        ConfigurationError: The address or the key is invalid, or a package is missing.
     """
     from amplifier_modules._shared.providers.base import EVENTS
     from amplifier_modules.provider_anthropic.provider import AnthropicProvider
@@ -38,7 +38,7 @@ async def mount(
     transport = open_transport(settings)
     if transport is None:
         logger.warning(
-            "provider-anthropic is not mounted: no API key. Set ANTHROPIC_API_KEY or "
+            "provider-anthropic skipped: no API key. Set ANTHROPIC_API_KEY or "
             "ANTHROPIC_AUTH_TOKEN, or `api_key` in its config"
         )
         return None

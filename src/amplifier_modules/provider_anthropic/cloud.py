@@ -1,7 +1,7 @@
 """Claude on Amazon Bedrock or Google Vertex AI, through the `anthropic` SDK's clients for them.
 
-The body and the assembly of the answer are those of the HTTP transport. Retries are this
-project's; the SDK's are off. Importing the SDK takes seconds, so only this file does.
+The request body and the stream assembly are those of the HTTP transport. Retries are ours; the
+SDK's are off. Importing the SDK takes seconds, so only this file does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock
     from anthropic.lib.vertex import AsyncAnthropicVertex
 
-# The clouds' own names for it; newer versions are called alike everywhere.
+# The clouds' own names for it; newer models have the same name everywhere.
 _SAMPLING_VERSIONS = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
 
 
@@ -47,8 +47,8 @@ class CloudTransport:
             self._client = _cloud_client(config)
         except ImportError as error:
             raise ConfigurationError(
-                f"{provider}: transport {config.transport} needs the package {error.name}; install "
-                f"amplifier[{config.transport}]",
+                f"{provider}: transport {config.transport} needs the package "
+                f"{error.name}, which is not installed; install amplifier[{config.transport}]",
                 provider=provider,
             ) from error
         except ValueError as error:  # how the SDK reports a setting it misses
@@ -101,9 +101,9 @@ class CloudTransport:
         return answer.to_dict()
 
     async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
-        # The clouds list their models in APIs of their own.
+        # The clouds list their models in separate APIs.
         raise NetworkError(
-            f"{self._provider}: {self._cloud} has no list of models", provider=self._provider
+            f"{self._provider}: {self._cloud} does not list models", provider=self._provider
         )
 
     async def aclose(self) -> None:
@@ -113,7 +113,7 @@ class CloudTransport:
         import anthropic
 
         if isinstance(error, anthropic.APIStatusError) and error.status_code < 400:
-            # An error event in a stream that had begun well.
+            # An error event in a stream that had already started.
             return error_for_body(error.body, provider=self._provider, model=model)
         if isinstance(error, anthropic.APIStatusError):
             return error_for_response(

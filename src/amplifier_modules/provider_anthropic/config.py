@@ -20,16 +20,15 @@ ThinkingType = Literal["adaptive", "enabled", "disabled"]
 class ThinkingConfig(ModuleConfig):
     """Whether the model thinks before it answers, and how much.
 
-    Also written short: `true`, `false` or `adaptive`. Without any of it each model does what it
-    does by default.
+    Short forms: `true`, `false` or `adaptive`. If unset, each model uses its default.
 
     Attributes:
         enabled: On or off.
-        type: `adaptive` lets the model decide how much, `enabled` takes a budget.
-        budget_tokens: Budget for models that take one; the others think adaptively.
-        display: Whether summaries of the thinking come back, or only signatures.
-        drop_changed: Lets the service drop earlier thinking when something before it has changed,
-            where it would otherwise refuse the request; for gateways that refuse this beta, false.
+        type: `adaptive` lets the model decide how much, `enabled` uses a budget.
+        budget_tokens: Budget for models that support one; others think adaptively.
+        display: Whether to return summaries of the thinking, or only signatures.
+        drop_changed: Let the service drop earlier thinking if something before it has changed,
+            instead of refusing the request; set it to false for gateways that refuse this beta.
     """
 
     enabled: bool = True
@@ -43,7 +42,7 @@ class ThinkingConfig(ModuleConfig):
         if self.type == "disabled":
             self.enabled = False
         if self.budget_tokens is not None and (self.type == "adaptive" or not self.enabled):
-            raise ValueError("budget_tokens only goes with thinking that is enabled, not adaptive")
+            raise ValueError("budget_tokens needs thinking of type 'enabled', not 'adaptive'")
         return self
 
 
@@ -62,17 +61,17 @@ def _as_list(value: Any) -> Any:
 class AnthropicConfig(HTTPProviderConfig):
     """Config of `provider-anthropic`.
 
-    `api_key`, `auth_token` and `base_url` come from ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and
-    ANTHROPIC_BASE_URL where they are not set here.
+    `api_key`, `auth_token` and `base_url` default to ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and
+    ANTHROPIC_BASE_URL.
 
     Attributes:
         thinking: Whether the model thinks first: true, false, `adaptive` or details.
         auth_token: Bearer token, instead of a key.
-        max_tokens: Longest answer; by default 32,000 or what the model can, whichever is less.
-        effort: How much the model puts into an answer, for models that know efforts.
-        prompt_caching: Off, on, or how long the cache keeps a prompt (on is 5 minutes).
+        max_tokens: Longest response; by default 32,000 or the model's limit, if lower.
+        effort: Effort level, for models that support it.
+        prompt_caching: Off, on, or the lifetime of a cached prompt (on is 5 minutes).
         beta: Names for the `anthropic-beta` header, as a list or with commas between them.
-        api_version: The `anthropic-version` header; by default the newest that takes the request.
+        api_version: The `anthropic-version` header; by default the newest compatible one.
         transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
             Google Vertex AI through the `anthropic` SDK (extras `bedrock` and `vertex`).
         region: Cloud region, for `bedrock` and `vertex`.
@@ -95,7 +94,7 @@ class AnthropicConfig(HTTPProviderConfig):
         "thinking_budget_buffer": ignored("set 'max_tokens'"),
         "thinking_prefix_mismatch_behavior": ignored("set 'thinking: {drop_changed: …}'"),
         "inference_geo": refused(
-            "requests cannot be bound to a region here; use 'transport: bedrock' or 'vertex' "
+            "requests cannot be limited to a region; use 'transport: bedrock' or 'vertex' "
             "with 'region'"
         ),
         "enable_1m_context": ignored("the context window is the model's own"),
@@ -114,7 +113,7 @@ class AnthropicConfig(HTTPProviderConfig):
                 *("speed", "task_budget_tokens", "computer_use_tool_type"),
                 *("computer_batch_actions", "extra_request_params", "close_timeout"),
             ),
-            ignored("there is no setting for it"),
+            ignored("not configurable"),
         ),
     }
 

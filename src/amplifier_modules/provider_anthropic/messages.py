@@ -1,4 +1,4 @@
-"""Messages as the Messages API takes them, and the cache breakpoints among them."""
+"""Convert messages for the Messages API and set cache breakpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
-    """The system prompt's blocks, from the messages in front, and the conversation behind them."""
+    """The system prompt's blocks, from the leading messages, and the conversation after them."""
     begin = next(
         (at for at, m in enumerate(messages) if m.role not in _SYSTEM_ROLES), len(messages)
     )
@@ -25,11 +25,11 @@ def split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
 
 
 def conversation(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages of the API in turns of user and assistant, neighbours of one role joined.
+    """Messages for the API in user and assistant turns; consecutive messages of a role are joined.
 
-    Tool results become blocks of a user message. A system message within the conversation becomes
-    a marked text of the user's turn where it stands: moved to the front it would change the
-    beginning of every later request, which costs the prompt cache.
+    Tool results become blocks of a user message. A system message within the conversation becomes a
+    marked text in the user's turn at its place: moving it to the front would change the start of
+    every later request and so lose the prompt cache.
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -47,10 +47,10 @@ def conversation(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def mark_for_caching(
     system: list[Block], tools: list[Block], turns: list[dict[str, Any]], ttl: str | None
 ) -> None:
-    """Sets the four breakpoints a request may have: tools, system, and two in the conversation.
+    """Set the four breakpoints a request may have: tools, system, and two in the conversation.
 
-    The one at the end writes what the next request will read; the one on the user message before
-    reads what the last request wrote, even if more blocks lie between than the API looks back.
+    The one at the end writes the cache for the next request; the one on the previous user message
+    reads what the last request wrote, even if the API's lookback is exceeded.
 
     Args:
         ttl: `"1h"` for the longer life; None for the usual 5 minutes.
@@ -129,7 +129,7 @@ def _tool_result(message: Message) -> Block:
         result["content"] = content
     else:
         result["content"] = [wire for block in content if (wire := _block(block)) is not None]
-    # The API takes no images in a result that is marked as an error.
+    # The API accepts no images in a result that is marked as an error.
     if message.get("is_error") and not _has_image(result["content"]):
         result["is_error"] = True
     return result

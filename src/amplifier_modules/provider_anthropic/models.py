@@ -1,4 +1,4 @@
-"""What this provider knows of Claude models; the facts themselves stand in `models.json`."""
+"""What this provider knows of Claude models; the facts themselves are in `models.json`."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _SPELLING = re.compile(
 
 
 def known_models() -> Iterator[Model]:
-    """All models of the catalogue, the usual choice first."""
+    """All models of the catalogue, the default first."""
     return iter(_catalogue())
 
 
 def find_model(model_id: str) -> Model | None:
-    """The model of this id, whatever its snapshot date or cloud spelling; None if not known."""
+    """The model with this id, ignoring snapshot date and cloud spelling; None if unknown."""
     spelled = _SPELLING.fullmatch(model_id)
     return _catalogue().get(spelled["id"]) if spelled else None
 
 
 class Features:
-    """What a model takes. An unknown model is asked for everything, and its service answers.
+    """What a model supports. Unknown models are assumed to support everything.
 
     Attributes:
         thinking: Accepted values of `thinking.type`.
-        thinks_by_default: Whether it thinks when the request says nothing.
+        thinks_by_default: Whether it thinks by default.
         efforts: Accepted efforts, rising; None where unknown.
         sampling: Whether it takes temperature and top_p.
-        forced_tools: Whether it can be made to call a tool.
-        checks_prefix: Whether it refuses its thinking back when something before it has changed.
+        forced_tools: Whether a tool call can be forced.
+        checks_prefix: Whether it refuses returned thinking if something before it has changed.
     """
 
     __slots__ = (

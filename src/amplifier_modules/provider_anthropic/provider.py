@@ -69,8 +69,8 @@ class AnthropicProvider(HTTPProvider):
 
     Args:
         config: Its settings.
-        transport: The way to the API.
-        coordinator: Whose hooks hear of calls and retries.
+        transport: The transport to the API.
+        coordinator: Its hooks are notified of calls and retries.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AnthropicProvider(HTTPProvider):
             defaults={
                 "model": self.model,
                 "max_tokens": max_tokens,
-                # What a request reserves for its answer, from which contexts take their budget.
+                # Contexts subtract the reserved response from their budget.
                 "max_output_tokens": max_tokens,
                 "context_window": model.context_window if model else UNKNOWN_CONTEXT_WINDOW,
             },
@@ -103,10 +103,10 @@ class AnthropicProvider(HTTPProvider):
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models the account may use; those known here if the service cannot be reached.
+        """The models the account may use; the known ones if the service is unreachable.
 
         Raises:
-            LLMError: The service refuses, for instance the key.
+            LLMError: The service refuses the request, for instance the key.
         """
         found: list[ModelInfo] = []
         params: dict[str, str | int] = {"limit": _PAGE}
@@ -118,14 +118,14 @@ class AnthropicProvider(HTTPProvider):
                     return found
                 params["after_id"] = page["last_id"]
         except (NetworkError, NotFoundError) as error:
-            logger.warning("Listing the models known to this version: %s", error)
+            logger.warning("cannot list models, using those known to this version: %s", error)
             return [model.info() for model in known_models()]
 
     async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
-        """How many input tokens the request would have.
+        """Count the input tokens of the request.
 
         Raises:
-            LLMError: The service refuses or cannot be reached.
+            LLMError: The service refuses the request or is unreachable.
         """
         asked = self._asked(normalise(request), {})
         prepared = prepare(asked, self._config)
@@ -135,7 +135,7 @@ class AnthropicProvider(HTTPProvider):
         return int(answer["input_tokens"])
 
     async def aclose(self) -> None:
-        """Closes the provider's connections."""
+        """Close the provider's connections."""
         await self._transport.aclose()
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
@@ -169,7 +169,7 @@ class AnthropicProvider(HTTPProvider):
             "stop_details": assembly.stop.get("stop_details"),
             "omitted_blocks": assembly.omitted,
         }
-        # What the assembly has put together needs no validation, nor the building of validators.
+        # The assembled data needs no validation, nor the cost of building validators.
         return ChatResponse.model_construct(
             content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
             tool_calls=_tool_calls(assembly.content) or None,
@@ -180,7 +180,7 @@ class AnthropicProvider(HTTPProvider):
         )
 
     def _usage(self, counts: dict[str, Any], model: str) -> Usage:
-        """The kernel's counts from the vendor's, which leave what was cached out of its input."""
+        """Convert the vendor's counts, whose input excludes cached tokens, to the kernel's."""
         tokens = _tokens(counts)
         details = counts.get("output_tokens_details") or {}
         return Usage.model_construct(
@@ -194,7 +194,7 @@ class AnthropicProvider(HTTPProvider):
         )
 
     def _model_info(self, entry: dict[str, Any]) -> ModelInfo:
-        """One model of the API's list, with what it does not say taken from the catalogue."""
+        """One model of the API's list, completed from the catalogue."""
         known = find_model(entry["id"])
         info = known.info() if known else None
         return ModelInfo(
@@ -245,7 +245,7 @@ def _config_fields() -> list[ConfigField]:
         ConfigField.model_construct(
             id="base_url",
             display_name="Base URL",
-            prompt="Address of the API, if not Anthropic's own",
+            prompt="API address",
             env_var=BASE_URL_VARIABLE,
             required=False,
             default=BASE_URL,

@@ -1,7 +1,7 @@
 """The body of a request to the Messages API, made from a `ChatRequest` and the settings.
 
-What a model does not take is left out or replaced by what comes nearest, and said so in the
-answer's `degradation`, rather than sent and refused.
+Anything a model does not support is left out or replaced with the nearest equivalent and reported
+in the response's `degradation`, instead of being sent and refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from amplifier_modules.provider_anthropic.models import (
 
 NEWEST_VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
-"""The last version that knows temperature and top_p."""
+"""The last version that supports temperature and top_p."""
 
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _LEAST_BUDGET = 1024
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
         body: Of `POST /v1/messages`, without `stream`.
         betas: For the `anthropic-beta` header.
         api_version: For the `anthropic-version` header.
-        degradations: What was asked for and is not in the body.
+        degradations: What was requested but is not in the body.
     """
 
     body: dict[str, Any]
@@ -54,12 +54,12 @@ class Prepared(NamedTuple):
 
     @property
     def model(self) -> str:
-        """Model that is asked."""
+        """The model to use."""
         return self.body["model"]
 
 
 def default_max_tokens(config: AnthropicConfig, model_id: str) -> int:
-    """The longest answer asked for when the request does not say."""
+    """The longest response, if the request does not set it."""
     model = find_model(model_id)
     limit = model.max_output_tokens if model else UNKNOWN_MAX_OUTPUT
     return config.max_tokens or min(USUAL_MAX_OUTPUT, limit)
@@ -175,7 +175,7 @@ class _Builder:
         thinking: dict[str, Any] = {"type": "adaptive", "display": wanted.display}
         over_http = self.config.transport == "http"
         if self.features.checks_prefix and wanted.drop_changed and over_http:
-            # Hooks and compaction change what stands before earlier thinking.
+            # Hooks and compaction change the text before earlier thinking.
             thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
             if _BINDING_BETA not in self.betas:
                 self.betas.append(_BINDING_BETA)
@@ -194,7 +194,7 @@ class _Builder:
 
     def _thinking_off(self, *, asked: bool = False) -> dict[str, Any] | None:
         if not self.features.thinks_by_default:
-            # A model that is not known may think by default, so it is told not to.
+            # An unknown model may think by default, so thinking is turned off explicitly.
             return {"type": "disabled"} if asked and not self.features.known else None
         for kind in ("disabled", "between_tools"):
             if kind in self.features.thinking:
@@ -212,7 +212,7 @@ class _Builder:
         if accepted is None or effort in accepted:
             return effort
         if not accepted and thinking and thinking["type"] == "enabled":
-            return None  # said by the budget instead
+            return None  # set by the budget instead
         lower = [e for e in accepted if e in _EFFORTS[: _rank(effort)]]
         nearest = (lower or accepted or [None])[-1 if lower else 0]
         self._degrade(f"effort {effort}", nearest or "none", "not taken by the model")
@@ -239,7 +239,8 @@ class _Builder:
     def _tools(self, turns: list[dict[str, Any]]) -> tuple[list[Block], dict[str, Any] | None]:
         tools = [_tool(spec) for spec in self.request.tools or ()]
         if not tools:
-            # The API wants every tool of the conversation described, also when none may be used.
+            # The API requires a description of every tool in the conversation, even if none may be
+            # used.
             tools = [_placeholder(name) for name in _used_tools(turns)]
             return tools, {"type": "none"} if tools else None
         choice = _choice(self.request.tool_choice)
@@ -307,7 +308,7 @@ def _choice(asked: str | dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _schema(given: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself, also out of a wrapper `{name, schema, strict}`."""
+    """The schema itself, unwrapped from `{name, schema, strict}` if needed."""
     inner = given.get("schema")
     return cast("dict[str, Any]", inner) if isinstance(inner, dict) else given
 

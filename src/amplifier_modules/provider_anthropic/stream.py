@@ -1,7 +1,7 @@
-"""Puts an answer together from the events of a Messages stream.
+"""Assemble a response from the events of a Messages stream.
 
-The hot path of the provider: it runs once per delta. Text is kept in pieces and joined when its
-block ends.
+The hot path of the provider: it runs once per delta. Text is collected in pieces and joined when
+its block ends.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class _Open:
 
 
 class StreamAssembly:
-    """Takes events, gives chunks, and holds the message in the end.
+    """Process events, return chunks, and hold the final message.
 
     Attributes:
         message: The vendor's message without its content, once it has begun.
         content: The finished blocks, as kernel blocks in their dict form.
-        omitted: Types of blocks that have no form in the kernel and were left out.
+        omitted: Types of blocks that the kernel does not support, left out.
         usage: The vendor's counts; later ones replace earlier ones.
         stop: What `message_delta` said: `stop_reason`, `stop_sequence`, `stop_details`.
         is_complete: Whether the terminal event has come.
         request_id: The service's name for the request, for its support.
-        error: What went wrong in the stream; chunks given before it are still good.
+        error: What went wrong in the stream; chunks before it are still valid.
     """
 
     def __init__(self, *, provider: str, model: str | None) -> None:
@@ -71,14 +71,14 @@ class StreamAssembly:
         self._begun = 0
 
     def take(self, batch: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-        """The chunks that these server-sent events give, in order."""
+        """The chunks for these server-sent events, in order."""
         chunks: list[dict[str, Any]] = []
         loads = json.loads
         for _, data in batch:
             try:
                 event = loads(data)
             except ValueError:
-                self.error = self._broken(f"an event that is no JSON: {data[:200]!r}")
+                self.error = self._broken(f"an event that is not JSON: {data[:200]!r}")
                 break
             self._take(event, chunks)
             if self.error is not None:
@@ -86,7 +86,7 @@ class StreamAssembly:
         return chunks
 
     def take_event(self, event: Event) -> list[dict[str, Any]]:
-        """The chunks that one decoded event gives."""
+        """The chunks for one decoded event."""
         chunks: list[dict[str, Any]] = []
         self._take(event, chunks)
         return chunks
@@ -198,8 +198,8 @@ def _finished(block: _Open) -> dict[str, Any]:
 def read_arguments(text: str, given: Any = None) -> dict[str, Any]:
     """A tool's input from its JSON: `{"input": …}`.
 
-    What is no JSON object gives an empty input and the text itself as `invalid_arguments`, for the
-    loop to answer the model with.
+    Anything but a JSON object becomes an empty input with the text as `invalid_arguments`, so that
+    the loop can report it to the model.
     """
     if not text:
         return {"input": given if isinstance(given, dict) else {}}

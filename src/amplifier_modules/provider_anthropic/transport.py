@@ -1,4 +1,4 @@
-"""The ways to the Messages API: over HTTP, by default, or through a cloud (`cloud.py`)."""
+"""The transports for the Messages API: HTTP by default, or a cloud (`cloud.py`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MODELS = "/v1/models"
 
 
 def open_transport(config: AnthropicConfig) -> Transport | None:
-    """The way to the API that the settings and the environment give; None without credentials.
+    """The transport for the settings and the environment; None without credentials.
 
     Raises:
-        ConfigurationError: The address or the key cannot be used, or a package is missing.
+        ConfigurationError: The address or the key is invalid, or a package is missing.
     """
     if config.transport != "http":
         from amplifier_modules.provider_anthropic.cloud import CloudTransport
@@ -39,7 +39,7 @@ def open_transport(config: AnthropicConfig) -> Transport | None:
         key, token = from_environment(None, API_KEY), from_environment(None, AUTH_TOKEN)
     if not (key or token):
         return None
-    # A key goes before a token, as in Anthropic's own clients; both together are refused.
+    # A key takes precedence over a token, as in Anthropic's clients; sending both is refused.
     headers = {"x-api-key": key} if key else {"authorization": f"Bearer {token}"}
     base_url = from_environment(config.base_url, BASE_URL_VARIABLE) or BASE_URL
     endpoint = Endpoint(
@@ -53,10 +53,10 @@ def open_transport(config: AnthropicConfig) -> Transport | None:
 
 
 class Transport(Protocol):
-    """One way to the API.
+    """A transport for the API.
 
     Attributes:
-        is_anthropic: It leads to Anthropic's own service, with its prices.
+        is_anthropic: Whether it is Anthropic's own service, with its prices.
     """
 
     @property
@@ -65,30 +65,30 @@ class Transport(Protocol):
     def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
     ) -> AsyncGenerator[Chunks]:
-        """Sends the request and gives the chunks that `assembly` makes of the answer.
+        """Send the request and yield the chunks that `assembly` makes of the response.
 
-        Ends when the answer does or `assembly` is complete or has met an error.
+        Ends when the response does, or when `assembly` is complete or has met an error.
 
         Raises:
-            LLMError: The request failed or its answer broke off.
+            LLMError: The request failed or its response was cut off.
         """
         ...
 
     async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
-        """Sends the body to another path of the API."""
+        """Send the body to another path of the API."""
         ...
 
     async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
-        """Reads one page of a list."""
+        """Read one page of a list."""
         ...
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         ...
 
 
 class HTTPTransport:
-    """The API itself, or a service that speaks like it."""
+    """The API itself, or a compatible service."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

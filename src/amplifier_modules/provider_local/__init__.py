@@ -1,4 +1,4 @@
-"""provider-local: a language model inside this process, fetched on first use."""
+"""provider-local: a language model inside this process, downloaded on first use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ config_schema = _config.schema
 
 
 def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
-    """What a session with this config would fetch and is not on this machine, a phrase each.
+    """What a session with this config would have to download, a phrase each.
 
     Args:
         config: As for `mount`.
-        cache: The app's folder for what can be fetched again.
+        cache: The app's cache folder.
 
     Raises:
-        ValueError: The config is not valid.
-        ConfigurationError: There is no model of the config's name.
+        ValueError: The config is invalid.
+        ConfigurationError: The configured model is unknown.
     """
     from amplifier_modules.provider_local.provider import missing_weights
 
@@ -32,16 +32,16 @@ def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]]:
-    """Mounts the provider as ``local`` (Provider Contract, mount() Function).
+    """Mount the provider as ``local`` (Provider Contract, mount() Function).
 
-    Costs next to nothing: weights are fetched and the model is started with the first request.
+    Cheap: weights are downloaded and the model is started with the first request.
 
     Returns:
-        The cleanup, which stops the model.
+        The cleanup function, which stops the model.
 
     Raises:
-        ValueError: The config is not valid.
-        ConfigurationError: There is no model of the config's name.
+        ValueError: The config is invalid.
+        ConfigurationError: The configured model is unknown.
     """
     from amplifier_modules.provider_local.provider import mount_provider
 

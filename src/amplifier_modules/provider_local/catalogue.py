@@ -1,4 +1,4 @@
-"""The weights this provider knows by name, and what they are made of (`catalogue.json`)."""
+"""The weights this provider knows by name, and their parts (`catalogue.json`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amplifier_core.llm_errors import ConfigurationError
 from amplifier_support.did_you_mean import did_you_mean
 
 ToolCalling = Literal["off", "json", "native"]
-"""How a model is asked to call tools: not at all, by constrained JSON, by its own chat template."""
+"""How a model calls tools: not at all, by constrained JSON, or by its own chat template."""
 
 _GGUF_MAGIC = b"GGUF"
 
@@ -54,13 +54,13 @@ class LocalModel:
 
     Attributes:
         id: Name in the catalogue, or the path of a GGUF file.
-        weights: What to fetch; None for a file of the user's own, which is `path`.
+        weights: What to download; None for the user's own file, `path`.
         context_window: Tokens.
         max_output_tokens: Tokens, unless a request or the config says otherwise.
         sampling: Defaults for a request, by their names in llama.cpp's API.
-        default_system: System message for a conversation that has none; a small model goes astray
-            without.
-        note: What a person choosing the model should know.
+        default_system: System message for a conversation without one; a small model goes astray
+            otherwise.
+        note: A note for people who choose the model.
     """
 
     id: str
@@ -85,18 +85,18 @@ def catalogue() -> dict[str, LocalModel]:
 
 
 def default_model() -> str:
-    """Id of the model that runs when none is named."""
+    """Id of the default model."""
     return next(iter(catalogue()))
 
 
 def find_model(name: str) -> LocalModel:
-    """The model of a catalogue id or of the path of a GGUF file.
+    """The model with a catalogue id or the path of a GGUF file.
 
-    A path is what ends in ``.gguf`` or holds a separator; ``~`` stands for the home folder. Whether
-    the file exists is asked when it is opened.
+    A path ends in ``.gguf`` or contains a separator; ``~`` is the home folder. Whether the file
+    exists is checked when it is opened.
 
     Raises:
-        ConfigurationError: The name is neither.
+        ConfigurationError: It is neither.
     """
     known = catalogue()
     if name in known:
@@ -114,15 +114,15 @@ def find_model(name: str) -> LocalModel:
     near = did_you_mean(name, known)
     meant = f", {near}" if near else ""
     raise ConfigurationError(
-        f"provider-local: no model '{name}'{meant} (known: {', '.join(known)}; or the path of a "
-        "GGUF file)",
+        f"provider-local: unknown model '{name}'{meant} (known: {', '.join(known)}; "
+        "or use the path of a GGUF file)",
         provider="local",
         model=name,
     )
 
 
 def check_gguf(path: Path) -> None:
-    """Raises `ConfigurationError` unless `path` is a file that begins like a GGUF file."""
+    """Raise `ConfigurationError` unless `path` is a file that starts like a GGUF file."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(_GGUF_MAGIC))
@@ -134,7 +134,7 @@ def check_gguf(path: Path) -> None:
         ) from error
     if magic != _GGUF_MAGIC:
         raise ConfigurationError(
-            f"provider-local: {path} is no GGUF file; only models in GGUF format can run",
+            f"provider-local: {path} is not a GGUF file; only models in GGUF format can run",
             provider="local",
             model=str(path),
         )

@@ -12,18 +12,18 @@ from amplifier_modules._shared.providers.base import HTTPProviderConfig
 
 
 class LocalConfig(ModuleConfig):
-    """What a mount plan may say to provider-local.
+    """Settings of provider-local.
 
     Attributes:
         model: An id of the catalogue or the path of a GGUF file (also `default_model`); by
             default the catalogue's first.
-        gpu_layers: Layers of the model that are computed on a GPU.
-        temperature: How freely the model chooses its words; 0 is least.
-        top_p: Share of the likeliest words the model chooses from.
+        gpu_layers: Layers of the model to run on a GPU.
+        temperature: Sampling temperature; 0 is deterministic.
+        top_p: Share of the likeliest tokens to sample from.
         tool_calling: How tools are called: ``json`` by constrained output, ``native`` by the
-            model's own chat template, ``off`` not at all; ``auto`` does what is known to work
-            with the model.
-        max_retries: Further attempts after a failure that may pass; 0 for none.
+            model's own chat template, ``off`` not at all; ``auto`` uses what is known to work with
+            the model.
+        max_retries: Retries after a temporary failure; 0 for none.
     """
 
     model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
@@ -41,7 +41,7 @@ class LocalConfig(ModuleConfig):
     priority: int = Field(default=100, description="The lowest number is asked first.")
 
     def for_client(self, model_id: str) -> HTTPProviderConfig:
-        """What of this concerns the client of the running model."""
+        """The part of this for the client of the running model."""
         return HTTPProviderConfig(
             model=model_id,
             max_tokens=self.max_tokens,

@@ -1,8 +1,8 @@
-"""llama.cpp inside this process: a model served on loopback, and stopped again.
+"""llama.cpp inside this process: a model served on loopback.
 
-`xllamacpp` runs the server on threads of its own. It is bound to 127.0.0.1 on a free port, asks for
-a random key that only this process knows, and offers nothing but the API: no web page, no
-cross-origin access, no introspection. It writes nothing, neither to stdout nor to stderr.
+`xllamacpp` runs the server on its own threads. It is bound to 127.0.0.1 on a free port, requires a
+random key that only this process knows, and offers only the API: no web page, no cross-origin
+access, no introspection. It writes nothing to stdout or stderr.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from amplifier_modules.provider_local.catalogue import check_gguf
 _SILENT = -1
 _LOOPBACK = "127.0.0.1"
 _HTTP_THREADS = 4
-# Comments on a quiet stream, so that reading a long prompt on a slow machine is no silence; they
-# also bound how long a stop waits for a client that has left.
+# Comments on a quiet stream, so that reading a long prompt on a slow machine is not silence; they
+# also limit how long a stop waits for a client that has left.
 _PING_SECONDS = 5
-# Earlier prompts kept for conversations that take turns, such as a sub-agent's and its parent's.
+# Earlier prompts kept for alternating conversations, such as a sub-agent's and its parent's.
 _PROMPT_CACHE_MIB = 512
 
 
@@ -30,7 +30,7 @@ class Engine:
 
     Attributes:
         base_url: Address of its API.
-        api_key: What its API asks for.
+        api_key: The key for its API.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Engine:
         gpu_layers: int | None = None,
         fit_memory: bool = False,
     ) -> None:
-        """Starts it; takes a fraction of a second, mostly for setting the memory up.
+        """Start it; takes a fraction of a second, mostly for memory setup.
 
         Args:
-            name: What the model calls itself in answers.
+            name: The model's name in responses.
             model: A GGUF file.
             context_window: Tokens of prompt and answer together.
             threads: CPU threads; None for half the cores.
             gpu_layers: Layers to put on a GPU; None lets llama.cpp decide.
-            fit_memory: Look at the free memory first and use less of it if need be.
+            fit_memory: Check the free memory first and use less if necessary.
 
         Raises:
-            ConfigurationError: xllamacpp is not installed, or the file cannot be run.
+            ConfigurationError: xllamacpp is not installed, or the file is unusable.
         """
         check_gguf(model)
         library = require_library()
@@ -88,7 +88,7 @@ class Engine:
         self.base_url = f"{self._server.listening_address}/v1"
 
     def stop(self) -> None:
-        """Stops it and frees its memory. Clients must have closed their connections before."""
+        """Stop it and free its memory. Clients must close their connections first."""
         self._server = None
 
 
@@ -102,12 +102,12 @@ def default_threads() -> int:
 
 
 def require_library() -> Any:
-    """The package that runs models. Raises `ConfigurationError` where it is not installed."""
+    """The package that runs models. Raises `ConfigurationError` if it is not installed."""
     try:
         import xllamacpp  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise ConfigurationError(
-            "provider-local: the package xllamacpp, which runs local models, cannot be imported "
+            "provider-local: cannot import the package xllamacpp, which runs local models "
             f"({error}); install it with: pip install 'amplifier[local]'",
             provider="local",
         ) from error
@@ -115,7 +115,7 @@ def require_library() -> Any:
 
 
 def _start_at_once(params: Any) -> None:
-    # Weights stay mapped from the file instead of being repacked into memory; no trial run.
+    # Map weights from the file instead of repacking them into memory; no trial run.
     params.no_extra_bufts = True
     params.warmup = False
     params.cache_ram_mib = _PROMPT_CACHE_MIB

@@ -1,4 +1,4 @@
-"""Tells the user that weights are being fetched, and how far that is."""
+"""Report the progress of a download to the user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STEP_PERCENT = 25
 
 
 class FetchNotices:
-    """Passes the progress of a fetch on: to hooks always, to a person where one is listening.
+    """Report the progress of a download: always to hooks, and to the user if possible.
 
-    Hooks hear `provider:resolve`. A person is told by the session's display system in a few
-    messages, or, where the session has none, on a line of stderr if that is a terminal.
+    Hooks get `provider:resolve`. The user sees a few messages from the session's display system or,
+    if the session has none, a line on stderr if that is a terminal.
     """
 
     def __init__(self, coordinator: Any) -> None:
@@ -25,7 +25,7 @@ class FetchNotices:
         self._next_percent = _STEP_PERCENT
 
     async def __call__(self, progress: Progress) -> None:
-        """Tells one step."""
+        """Report one step."""
         hooks = getattr(self._coordinator, "hooks", None)
         if hooks is not None:
             await hooks.emit(PROVIDER_RESOLVE, _data(progress))
@@ -43,15 +43,15 @@ class FetchNotices:
         weights = progress.weights
         if progress.stage != self._stage:
             return {
-                "waiting": f"Waiting for another process that is fetching {weights.id}",
-                "fetching": f"Fetching {weights.id} ({weights.size / 1e6:.0f} MB, "
+                "waiting": f"Waiting for another process that is downloading {weights.id}",
+                "fetching": f"Downloading {weights.id} ({weights.size / 1e6:.0f} MB, "
                 f"{weights.licence}; {weights.attribution}), once",
                 "verifying": None,
                 "ready": f"{weights.id} is ready",
             }[progress.stage]
         if progress.stage == "fetching" and progress.percent >= self._next_percent:
             self._next_percent = progress.percent + _STEP_PERCENT
-            return f"Fetching {weights.id}: {progress.percent} %"
+            return f"Downloading {weights.id}: {progress.percent} %"
         return None
 
 

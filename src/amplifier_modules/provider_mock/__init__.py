@@ -7,7 +7,7 @@
             - tool_calls: [{name: read_file, input: {path: notes.txt}}]
             - text: The file says hello.
 
-Without `replies` it repeats what it was told. Every setting is described in `MockConfig`.
+Without `replies` it repeats its input. Every setting is described in `MockConfig`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def mount(coordinator: Any, settings: MockConfig) -> None:
     """Mount the provider as ``mock``; settings as in `MockConfig`.
 
     Raises:
-        ValueError: The config or the script file is not valid.
+        ValueError: The config or the script file is invalid.
     """
     from amplifier_modules.provider_mock.provider import create
     from amplifier_modules.provider_mock.script import read_replies

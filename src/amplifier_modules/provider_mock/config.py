@@ -44,7 +44,7 @@ class Fault(_Settings):
     def _is_an_llm_error(cls, value: str) -> str:
         kind = getattr(llm_errors, value, None)
         if not (isinstance(kind, type) and issubclass(kind, llm_errors.LLMError)):
-            raise ValueError(f"'{value}' is no error class of amplifier_core.llm_errors")
+            raise ValueError(f"'{value}' is not an error class of amplifier_core.llm_errors")
         return value
 
     def error(self, model: str) -> llm_errors.LLMError:
@@ -67,7 +67,7 @@ class ScriptedCall(_Settings):
     Attributes:
         name: Tool to call.
         input: Its arguments (also `arguments`).
-        id: Id of the call; by default one that is unique for the provider.
+        id: Id of the call; by default unique for the provider.
     """
 
     name: str
@@ -86,8 +86,8 @@ class Reply(_Settings):
         signature: Signature of the thinking block.
         redacted_thinking: Opaque data of a redacted thinking block.
         tool_calls: Tools to call.
-        content: All blocks as they are to be, instead of the fields above.
-        usage: Token counts as in `amplifier_core.message_models.Usage`; what is not given is
+        content: All blocks exactly, instead of the fields above.
+        usage: Token counts as in `amplifier_core.message_models.Usage`; missing counts are
             estimated from the text.
         finish_reason: By default ``tool_calls`` with tool calls, else ``stop``.
         delay: Seconds before the answer begins, instead of the provider's `delay`.
@@ -120,20 +120,20 @@ class MockConfig(_Settings):
     """Settings of provider-mock.
 
     Attributes:
-        replies: What to answer, one after the other; a string is a reply of that text.
+        replies: The replies, one after the other; a string is a reply with that text.
         script: YAML file with the replies, a list or a mapping with `replies`; a relative path
             starts at the session's working directory.
-        on_end: What to do when all replies have been given: raise an error, repeat the last
-            one, begin again, or echo.
+        on_end: What to do after the last reply: raise an error, repeat the last one, start again,
+            or echo.
         model: Name of the model (also `default_model`).
-        priority: Lower is preferred when several providers are mounted.
+        priority: The provider with the lowest number is used first.
         streaming: Offer `stream_complete`.
         chunk_size: Characters in each streamed delta.
         chunk_delay: Seconds between two streamed deltas.
         delay: Seconds before each answer begins.
         supports_tools: Whether loops may offer tools.
-        context_window: Tokens the model claims to read.
-        max_output_tokens: Tokens the model claims to write.
+        context_window: Context window the model reports, in tokens.
+        max_output_tokens: Output limit the model reports, in tokens.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
@@ -162,5 +162,5 @@ class MockConfig(_Settings):
     @model_validator(mode="after")
     def _one_source(self) -> MockConfig:
         if self.replies and self.script:
-            raise ValueError("give either 'replies' or 'script', not both")
+            raise ValueError("'replies' and 'script' are mutually exclusive")
         return self

@@ -23,7 +23,7 @@ class MockProvider:
     """Answers from a script (Provider Contract).
 
     Attributes:
-        requests: Every request it was given, normalised, oldest first.
+        requests: Every request, normalised, oldest first.
     """
 
     name = "mock"
@@ -70,10 +70,10 @@ class MockProvider:
         return list(response.tool_calls or [])
 
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        """The next scripted answer, at once.
+        """The next scripted reply, not streamed.
 
         Raises:
-            amplifier_core.llm_errors.LLMError: The script says so, or it has come to its end.
+            amplifier_core.llm_errors.LLMError: The script says so, or it has ended.
         """
         response: ChatResponse | None = None
         async for chunk in self._answer(request, whole=True):

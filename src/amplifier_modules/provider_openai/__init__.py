@@ -1,4 +1,4 @@
-"""provider-openai: OpenAI and every server that speaks its Chat Completions API."""
+"""provider-openai: OpenAI and servers with a compatible Chat Completions API."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ config_schema = _config.schema
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]] | None:
-    """Mounts the provider as ``openai`` (Provider Contract, mount() Function).
+    """Mount the provider as ``openai`` (Provider Contract, mount() Function).
 
     Returns:
-        The cleanup; None, with a warning in the log, when there is neither a key nor the address
+        The cleanup function; None, with a logged warning, if there is neither a key nor the address
         of a server that needs none.
 
     Raises:
-        ValueError: The config is not valid.
-        ConfigurationError: The address or a key cannot be used.
+        ValueError: The config is invalid.
+        ConfigurationError: The address or the key is invalid.
     """
     from amplifier_modules.provider_openai.provider import mount_provider
 

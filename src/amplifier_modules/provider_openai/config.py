@@ -12,19 +12,19 @@ from amplifier_modules._shared.providers.base import HTTPProviderConfig
 
 
 class OpenAIConfig(HTTPProviderConfig):
-    """What a mount plan may say to provider-openai.
+    """Settings of provider-openai.
 
-    `base_url` may come with or without ``/v1``. With an address that is not OpenAI's no key is
-    needed, and without a `model` the first one the server lists is asked.
+    `base_url` may be given with or without ``/v1``. An address other than OpenAI's needs no key,
+    and without a `model` the first one the server lists is used.
 
     Attributes:
-        api: Which API is asked: ``chat`` for Chat Completions, ``responses`` for the one that keeps
-            the model's reasoning between tool calls; ``auto`` is ``responses`` for those of OpenAI's
-            own models that do not reason beside tools otherwise.
-        reasoning_summary: Whether a reasoning model shows summaries of it; ``responses`` only.
-        reasoning_effort: How much a reasoning model thinks, in the service's own words.
-        organization: Organization the calls are counted to.
-        project: Project the calls are counted to.
+        api: ``chat`` for Chat Completions, ``responses`` for the Responses API, which keeps the
+            model's reasoning between tool calls; ``auto`` is ``responses`` for OpenAI's own models
+            that otherwise do not reason when tools are offered.
+        reasoning_summary: Show summaries of the reasoning; ``responses`` only.
+        reasoning_effort: How much a reasoning model thinks, in the service's terms.
+        organization: Organization for billing.
+        project: Project for billing.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
@@ -36,7 +36,7 @@ class OpenAIConfig(HTTPProviderConfig):
         "truncation": ignored("set 'extra_body: {truncation: …}' with 'api: responses'"),
         **dict.fromkeys(
             ("enable_response_chaining", "enable_state"),
-            ignored("nothing is kept with the service"),
+            ignored("nothing is stored at the service"),
         ),
         "enable_long_context": ignored("set 'context_window'"),
         **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""OpenAI's own service, and servers that are compatible with it."""
+"""OpenAI's own service and compatible servers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 MODULE_ID = "provider-openai"
 OPENAI_URL = "https://api.openai.com/v1"
 DEFAULT_MODEL = "gpt-5.4"
-# What every chat model of a server that says nothing about itself is taken to do.
+# Assumed for chat models of a server that gives no details.
 _ASSUMED = [capabilities.STREAMING, capabilities.TOOLS, capabilities.JSON_MODE]
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
 _OTHER_KIND = re.compile(r"audio|deep-research|image|instruct|realtime|search|transcribe|tts")
 _RESPONSES_MODEL = re.compile(r"codex|-pro\b")
-"""Models that only the Responses API has."""
+"""Models available only with the Responses API."""
 _STANDARD_TIERS = {None, "auto", "default"}
 
 logger = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ logger = logging.getLogger(__name__)
 async def mount_provider(
     coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]] | None:
-    """The whole of `mount`."""
+    """Implement `mount`."""
     settings = parse_config(OpenAIConfig, config, MODULE_ID)
     url = api_address(from_environment(settings.base_url, "OPENAI_BASE_URL") or OPENAI_URL)
     key = from_environment(settings.api_key, "OPENAI_API_KEY")
     if key is None and is_openai(url):
         logger.warning(
-            "%s is not mounted: no API key. Set OPENAI_API_KEY or its config key api_key, or set "
-            "base_url to a server that needs none",
+            "%s skipped: no API key. Set OPENAI_API_KEY or api_key in its config, or set "
+            "base_url to a server that needs no key",
             MODULE_ID,
         )
         return None
@@ -66,16 +66,16 @@ EVENTS = ("llm:request", "llm:response", "provider:retry")
 
 
 class OpenAIProvider(ChatCompletionsProvider):
-    """A server of the Chat Completions API.
+    """A server with the Chat Completions API.
 
     Args:
         config: Its settings.
-        url: Address of the API, with its ``/v1``.
+        url: Address of the API, including ``/v1``.
         key: API key; None for a server that needs none.
-        coordinator: Whose hooks hear of calls and retries; None for no events.
+        coordinator: Its hooks are notified of calls and retries; None for no events.
 
     Raises:
-        ConfigurationError: The address or the key cannot be used.
+        ConfigurationError: The address or the key is invalid.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class OpenAIProvider(ChatCompletionsProvider):
         self._responses: ResponsesClient | None = None
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._endpoint.aclose()
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is and needs; `defaults` are those of its configured model."""
+        """What the provider is and needs; `defaults` describe the configured model."""
         known = self._known(self.model)
         limits = {
             "context_window": self._config.context_window or (known and known.context_window),
@@ -128,10 +128,10 @@ class OpenAIProvider(ChatCompletionsProvider):
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """The chat models the server offers; limits it does not tell are 0.
+        """The chat models the server offers; unknown limits are 0.
 
         Raises:
-            LLMError: The server cannot be asked.
+            LLMError: The request failed.
         """
         listed = [entry for entry in await self._listed() if self._is_chat_model(str(entry["id"]))]
         return [self._model_info(entry) for entry in listed]
@@ -144,12 +144,12 @@ class OpenAIProvider(ChatCompletionsProvider):
         return super()._attempt(request)
 
     def _speaks_responses(self, model: str) -> bool:
-        """Whether a model is asked by the Responses API."""
+        """Whether a model uses the Responses API."""
         if self._config.api != "auto":
             return self._config.api == "responses"
         if not self._is_openai:
             return False
-        # By Chat Completions these do not reason once tools are offered, take none, or are not there.
+        # With Chat Completions these do not reason when tools are offered, or are unavailable.
         known = self._known(model)
         if known is None:
             return bool(_RESPONSES_MODEL.search(model))
@@ -184,7 +184,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         listed = await self._listed()
         if not listed:
             raise ConfigurationError(
-                f"{self.name} at {self._endpoint.base_url} lists no models; set model in the "
+                f"{self.name} at {self._endpoint.base_url} lists no models; set 'model' in the "
                 f"config of {MODULE_ID}",
                 provider=self.name,
             )
@@ -235,7 +235,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             able = self._capabilities(known)
             told = {"id": model, "pricing": pricing, "capabilities": able}
             return known.info().model_copy(update=told)
-        # vLLM and llama-server tell the window, each in its own place.
+        # vLLM and llama-server report the window, each in a different place.
         told = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
         return ModelInfo(
             id=model,
@@ -249,18 +249,18 @@ class OpenAIProvider(ChatCompletionsProvider):
 
 @cache
 def models() -> Catalogue:
-    """What is known of OpenAI's chat models: limits, features, prices."""
+    """Facts on OpenAI's chat models: limits, features, prices."""
     return Catalogue(Path(__file__).with_name("models.json"))
 
 
 def find_model(model_id: str) -> Model | None:
-    """The model of this id, also with a snapshot's date or a gateway's prefix; None if not known."""
+    """The model with this id, ignoring a snapshot date or a gateway's prefix; None if unknown."""
     name = model_id.removeprefix("openai/")
     return models().get(name) or models().get(_SNAPSHOT.sub("", name))
 
 
 def api_address(base_url: str) -> str:
-    """The API's address from what a person gives: ``/v1`` is added where there is no path."""
+    """The API's address from the user's; ``/v1`` is added if there is no path."""
     url = base_url.rstrip("/").removesuffix("/chat/completions").removesuffix("/responses")
     return f"{url}/v1" if not urlsplit(url).path else url
 
@@ -284,7 +284,7 @@ _FIELDS = (
     ConfigField(
         id="api_key",
         display_name="API key",
-        prompt="Your OpenAI API key",
+        prompt="OpenAI API key",
         field_type="secret",
         env_var="OPENAI_API_KEY",
         required=False,
@@ -292,7 +292,7 @@ _FIELDS = (
     ConfigField(
         id="base_url",
         display_name="Address",
-        prompt="Address of the API, for a server other than OpenAI's",
+        prompt="API address",
         env_var="OPENAI_BASE_URL",
         required=False,
         default=OPENAI_URL,
@@ -300,7 +300,7 @@ _FIELDS = (
     ConfigField(
         id="model",
         display_name="Model",
-        prompt="Model to ask",
+        prompt="Model to use",
         required=False,
         default=DEFAULT_MODEL,
     ),

@@ -24,13 +24,13 @@ from amplifier_modules.provider_openai.responses_stream import ResponsesStream, 
 
 _PATH = "/responses"
 _LEAST_OUTPUT_TOKENS = 16
-"""Of an answer; the API refuses less."""
+"""Minimum for a response; the API refuses less."""
 
 Cost = Callable[[str, Usage, str | None], Decimal | None]
 
 
 class ResponsesClient:
-    """Asks one service.
+    """A client for one service.
 
     Args:
         name: What its provider is mounted as.
@@ -54,10 +54,10 @@ class ResponsesClient:
         Args:
             request: Normalised.
             model: The model to ask.
-            reasons: Whether the model may reason, so that its reasoning is to be had back.
+            reasons: Whether the model may reason, so that its reasoning is returned.
 
         Raises:
-            LLMError: The request failed or its answer broke off.
+            LLMError: The request failed or its response was cut off.
         """
         encrypted = reasons and model not in self._without_reasoning
         begun = False
@@ -69,7 +69,7 @@ class ResponsesClient:
                     yield chunk
                 return
         except InvalidRequestError as error:
-            # Models that do not reason, and servers that know no encryption, refuse the wish.
+            # Models that do not reason, and servers without encryption, refuse this.
             text = str(error).lower()
             if begun or not encrypted or not ("encrypted" in text or "include" in text):
                 raise

@@ -1,8 +1,8 @@
 """The body of a request to the Responses API.
 
-Nothing is stored with the service: the whole conversation goes along each time, and so does the
-reasoning of earlier answers, which the service encrypts for that. Items carry no ids of their own
-where the API takes them without, so that it looks nothing up.
+Nothing is stored at the service: the whole conversation is sent each time, including the reasoning
+of earlier responses, which the service has encrypted. Items have no ids where the API allows it, so
+that it looks nothing up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def wire_input(messages: Sequence[Message]) -> list[Item]:
     """The conversation as the API's `input`.
 
     Args:
-        messages: Normalised: each call is answered directly behind its message.
+        messages: Normalised: each call's result directly follows its message.
     """
     items: list[Item] = []
     for message in messages:
@@ -54,14 +54,14 @@ def wire_options(request: ChatRequest) -> Item:
                 body["parallel_tool_calls"] = False
     wanted = wire_response_format(request)
     if wanted is not None:
-        # The Chat Completions API wraps the schema's description once more.
+        # The Chat Completions API nests the schema's description one level deeper.
         inner = wanted.pop("json_schema", {})
         body["text"] = {"format": {**wanted, **inner}}
     return body
 
 
 def departures(request: ChatRequest, name: str) -> list[Degradation]:
-    """What was asked for and has no place in a request to this API."""
+    """What was requested but is not supported by this API."""
     if not request.stop:
         return []
     return [
@@ -74,8 +74,7 @@ def departures(request: ChatRequest, name: str) -> list[Degradation]:
 
 
 def _tool(function: Mapping[str, Any]) -> Item:
-    # Without the word the API holds the model to the schema, and refuses schemas it cannot do
-    # that with.
+    # Without it the API enforces the schema strictly, and refuses schemas that cannot be enforced.
     return {"type": "function", "strict": False, **function}
 
 
@@ -109,14 +108,14 @@ def _assistant_items(message: Message) -> list[Item]:
             )
         elif isinstance(block, ReasoningBlock) and (reasoning := _reasoning(block)):
             items.append(reasoning)
-    # Reasoning is refused without what it led to.
+    # Reasoning is refused without the item that follows it.
     while items and items[-1].get("type") == "reasoning":
         items.pop()
     return items
 
 
 def _reasoning(block: ReasoningBlock) -> Item | None:
-    """The reasoning item as it came; None if the service could make nothing of it."""
+    """The reasoning item as received; None if the service could not use it."""
     encrypted = block.get("encrypted_content")
     if not (encrypted or block.content):
         return None

@@ -1,8 +1,8 @@
-"""An answer of the Responses API, put together from the events of its stream.
+"""Assemble a response of the Responses API from the events of its stream.
 
-Each item of the output becomes blocks: a message one for each of its parts, a function call and a
-reasoning item one each. Reasoning is shown as thinking while it comes; what is kept of it is the item
-itself, to be sent back.
+Each item of the output becomes blocks: a message one for each part, a function call and a reasoning
+item one each. Reasoning is shown as thinking while it streams; what is stored is the item itself,
+to be sent back.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class _Open:
 
 
 class Key(NamedTuple):
-    """Where a block stands in the output: its item, and the part of a message."""
+    """The position of a block in the output: its item, and the part of a message."""
 
     item: int
     part: int = 0
 
 
 class ResponsesStream:
-    """Turns the `data` of each event into chunks, and at the end into an answer's parts.
+    """Turn the `data` of each event into chunks and, at the end, into the parts of a response.
 
     Args:
         provider: For error messages.
@@ -61,9 +61,9 @@ class ResponsesStream:
         names: Names of the offered tools by the names that were sent.
 
     Attributes:
-        response: What the service said last of the whole answer: id, model, status, usage.
-        ended: Whether the answer has come to its end, whole or cut short.
-        omitted: Types of output items that have no form in the kernel and were left out.
+        response: The service's last report on the whole response: id, model, status, usage.
+        ended: Whether the response has ended, complete or cut short.
+        omitted: Types of output items that the kernel does not support, left out.
         refused: Whether the model refused.
     """
 
@@ -80,17 +80,17 @@ class ResponsesStream:
         self._begun = 0
 
     def feed(self, data: str) -> list[Piece]:
-        """The chunks that one event makes.
+        """The chunks for one event.
 
         Raises:
-            LLMError: The event is an error, or cannot be read, or says that the answer failed.
+            LLMError: The event is an error or invalid, or reports that the response failed.
         """
         try:
             event: Any = json.loads(data)
         except ValueError as error:
-            raise self._broken("sent an event that is no JSON") from error
+            raise self._broken("sent an event that is not JSON") from error
         if not isinstance(event, dict):
-            raise self._broken("sent an event that is no JSON object")
+            raise self._broken("sent an event that is not a JSON object")
         pieces: list[Piece] = []
         try:
             self._take(cast("Item", event), pieces)
@@ -105,13 +105,13 @@ class ResponsesStream:
 
     @property
     def stop_reason(self) -> str:
-        """The service's own word for how the answer ended."""
+        """The service's own reason for the end of the response."""
         details = self.response.get("incomplete_details") or {}
         return str(details.get("reason") or self.response.get("status") or "completed")
 
     @property
     def finish_reason(self) -> str:
-        """The same in the kernel's words."""
+        """The same in the kernel's terms."""
         if self.refused or self.stop_reason == "content_filter":
             return "content_filter"
         if self.response.get("status") == "incomplete":
@@ -233,7 +233,7 @@ class ResponsesStream:
         )
 
     def _end_the_rest(self, pieces: list[Piece]) -> None:
-        """Ends the blocks whose items the service did not end, as in an answer that was cut off."""
+        """End the blocks whose items the service did not end, as in a response that was cut off."""
         for key, block in list(self._open.items()):
             text = "".join(block.texts)
             finished = {"type": "text", "text": text}
@@ -247,15 +247,15 @@ class ResponsesStream:
     # -- errors ------------------------------------------------------------------------------
 
     def _failed(self, error: Any) -> LLMError:
-        told: Item = dict(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else {}
-        code = str(told.get("code") or "")
+        details: Item = dict(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else {}
+        code = str(details.get("code") or "")
         if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):
-            # Codes of what the request held; the API gives no type beside them.
-            told["type"] = "invalid_request_error"
+            # Error codes about the request's content; the API gives no type with them.
+            details["type"] = "invalid_request_error"
         if code.endswith("_policy") or "policy_violation" in code:
-            told["code"] = "content_policy_violation"
-        told.pop("sequence_number", None)
-        return error_for_body({"error": told}, provider=self._provider, model=self._model)
+            details["code"] = "content_policy_violation"
+        details.pop("sequence_number", None)
+        return error_for_body({"error": details}, provider=self._provider, model=self._model)
 
     def _broken(self, what: str) -> StreamError:
         return StreamError(f"{self._provider} {what}", provider=self._provider, model=self._model)
@@ -297,7 +297,7 @@ def _reasoning_block(item: Item) -> dict[str, Any]:
 
 
 def _call_block(block: _Open, text: str) -> dict[str, Any]:
-    """The call; arguments that are no JSON object stay for the loop to answer the model with."""
+    """The call; invalid arguments are left for the loop to report to the model."""
     arguments, invalid = parse_arguments(text)
     call = {"type": "tool_call", "id": block.call_id, "name": block.name, "input": arguments}
     return call if invalid is None else {**call, "invalid_arguments": invalid}

@@ -78,9 +78,11 @@ def test_somebody_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     calls = [("bash", {"command": f"echo {n} >> made"}) for n in "112"]
     file = plan(tmp_path, calls)
     with Terminal("run", "-f", file, "go", cwd=work, home=home) as terminal:
-        terminal.until(r"Allow bash: echo 1 >> made.*compound.*\[3\] Allow always.*\[4\] Deny")
+        terminal.until(
+            r"Run `echo 1 >> made.*`\\?.*several commands or redirects.*\[3\] Allow always.*\[4\] Deny"
+        )
         terminal.type(f"3{ENTER}")
-        terminal.until(r"Allow bash: echo 2 >> made.*\[4\] Deny")
+        terminal.until(r"Run `echo 2 >> made.*\[4\] Deny")
         terminal.type(f"deny{ENTER}")
         terminal.until("told you")
         assert terminal.finish() == 8

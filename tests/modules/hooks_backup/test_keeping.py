@@ -72,7 +72,7 @@ async def test_a_planted_link_is_refused(
     assert (await s.run(data)).success
     await s.pre(*wrote("a.txt", "2"), **ids)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert caplog.text.count("copies of changed files are not kept") == 1
+    assert caplog.text.count("cannot back up changed files") == 1
     assert "backups is a link" in caplog.text
 
 
@@ -84,7 +84,7 @@ async def test_a_file_too_large_is_said_when_it_is_missed(start: Any) -> None:
     undone = await s.undo(force=True)
     assert undone["restored"] == ["b.txt"]
     assert undone["refused"]["a.txt"] == (
-        "no copy was kept: it has 101 bytes, and copies are kept of 100 at most"
+        "no copy was kept: it has 101 bytes; the limit for copies is 100 bytes"
     )
     # What force could not do either does not stand in the way of earlier turns.
     assert await s.nothing_to_undo(force=True)
@@ -186,7 +186,7 @@ async def test_a_record_that_makes_no_sense_is_left_out(
         file.write(json.dumps(bad) + "\n")
     with caplog.at_level(logging.WARNING):
         assert (await s.undo())["restored"] == ["a.txt"]
-    assert "a record makes no sense and is left out" in caplog.text
+    assert "skipping an invalid record" in caplog.text
 
 
 async def test_a_full_disk_does_not_stop_the_tool(start: Any, monkeypatch: Any) -> None:

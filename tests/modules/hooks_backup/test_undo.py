@@ -72,7 +72,7 @@ async def test_a_file_that_has_changed_since_is_left_alone(start: Any) -> None:
     assert s.files() == {"a.txt": "mine", "b.txt": "0", "c": "mine too"}
     assert undone["restored"] == ["b.txt"]
     assert set(undone["refused"]) == {"a.txt", "c"}
-    assert undone["refused"]["a.txt"] == "it has changed since, and not by this session"
+    assert undone["refused"]["a.txt"] == "it was changed since, but not by this session"
 
 
 async def test_force_puts_back_what_was_left_and_keeps_what_was_there(start: Any) -> None:
@@ -180,7 +180,7 @@ async def test_a_run_that_was_killed_leaves_its_call_in_doubt(start: Any) -> Non
     s = await start()
     undone = await s.undo()
     assert undone["refused"] == {
-        "a.txt": "the run was ended while it was being changed, so what is in it may not be its work"
+        "a.txt": "the run ended during the change, so its content may not be from this session"
     }
     assert undone["restored"] == ["b.txt"]
     assert (await s.undo(force=True))["restored"] == ["a.txt"]
@@ -216,7 +216,7 @@ async def test_the_model_is_told_once_with_the_next_prompt(start: Any) -> None:
     assert not s.said.ephemeral
     assert s.said.context_injection == (
         '<system-reminder source="hooks-backup">\n'
-        "The user has undone changes you made to files. Read them again before you go on:\n"
+        "The user has undone changes you made to files. Read them again before you continue:\n"
         "- a.txt: as it was before\n"
         "- new<\\/x>\\n.txt: removed\n"
         "</system-reminder>"
@@ -280,7 +280,7 @@ async def test_nothing_is_put_back_through_a_link(start: Any, tmp_path: Path, wh
         (s.folder / "sub").symlink_to(outside)
     for force in (False, True):
         undone = await s.undo(force=force)
-        assert undone["refused"]["sub/a.txt"] == "there is a link on its path now"
+        assert undone["refused"]["sub/a.txt"] == "its path now leads through a link"
     assert {path.name: path.read_text() for path in outside.iterdir()} == {
         "a.txt": "1",
         "new.txt": "n",
@@ -347,7 +347,7 @@ async def test_outside_of_the_working_directory_a_path_has_to_be_granted(
     s = await start()
     await change(s)
     undone = await s.undo(force=True)
-    assert "outside the folders copies are kept of" in undone["refused"][str(other / "a.txt")]
+    assert "outside the backed-up folders" in undone["refused"][str(other / "a.txt")]
     (other / "a.txt").write_text("0")
     s = await start(paths=[".", str(other)])
     await change(s)

@@ -134,7 +134,7 @@ def test_a_missing_include_is_told_and_stays_a_line(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("a\n@gone.md")
     text, problems = read(tmp_path)
     assert text == "a\n@gone.md"
-    assert problems == [f"{tmp_path}/gone.md cannot be read: No such file or directory"]
+    assert problems == [f"cannot read {tmp_path}/gone.md: No such file or directory"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
@@ -168,7 +168,7 @@ def test_nothing_outside_is_reached(tmp_path: Path) -> None:
     before = os.listdir("/dev/fd")
     text, problems = read(root)
     assert os.listdir("/dev/fd") == before
-    assert f"{root}/pipe.md cannot be read: it is not a regular file" in problems
+    assert f"cannot read {root}/pipe.md: it is not a regular file" in problems
     assert text == "\n".join(f"@{target}" for target in targets)
     assert len(problems) == len(targets)
 
@@ -182,7 +182,7 @@ def test_the_file_itself_may_not_be_a_link_out(tmp_path: Path) -> None:
     (root / "CLAUDE.md").write_text("inside")
     text, problems = read(root)
     assert text == "inside"
-    assert problems == [f"{root}/AGENTS.md leads out of the folder it belongs to; it is left out"]
+    assert problems == [f"{root}/AGENTS.md leads out of its folder; skipping it"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links")

@@ -278,6 +278,6 @@ async def test_what_cannot_be_read_is_told_once(
         await talk.say()
         await talk.say()
     assert [record.message for record in caplog.records if "gone.md" in record.message] == [
-        f"hooks-context-files: {work}/gone.md cannot be read: No such file or directory"
+        f"hooks-context-files: cannot read {work}/gone.md: No such file or directory"
     ]
     assert talk.events[0]["problems"]

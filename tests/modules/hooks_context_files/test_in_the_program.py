@@ -76,7 +76,7 @@ def test_an_untrusted_project_gives_text_and_nothing_else(tmp_path: Path) -> Non
         )
         (request,) = server.completions
     assert done.code == 0, done.stderr
-    assert "leads out of the folder" in done.stderr
+    assert "leads out of its folder" in done.stderr
     sent = json.dumps(request.body)
     assert "${ANTHROPIC_API_KEY}" in sent
     assert "PRIVATE" not in sent

@@ -127,7 +127,7 @@ class TestConfig:
         [
             ({"rules": ["secret"]}, "unknown rule 'secret'"),
             ({"skip_rules": ["secrets"]}, "unknown rule 'secrets'"),
-            ({"patterns": ["("]}, "no regular expression"),
+            ({"patterns": ["("]}, "not a valid regular expression"),
             ({"patterns": ["(a)b"]}, "captures"),
             ({"patterns": ["a*"]}, "empty text"),
             ({"rule": []}, "did you mean 'rules'"),

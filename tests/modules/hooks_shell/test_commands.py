@@ -164,12 +164,12 @@ async def test_the_first_that_refuses_decides(tmp_path: Path) -> None:
 
 
 FAILING = {
-    "exit code": ("exit 7", "exit code 7"),
+    "exit code": ("exit 7", "exited with code 7"),
     "signal": ("kill -9 $$", "signal 9"),
-    "no such program": (["no-such-program-anywhere"], "no program"),
+    "no such program": (["no-such-program-anywhere"], "not found"),
     "not executable": (["./README"], "Permission denied"),
     "not JSON": ("echo yes", "not JSON: 'yes"),
-    "no object": ("echo '[true]'", "no object"),
+    "no object": ("echo '[true]'", "not an object"),
     "two objects": ("echo '{}{}'", "not JSON"),
     "deep": ("head -c 100000 /dev/zero | tr '\\0' '['", "not JSON"),
     "not UTF-8": ('printf \'{"reason": "\\377"}\'', "not UTF-8"),
@@ -180,8 +180,8 @@ FAILING = {
     "odd reason": (saying({"reason": 5}), "its 'reason' is int"),
     "odd data": (saying({"data": [1]}), "its 'data' is list"),
     "ids": (saying({"data": {"tool_call_id": "c2"}}), "tool_call_id"),
-    "both": (saying({"data": {"a": 1}, "context": "b"}), "give one of them"),
-    "unused": (saying({"decision": "ask", "data": {"a": 1}}), "unused"),
+    "both": (saying({"data": {"a": 1}, "context": "b"}), "mutually exclusive"),
+    "unused": (saying({"decision": "ask", "data": {"a": 1}}), "have no effect"),
     "flood": ("yes", "more than 1048576 bytes"),
     "hangs": ("sleep 100", "within 0.5 s"),
 }
@@ -192,7 +192,7 @@ async def test_one_that_fails_refuses_a_call_and_lets_other_events_pass(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     command, why = FAILING[name]
-    (tmp_path / "README").write_text("no program")
+    (tmp_path / "README").write_text("not found")
     limit = {"timeout": 0.5} if name == "hangs" else {}
     spec = {"event": ["tool:pre", "prompt:submit"], "command": command, **limit}
     async with hooks(tmp_path, spec) as session:

@@ -88,7 +88,7 @@ def test_a_guard_that_is_missing_stops_the_calls_and_says_so(tmp_path: Path) -> 
     done = run(tmp_path, ["touch made"], [spec])
     assert not (tmp_path / "work" / "made").exists()
     assert "failed: could not be run" in done.stderr
-    assert "has to agree, failed" in transcript(done)
+    assert "must allow it, failed" in transcript(done)
 
 
 def test_all_events_of_a_session_can_have_commands(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_words_of_a_state() -> None:
     level = GitState(None, None, "origin/main", 0, 0, [])
     assert list(git_lines(level, 2)) == [
         "Git: on no branch, without a commit yet, level with origin/main",
-        "Git: nothing is changed",
+        "Git: no changes",
     ]
 
 

@@ -77,7 +77,7 @@ async def test_how_often_is_a_setting(rig: Rig, most: int, runs: int) -> None:
     assert len(tool.inputs) == runs
 
 
-async def test_it_can_be_turned_off(rig: Rig) -> None:
+async def test_keeping_the_folder_can_be_turned_off(rig: Rig) -> None:
     rig.config = {"max_repeats": 0}
     rig.add_tool(echo_tool())
     rig.replies(*[calls(call(text="same")) for _ in range(20)], "done")

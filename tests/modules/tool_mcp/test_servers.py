@@ -52,7 +52,10 @@ async def test_an_invalid_response_fails_only_that_call() -> None:
         assert bad["type"] == "ServerRefused"
         assert "invalid response of the server raw" in bad["message"]
         refused = error_of(await mcp.call("raw_refuse"))
-        assert refused == {"message": "the server raw returned an error: not today", "type": "ServerRefused"}
+        assert refused == {
+            "message": "the server raw returned an error: not today",
+            "type": "ServerRefused",
+        }
         result = await mcp.coordinator.get("tools", "mcp_raw_echo").execute("no object")
         assert error_of(result)["type"] == "InvalidInput"
         assert text_of(await mcp.call("raw_echo", text="x")) == "x"
