@@ -125,7 +125,7 @@ def test_they_work_together_over_two_turns_and_a_resume(
     assert set(project.events("tool:pre")) == {"c1", "c4", "c5"}
 
 
-def test_what_the_approval_provider_denies_ends_the_run_with_8(tmp_path: Path) -> None:
+def test_a_denied_approval_ends_the_run_with_8(tmp_path: Path) -> None:
     calls = [ToolCall("bash", {"command": "touch made.txt"}, id="c1")]
     with ScriptedLLM.running([Reply(tool_calls=calls), "Not done."]) as llm:
         project = Project(tmp_path, llm, "loop-streaming", "context-simple")
@@ -137,7 +137,7 @@ def test_what_the_approval_provider_denies_ends_the_run_with_8(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("orchestrator", ORCHESTRATORS)
-def test_what_a_hook_masks_for_logs_reaches_the_model_whole(
+def test_text_masked_for_logs_reaches_the_model_unmasked(
     orchestrator: str, tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen.jsonl"

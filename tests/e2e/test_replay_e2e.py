@@ -150,7 +150,7 @@ def test_a_run_that_asks_something_else_fails_as_a_check_and_shows_the_differenc
     assert "messages[2] (tool)" in again.stderr
 
 
-def test_files_that_cannot_be_used_are_told_before_anything_runs(tmp_path: Path) -> None:
+def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> None:
     plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     file.write_text("mine\n")
     for arguments, told in (
@@ -177,7 +177,7 @@ def test_a_dry_run_records_nothing_and_reads_a_recording(tmp_path: Path) -> None
     assert dry.code == 0, dry.stderr
 
 
-def test_a_locked_plan_is_recorded_and_replayed_as_it_is(tmp_path: Path) -> None:
+def test_a_locked_plan_can_be_recorded_and_replayed(tmp_path: Path) -> None:
     plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     assert run_amplifier("plan", "lock", "-f", plan, cwd=tmp_path).code == 0
     for option in ("--record", "--replay"):

@@ -45,7 +45,7 @@ def objects(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("module_id", BUNDLED)
-def test_the_schema_is_valid_and_says_what_each_key_means(module_id: str) -> None:
+def test_the_schema_is_valid_and_describes_each_key(module_id: str) -> None:
     schema = schema_of(module_id)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
@@ -57,7 +57,7 @@ def test_the_schema_is_valid_and_says_what_each_key_means(module_id: str) -> Non
 
 
 @pytest.mark.parametrize("module_id", BUNDLED)
-async def test_every_default_is_what_mount_takes(module_id: str) -> None:
+async def test_mount_accepts_every_default(module_id: str) -> None:
     schema = schema_of(module_id)
     for key, rule in schema["properties"].items():
         config = {key: rule["default"]}
@@ -66,7 +66,7 @@ async def test_every_default_is_what_mount_takes(module_id: str) -> None:
 
 
 @pytest.mark.parametrize("module_id", BUNDLED)
-async def test_what_the_schema_does_not_know_is_refused_with_the_nearest_key(
+async def test_unknown_keys_are_refused_with_the_nearest_key(
     module_id: str,
 ) -> None:
     properties = schema_of(module_id)["properties"]
@@ -120,7 +120,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("module_id", "config"), WRONG, ids=lambda value: str(value)[:50])
-async def test_what_mount_refuses_the_schema_refuses(
+async def test_the_schema_refuses_what_mount_refuses(
     module_id: str, config: dict[str, Any]
 ) -> None:
     with pytest.raises(jsonschema.ValidationError):

@@ -1,4 +1,4 @@
-"""hooks-otel: tells an OpenTelemetry collector what a session does and how long it takes."""
+"""hooks-otel: report to an OpenTelemetry collector what a session does and how long it takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def mount(
     coordinator: Any, settings: OtelConfig
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Make spans of the session's events; settings as in `OtelConfig`.
+    """Create spans for the session's events; settings as in `OtelConfig`.
 
     Returns:
         A function that ends what is open and sends the rest; None where nothing is to be sent.

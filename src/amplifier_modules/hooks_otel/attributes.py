@@ -1,4 +1,4 @@
-"""What spans say, in the words of OpenTelemetry's conventions for generative AI."""
+"""Span attributes, following OpenTelemetry's conventions for generative AI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""The conventions' names, where they are not those the providers are mounted under."""
+"""The conventions' provider names, where they differ from ours."""
 
 _USAGE = {
     "input_tokens": "gen_ai.usage.input_tokens",
@@ -26,15 +26,15 @@ _USAGE = {
 
 Attributes = dict[str, Any]
 Showable = Callable[[Any], Any]
-"""Makes plain data of a value, without secrets and with long texts cut."""
+"""Converts a value to plain data, without secrets and with long texts cut."""
 
 
 def provider_attributes(data: Mapping[str, Any]) -> Attributes:
-    """Which provider and model are asked."""
+    """The provider and model of a call."""
     name = data.get("provider")
     found: Attributes = {"gen_ai.operation.name": "chat"}
     if isinstance(name, str) and name:
-        # The older name of the attribute is what most backends still look for.
+        # Most backends still expect the attribute's older name.
         known = PROVIDERS.get(name, name)
         found |= {"gen_ai.provider.name": known, "gen_ai.system": known}
     model = data.get("model")
@@ -44,7 +44,7 @@ def provider_attributes(data: Mapping[str, Any]) -> Attributes:
 
 
 def response_attributes(data: Mapping[str, Any]) -> Attributes:
-    """What came back, but for its content."""
+    """The response, except its content."""
     found = usage_attributes(data.get("usage"))
     model = data.get("model")
     if isinstance(model, str) and model:
@@ -59,7 +59,7 @@ def response_attributes(data: Mapping[str, Any]) -> Attributes:
 
 
 def usage_attributes(usage: Any) -> Attributes:
-    """Tokens and cost; what is not known is left out."""
+    """Tokens and cost; unknown values are left out."""
     found: Attributes = {}
     for name, attribute in _USAGE.items():
         count = field(usage, name)
@@ -75,7 +75,7 @@ def usage_attributes(usage: Any) -> Attributes:
 
 
 def tool_attributes(data: Mapping[str, Any]) -> Attributes:
-    """Which tool is called."""
+    """The tool of a call."""
     found: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
     for key, attribute in (
         ("tool_name", "gen_ai.tool.name"),
@@ -88,12 +88,12 @@ def tool_attributes(data: Mapping[str, Any]) -> Attributes:
 
 
 def input_messages(messages: Any, showable: Showable, most: int) -> Attributes:
-    """The messages of a request, the earliest left out where they are more than `most` characters."""
+    """The messages of a request; the earliest are left out if longer than `most` characters."""
     if not isinstance(messages, (list, tuple)):
         return {}
     kept: list[str] = []
     size = 2
-    # From the end, so that a long conversation costs no more than what is kept of it.
+    # From the end, so that a long conversation costs no more than the part kept.
     for message in reversed(cast("list[Any]", messages)):
         text = json.dumps(_message(showable(message)))
         size += len(text) + 2
@@ -110,8 +110,12 @@ def output_messages(response: Any, showable: Showable) -> Attributes:
     content = field(response, "content")
     if content is None:
         return {}
-    told = {"role": "assistant", "content": content, "tool_calls": field(response, "tool_calls")}
-    message = _message(showable(told))
+    content_of = {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": field(response, "tool_calls"),
+    }
+    message = _message(showable(content_of))
     reason = field(response, "finish_reason")
     if isinstance(reason, str):
         message["finish_reason"] = reason
@@ -132,7 +136,7 @@ def field(holder: Any, name: str) -> Any:
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """A stored message in the form the conventions give it."""
+    """A stored message in the form of the conventions."""
     if not isinstance(message, Mapping):
         return {"role": "user", "parts": [{"type": "text", "content": str(message)}]}
     given = cast("Mapping[str, Any]", message)

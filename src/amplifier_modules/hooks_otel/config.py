@@ -57,9 +57,7 @@ class OtelConfig(ModuleConfig):
             ignored("content is left out unless 'capture_content' is true"),
         ),
         **dict.fromkeys(("payload_limits", "max_payload_size"), ignored("set 'max_content_chars'")),
-        **dict.fromkeys(
-            ("batch_delay_ms", "max_batch_size", "debug"), ignored("there is no setting for it")
-        ),
+        **dict.fromkeys(("batch_delay_ms", "max_batch_size", "debug"), ignored("not configurable")),
         "sampling_rate": refused("every span is recorded; sample in the collector", 1),
     }
 
@@ -90,9 +88,9 @@ class OtelConfig(ModuleConfig):
             return None
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("it must be an address with http:// or https://")
+            raise ValueError("it must be a URL with http:// or https://")
         if parts.query or parts.fragment:
-            raise ValueError("it must be an address without '?' and '#'")
+            raise ValueError("it must be a URL without '?' and '#'")
         return endpoint.rstrip("/")
 
     @model_validator(mode="after")
@@ -103,5 +101,5 @@ class OtelConfig(ModuleConfig):
 
 
 def is_disabled() -> bool:
-    """Whether the environment switches OpenTelemetry off."""
+    """Whether the environment disables OpenTelemetry."""
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

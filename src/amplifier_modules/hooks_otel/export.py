@@ -1,4 +1,4 @@
-"""Where spans go: an own provider, never the global one, and exporters that can be let go of."""
+"""Export spans: a private provider, never the global one, and exporters that can be abandoned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CAUSE = re.compile("Transient error (.*) encountered while")
 
 
 class Ids(RandomIdGenerator):
-    """Gives spans the ids that the session's events carry.
+    """Give spans the ids of the session's events.
 
     Attributes:
         next_span: Id of the next span; random if None.
@@ -48,7 +48,7 @@ class Ids(RandomIdGenerator):
 
 
 class Watched(SpanExporter):
-    """An exporter of which it is known what it delivered, and why not.
+    """Wrap an exporter and record what it delivered, and why it failed.
 
     Args:
         inner: The exporter.
@@ -75,7 +75,7 @@ class Watched(SpanExporter):
         self._thread, self.reason = threading.get_ident(), ""
         try:
             result = self._inner.export(spans)
-        # Whatever an exporter raises would end up as a traceback on the terminal.
+        # Any exception of an exporter would end up as a traceback on the terminal.
         except Exception as error:
             self.reason = f"{type(error).__name__}: {error}"
             result = SpanExportResult.FAILURE
@@ -88,9 +88,9 @@ class Watched(SpanExporter):
         elif not self._told:
             self._told = True
             logger.warning(
-                "%s: spans cannot be delivered: %s. The session goes on without.",
+                "%s: cannot deliver spans: %s. The session continues without them.",
                 MODULE_ID,
-                self.reason or "no reason was given",
+                self.reason or "unknown reason",
             )
         return result
 
@@ -103,7 +103,7 @@ class Watched(SpanExporter):
         self._inner.shutdown()
 
     def lost(self) -> str | None:
-        """What to tell of spans that did not arrive; None if nothing is to be told."""
+        """A message on spans that were not delivered; None if all were."""
         missing = self.taken - self.delivered
         if not missing or self._told:
             return None
@@ -111,7 +111,7 @@ class Watched(SpanExporter):
         return f"{missing} of {self.taken} spans were not delivered"
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Filter: keep what our own export logs, one line a retry, off the terminal."""
+        """Filter: keep our exporter's log, one line for each retry, off the terminal."""
         if record.thread != self._thread:
             return True
         # That it gave up says less than why the attempt before failed.
@@ -123,7 +123,7 @@ class Watched(SpanExporter):
 
 
 class _Counter(SpanProcessor):
-    """Counts what is to be delivered: what a sampler left out never ends here."""
+    """Count the spans to deliver: those a sampler left out never end here."""
 
     def __init__(self, exporter: Watched) -> None:
         self._exporter = exporter
@@ -141,13 +141,13 @@ class _Lines(SpanExporter):
         self._write = write
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        # JSON without anything but ASCII: nothing in it means something to a terminal.
+        # ASCII-only JSON: nothing in it has a meaning to a terminal.
         self._write(b"".join(span.to_json(indent=None).encode("ascii") + b"\n" for span in spans))
         return SpanExportResult.SUCCESS
 
 
 class Pipeline:
-    """The provider of one session and what is behind it.
+    """The span provider of one session with its exporters.
 
     Args:
         config: Where spans go.
@@ -174,7 +174,7 @@ class Pipeline:
         self.tracer = self._provider.get_tracer("amplifier")
 
     async def close(self, more: Callable[[], None]) -> None:
-        """Send what is left, for as long as the config allows; the rest is lost, which is told.
+        """Send what is left, within the configured time; the loss of the rest is reported.
 
         Args:
             more: Something else to end, which may take as long.
@@ -184,7 +184,7 @@ class Pipeline:
             self._provider.shutdown()
             more()
 
-        # A thread nobody waits for when the process ends.
+        # A daemon thread: the process does not wait for it.
         thread = threading.Thread(target=end, name=MODULE_ID, daemon=True)
         thread.start()
         limit = self._config.flush_timeout
@@ -207,7 +207,7 @@ def _resource(config: OtelConfig) -> Resource:
     elif SERVICE_NAME in config.resource or os.environ.get("OTEL_SERVICE_NAME"):
         name = named
     else:
-        # What the SDK puts there itself is `unknown_service`.
+        # The SDK's own default is `unknown_service`.
         known = isinstance(named, str) and not named.startswith("unknown_service")
         name = named if known else DEFAULT_SERVICE
     return own.merge(Resource({SERVICE_NAME: name}))
@@ -225,7 +225,7 @@ def _exporter(config: OtelConfig, working_dir: str) -> SpanExporter:
 
 
 def otlp_settings(config: OtelConfig, signal: str) -> dict[str, Any]:
-    """Arguments of an OTLP exporter; what is not in the config comes from the environment."""
+    """Arguments of an OTLP exporter; settings missing from the config come from the environment."""
     given: dict[str, Any] = {}
     if config.endpoint is not None:
         given["endpoint"] = f"{config.endpoint}/v1/{signal}"

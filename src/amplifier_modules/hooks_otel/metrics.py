@@ -18,10 +18,10 @@ _KEPT = (
 
 
 class Metrics(Protocol):
-    """Counts operations."""
+    """Record metrics of operations."""
 
     def record(self, attributes: Attributes, nanoseconds: int) -> None:
-        """Count an operation that has ended."""
+        """Record an operation that has ended."""
         ...
 
     def close(self) -> None:
@@ -30,7 +30,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Record nothing."""
 
     def record(self, attributes: Attributes, nanoseconds: int) -> None:
         """Do nothing."""
@@ -40,7 +40,7 @@ class NoMetrics:
 
 
 class OtlpMetrics:
-    """Sends histograms to a collector, every minute and at the end.
+    """Send histograms to a collector, every minute and at the end.
 
     Args:
         config: Where to.
@@ -63,11 +63,11 @@ class OtlpMetrics:
             "gen_ai.client.token.usage", unit="{token}", description="Tokens of a model call"
         )
         self._seconds: Any = meter.create_histogram(
-            "gen_ai.client.operation.duration", unit="s", description="How long an operation took"
+            "gen_ai.client.operation.duration", unit="s", description="Duration of an operation"
         )
 
     def record(self, attributes: Attributes, nanoseconds: int) -> None:
-        """Count an operation that has ended."""
+        """Record an operation that has ended."""
         kept = {key: attributes[key] for key in _KEPT if key in attributes}
         self._seconds.record(nanoseconds / 1e9, kept)
         for kind in ("input", "output"):
@@ -82,7 +82,7 @@ class OtlpMetrics:
 
 
 class _First(logging.Filter):
-    """Lets the first error pass; an exporter complains of each attempt, every minute."""
+    """Pass only the first error; an exporter logs every attempt, every minute."""
 
     _passed = False
 

@@ -1,8 +1,8 @@
-"""Operations of a session, from their events to spans.
+"""Turn the operations of a session into spans.
 
-A span is made when its operation ends, with the id that the operation's events carry: until then it
-is a few facts, and what belongs inside it needs to know no more than that id. Only the session's own
-span is made at its beginning, because it decides whether the trace is recorded at all.
+A span is created when its operation ends, with the id in the operation's events: until then it is a
+few facts, and operations inside it only need that id. Only the session's own span is created at its
+start, because it decides whether the trace is sampled.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from amplifier_modules.hooks_otel.export import Ids
 _SPAN_DIGITS = 16
 
 _open_sessions: dict[str, SpanContext] = {}
-"""Spans of the sessions of this process: a sub-agent's session finds its parent's trace here."""
+"""Spans of the sessions in this process: a sub-agent's session finds its parent's trace here."""
 
 
 @dataclass
 class Operation:
-    """Something that has begun.
+    """An operation that has started.
 
     Attributes:
         name: The span's name.
@@ -106,7 +106,7 @@ class SessionTrace:
             _open_sessions[self._session_id] = self._root.get_span_context()
 
     def add(self, operation: Operation, *, milliseconds: float | None = None) -> int:
-        """Make the span of an operation that ends now; returns how long it took, in nanoseconds.
+        """Create the span of an operation that ends now; returns its duration in nanoseconds.
 
         Args:
             operation: The operation.
@@ -149,7 +149,7 @@ class SessionTrace:
         root.end()
 
     def _surroundings(self) -> Context:
-        """The span the session is part of: of its parent session, else of who started this process."""
+        """The session's parent span: of its parent session, otherwise of the calling process."""
         parent = _open_sessions.get(self._parent_id or "")
         if parent is not None:
             span = number(self._around) or parent.span_id
@@ -164,7 +164,7 @@ class SessionTrace:
 
 
 def number(span: str | None) -> int | None:
-    """A span id as a number; None for what is none."""
+    """A span id as a number; None if it is invalid."""
     if span is None or len(span) != _SPAN_DIGITS:
         return None
     try:
@@ -174,5 +174,5 @@ def number(span: str | None) -> int | None:
 
 
 def span_id(value: Any) -> str:
-    """The span id that an event carries, or a new one."""
+    """The span id in an event, or a new one."""
     return value if isinstance(value, str) and number(value) else token_hex(_SPAN_DIGITS // 2)

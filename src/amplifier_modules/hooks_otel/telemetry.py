@@ -1,4 +1,4 @@
-"""The hook: which event begins, changes and ends which operation."""
+"""The hook: which events start, change and end which operations."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NOTED = (
     *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),
     *("approval:denied", "context:compaction", "cancel:requested"),
 )
-"""Events that are told as events of the span they belong to."""
+"""Events that are recorded as span events."""
 
 _NOTED_FACTS = ("attempt", "delay", "reason", "decided_by", "strategy", "immediate", "tool_name")
 _LONGEST_MESSAGE = 1000
 
 
 class Telemetry:
-    """Makes spans of one session's events.
+    """Create spans for one session's events.
 
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
@@ -57,7 +57,7 @@ class Telemetry:
             self._pipeline.ids,
             session_id=coordinator.session_id,
             parent_id=parent,
-            # Mounted while a tool of the parent session runs, that tool is what it is part of.
+            # Mounted during a tool call of the parent session, so that call is its parent.
             around=around.get("span_id") if parent and around.get("session_id") == parent else None,
         )
         self._open: dict[str, Operation] = {}
@@ -65,7 +65,7 @@ class Telemetry:
         self._unregister: list[Callable[[], None]] = []
 
     def listen(self) -> None:
-        """Record from now on."""
+        """Start recording."""
         late, early = self._config.priority, -self._config.priority
         handlers: dict[str, tuple[Callable[[str, Any], None], int]] = {
             "session:start": (self._on_session, early),
@@ -136,7 +136,7 @@ class Telemetry:
 
     def _on_turn_end(self, event: str, data: Any) -> None:
         given = raw_data(data)
-        # A turn that was stopped leaves calls behind that nobody ended.
+        # A turn that was stopped leaves calls behind that never ended.
         for key in [key for key in self._open if key != "turn"][::-1]:
             self._end(key, {"amplifier.unfinished": True})
         more = words.usage_attributes(given.get("usage"))
@@ -192,7 +192,7 @@ class Telemetry:
         given = raw_data(data)
         key = _key(given, "tool")
         if key not in self._open:
-            # Refused before it was seen here, or no such tool: there is only this one event of it.
+            # Denied before it was seen here, or an unknown tool: this is its only event.
             self._on_call(event, data)
         call = self._open.get(key)
         if call is None:
@@ -238,7 +238,7 @@ class Telemetry:
         turn = given.get("turn_id")
         around = given.get("parent_span_id") if parent else None
         if parent and not isinstance(around, str):
-            # A loop that gives no ids: inside whatever of that kind began last.
+            # A loop without ids: assume the last started operation of that kind.
             around = self._latest(parent)
         operation = Operation(name, kind, span_id(given.get("span_id")), around, turn, about)
         self._open[key] = operation
@@ -263,7 +263,7 @@ class Telemetry:
         return self._config.max_content_chars
 
     def _shown(self, event: str) -> words.Showable:
-        """What of an event's content may be told, by the session's redaction and our own."""
+        """The part of an event's content that may be recorded, after redaction."""
         redact = self._coordinator.get_capability("redaction.event")
 
         def shown(value: Any) -> Any:
@@ -276,15 +276,15 @@ class Telemetry:
     def _error(self, error: Any) -> tuple[str, str]:
         kind = words.field(error, "type")
         message = error if isinstance(error, str) else words.field(error, "message")
-        told = self._text(message) if isinstance(message, str) else ""
-        return (kind if isinstance(kind, str) and kind else "_OTHER"), told
+        text = self._text(message) if isinstance(message, str) else ""
+        return (kind if isinstance(kind, str) and kind else "_OTHER"), text
 
     def _text(self, text: str) -> str:
         return self._cutter.plain(text)[:_LONGEST_MESSAGE]
 
 
 def _key(given: dict[str, Any], kind: str) -> str:
-    """What an operation is known by until it ends."""
+    """The key of an operation until it ends."""
     names = ("tool_call_id", "span_id") if kind == "tool" else ("span_id",)
     identity = next((given[name] for name in names if isinstance(given.get(name), str)), "")
     return f"{kind}:{identity}"

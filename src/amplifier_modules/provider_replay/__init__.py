@@ -1,4 +1,4 @@
-"""provider-replay: keeps what a run and its model say to each other, and says it again."""
+"""provider-replay: record the model requests and responses of a run, and replay them."""
 
 from __future__ import annotations
 

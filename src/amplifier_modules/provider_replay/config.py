@@ -13,17 +13,17 @@ MODULE_ID = "provider-replay"
 
 
 class ReplayConfig(ModuleConfig):
-    """What a mount plan may say to provider-replay: one of `record` and `replay`.
+    """Settings of provider-replay: one of `record` and `replay`.
 
     Attributes:
-        record: File to write what the other providers are asked and answer; a new or empty one.
-        replay: File of such a recording, to answer from instead of asking anybody.
-        provider: Which of the recorded providers to stand in for; by default all, and none but them.
-        speed: How fast a recording is played: 1 as it was, 2 twice as fast, 0 at once.
-        ignore: Regular expressions of texts that do not count when requests are compared.
-        model: The model the provider is set to, where it is to be compared with the one it was set
-            to (also `default_model`).
-        priority: Instead of the priorities that were recorded.
+        record: File to record the other providers' requests and responses to; new or empty.
+        replay: File of such a recording, to answer from without contacting any provider.
+        provider: Recorded provider to replace; by default all, and others are removed.
+        speed: Replay speed: 1 as recorded, 2 twice as fast, 0 without delays.
+        ignore: Regular expressions for text to ignore when comparing requests.
+        model: The provider's current model, if it is to be compared with the recorded one (also
+            `default_model`).
+        priority: Replaces the recorded priorities.
     """
 
     record: str | None = None
@@ -41,11 +41,13 @@ class ReplayConfig(ModuleConfig):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ValueError(
+                    f"{pattern!r} is not a valid regular expression: {error}"
+                ) from error
         return value
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.record and self.replay:
-            raise ValueError("give either 'record' or 'replay', not both")
+            raise ValueError("'record' and 'replay' are mutually exclusive")
         return self

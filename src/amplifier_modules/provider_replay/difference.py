@@ -1,4 +1,4 @@
-"""What two requests differ in, in few lines that a person reads."""
+"""Describe how two requests differ, in a few lines for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIFF_LINES = 12
 
 
 def difference(recorded: Plain, asked: Plain) -> list[str]:
-    """Lines that say what changed; ``-`` is what was recorded, ``+`` what is asked."""
+    """Lines on what changed; ``-`` is the recorded request, ``+`` the current one."""
     lines = [*_options(recorded, asked), *_tools(recorded, asked), *_messages(recorded, asked)]
     return [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines]
 
@@ -29,7 +29,7 @@ def _tools(recorded: Plain, asked: Plain) -> Iterator[str]:
     before = {tool["name"]: tool for tool in recorded.get("tools", ())}
     after = {tool["name"]: tool for tool in asked.get("tools", ())}
     for name in before.keys() - after.keys():
-        yield f"  tools: {name} is not offered any more"
+        yield f"  tools: {name} is no longer offered"
     for name in after.keys() - before.keys():
         yield f"  tools: {name} is new"
     for name in (name for name in before if name in after):
@@ -38,7 +38,7 @@ def _tools(recorded: Plain, asked: Plain) -> Iterator[str]:
                 yield f"  tools.{name}.{field}:"
                 yield from _changed(before[name].get(field), after[name].get(field))
     if list(before) != list(after) and before.keys() == after.keys():
-        yield "  tools: they are offered in another order"
+        yield "  tools: offered in a different order"
 
 
 def _messages(recorded: Plain, asked: Plain) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _block(where: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _changed(before: Any, after: Any) -> Iterator[str]:
-    """A diff of two values by lines, without what they share."""
+    """A diff of two values by lines, without their common start and end."""
     diff = difflib.unified_diff(
         _text(before).split("\n"), _text(after).split("\n"), n=0, lineterm=""
     )

@@ -1,4 +1,4 @@
-"""Puts recorders in front of providers, or players in their place."""
+"""Mount recorders around providers, or players in their place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from amplifier_modules.provider_replay.requests import Plain
 from amplifier_modules.provider_replay.tape import Tape
 
 CAPABILITY = "replay.take_over"
-"""Puts what this module mounts in the place of what others have mounted since."""
+"""Capability: mounts this module's parts in place of providers mounted since."""
 
 _EVENTS = (
     "llm:request",
@@ -26,7 +26,7 @@ _EVENTS = (
     "provider:throttle",
     "provider:tool_sequence_repaired",
 )
-"""What providers emit during a call; what else begins with these words and is announced, too."""
+"""Prefixes of the events that providers emit during a call."""
 _BEFORE_OTHERS = -1000
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ Cleanup = Callable[[], Awaitable[None]]
 
 
 async def mount_provider(coordinator: Any, config: ReplayConfig) -> Cleanup | None:
-    """The whole of `mount`."""
+    """Implement `mount`."""
     if config.replay:
         return await _replay(coordinator, config, config.replay)
     if config.record:
@@ -45,7 +45,7 @@ async def mount_provider(coordinator: Any, config: ReplayConfig) -> Cleanup | No
 
 
 async def take_over(coordinator: Any) -> None:
-    """The whole of `on_session_ready`."""
+    """Implement `on_session_ready`."""
     again = coordinator.get_capability(CAPABILITY)
     if again is not None:
         await again()
@@ -80,7 +80,7 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
 
 
 async def _listen(coordinator: Any) -> list[Callable[[], None]]:
-    """Note what providers emit while they are asked; returns what ends that."""
+    """Record events that providers emit during calls; returns a function to stop."""
 
     def note(event: str, data: dict[str, Any]) -> None:
         call = current_call()
@@ -111,7 +111,7 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup 
 
     async def take_their_place() -> None:
         for name in [name for name in mounted if name not in players]:
-            logger.warning("%s: %s is not in the recording and is not asked", MODULE_ID, name)
+            logger.warning("%s: %s is not in the recording and is removed", MODULE_ID, name)
             await coordinator.unmount("providers", name)
         for name, player in players.items():
             if mounted.get(name) is not player:
@@ -127,16 +127,16 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup 
     async def cleanup() -> None:
         if left := tape.release():
             numbers = ", ".join(str(call.number) for call in left)
-            logger.warning("%s: nobody asked for call %s of %s", MODULE_ID, numbers, tape.path)
+            logger.warning("%s: not requested: call %s of %s", MODULE_ID, numbers, tape.path)
 
     return cleanup
 
 
 def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Player]:
-    """What stands in for the recorded providers, by name.
+    """The players for the recorded providers, by name.
 
-    A provider that sub-agents had with another model has described itself more than once: the one
-    that was set to the model of this config counts, else the first.
+    A provider that sub-agents used with another model is described more than once: the description
+    with the model of this config is used, otherwise the first.
     """
     chosen: dict[str, Plain] = {}
     for described in tape.providers:
@@ -160,7 +160,7 @@ def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Pl
 
 
 def _configured_model(coordinator: Any, name: str) -> str | None:
-    """The model the plan sets the provider of this name to, in the plan's own words."""
+    """The model the plan sets for the provider with this name."""
     for entry in (getattr(coordinator, "config", None) or {}).get("providers") or ():
         if not isinstance(entry, dict):
             continue

@@ -1,4 +1,4 @@
-"""Answers and errors as plain data, and back."""
+"""Convert responses and errors to plain data, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERROR_FIELDS = (
 
 
 def plain(value: Any) -> Any:
-    """Anything a provider hands out as JSON's own types; what is none of them becomes text."""
+    """Convert anything a provider returns to JSON types; other values become text."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, Mapping):
@@ -42,12 +42,12 @@ def plain(value: Any) -> Any:
 
 
 def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
-    """A recorded answer as the provider gave it: a `ChatResponse`, or a mapping."""
+    """Rebuild a recorded response as the provider gave it: a `ChatResponse`, or a mapping."""
     return dict(recorded) if as_mapping else ChatResponse.model_validate(recorded)
 
 
 def plain_error(error: BaseException) -> dict[str, Any]:
-    """An error's class, message and what else the kernel's errors say."""
+    """An error's class, message and the other attributes of kernel errors."""
     told = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
     if not isinstance(error, LLMError):
         told = {}
@@ -56,7 +56,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(recorded: Mapping[str, Any]) -> Exception:
-    """An error of the same kind: the kernel's own, Python's own, or one of that name."""
+    """Rebuild an error: a kernel class, a Python class, or a class of that name."""
     name, message = str(recorded.get("type")), str(recorded.get("message", ""))
     name = name if name.isidentifier() else "RecordedError"
     kind: Any = getattr(llm_errors, name, None)

@@ -1,4 +1,4 @@
-"""Stands in for a provider and answers as it did."""
+"""Replace a provider and answer as recorded."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _IDS = frozenset(
 
 
 class RequestDiffers(InvalidRequestError):
-    """The recording does not hold this request; the message says what changed."""
+    """The recording does not have this request; the message says what changed."""
 
     is_failed_check = True
-    """The program did not do what it was recorded doing, for who decides on exit codes."""
+    """The run differs from the recording; used for the exit code."""
 
 
 class Player:
     """One provider of a recording (Provider Contract).
 
     Args:
-        described: What the provider said of itself.
+        described: The provider's self-description.
         tape: The recording.
-        coordinator: Whose hooks hear what they heard.
-        redactor: What kept secrets out of the recording.
-        speed: How fast; 0 at once.
-        model: The model the provider is set to now, if it is to be compared.
-        priority: Instead of the recorded one.
+        coordinator: Its hooks get the recorded events.
+        redactor: Removed secrets from the recording.
+        speed: Replay speed; 0 without delays.
+        model: The provider's current model, if it is to be compared.
+        priority: Replaces the recorded one.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Player:
         self._changed_model = changed
 
     def get_info(self) -> ProviderInfo:
-        """What the provider said of itself; it needs no key now."""
+        """The provider's self-description; it needs no key now."""
         return ProviderInfo.model_validate({**self._info, "credential_env_vars": []})
 
     async def list_models(self) -> list[ModelInfo]:
-        """The model that was asked, as far as it is known."""
+        """The model requested, as far as known."""
         defaults = self._info.get("defaults") or {}
         model = self.model or defaults.get("model")
         if not model:
@@ -90,7 +90,7 @@ class Player:
         ]
 
     def parse_tool_calls(self, response: Any) -> list[ToolCall]:
-        """The tools the model wanted to have called, in order."""
+        """The tool calls of the response, in order."""
         if isinstance(response, Mapping):
             found: Any = cast("Mapping[str, Any]", response).get("tool_calls")
         else:
@@ -99,11 +99,11 @@ class Player:
         return [c if isinstance(c, ToolCall) else ToolCall.model_validate(c) for c in calls]
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
-        """The recorded answer.
+        """Return the recorded response.
 
         Raises:
-            RequestDiffers: This was not asked when the recording was made.
-            AbortError: The call had no end then.
+            RequestDiffers: The request is not in the recording.
+            AbortError: The recorded call did not end.
             Exception: The recorded error.
         """
         response: Any = None
@@ -128,7 +128,7 @@ class Player:
         )
 
     async def _play(self, call: RecordedCall) -> AsyncGenerator[Any]:
-        """The chunks of a recorded call and its answer; its events are emitted meanwhile."""
+        """Yield the chunks of a recorded call and its response, emitting its events."""
         elapsed = 0.0
         for step in self._tape.steps_of(call):
             if self._speed and step.at > elapsed:
@@ -159,15 +159,15 @@ class Player:
 
 
 class StreamingPlayer(Player):
-    """The same for a provider that streamed."""
+    """A player for a provider that streams."""
 
     async def stream_complete(self, request: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        """The recorded chunks, the last one the answer; errors as those of `complete`."""
+        """Yield the recorded chunks, the last one being the response; errors as in `complete`."""
         async with aclosing(self._play(self._find(request, kwargs))) as chunks:
             async for chunk in chunks:
                 yield chunk
 
 
 def model_names(described: Plain) -> list[str]:
-    """What a provider's model was called: in the plan, and by the provider."""
+    """The names of a provider's model: in the plan, and from the provider."""
     return [described[name] for name in _MODEL_NAMES if name in described]

@@ -1,4 +1,4 @@
-"""Stands in front of a provider and writes down what passes."""
+"""Wrap a provider and record its calls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from amplifier_modules.provider_replay.requests import Plain, plain_request
 
 
 class Recorder:
-    """A provider that is asked as before; what else it has is reached through it.
+    """Forward calls to a provider and record them; other attributes are the provider's.
 
     Args:
         inner: The provider.
-        name: What it is mounted as.
-        recording: Where it is written down.
-        configured_model: The model the plan sets it to.
+        name: Its mounted name.
+        recording: The recording to write to.
+        configured_model: The model set in the plan.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Recorder:
         setattr(self.__dict__["_inner"], name, value)
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
-        """The provider's whole answer, written down; errors are those of the provider."""
+        """Return the provider's whole response and record it; errors are the provider's."""
         call = self._begin("complete", request, kwargs)
         try:
             with call.current():
@@ -62,11 +62,11 @@ class Recorder:
         return self._recording.begin(self._mounted_as, mode, asked)
 
     def _own_calls(self, response: Any) -> Any:
-        """The tool calls of an answer that only its provider can read out of it."""
+        """The tool calls of a response, which only its provider can parse."""
         said = response.get("tool_calls") if isinstance(response, dict) else None
         if said or getattr(response, "tool_calls", None):
             return None
-        # Foreign code: where it cannot, the loop will meet the same error.
+        # Third-party code: if it fails, the loop will get the same error.
         with suppress(Exception):
             calls = self._inner.parse_tool_calls(response)
             return None if inspect.isawaitable(calls) else calls
@@ -74,10 +74,10 @@ class Recorder:
 
 
 class StreamingRecorder(Recorder):
-    """The same for a provider that streams."""
+    """A recorder for a provider that streams."""
 
     async def stream_complete(self, request: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        """The provider's chunks, each written down as it passes."""
+        """Yield the provider's chunks, recording each one."""
         call = self._begin("stream", request, kwargs)
         stream: Any = None
         last: Any = None
@@ -118,7 +118,7 @@ class StreamingRecorder(Recorder):
 def recorder_for(
     inner: Any, name: str, recording: Recording, *, configured_model: str | None = None
 ) -> Recorder:
-    """The recorder that offers what the provider does."""
+    """Create a recorder with the same methods as the provider."""
     streams = hasattr(type(inner), "stream_complete") or inspect.isasyncgenfunction(
         getattr(inner, "stream_complete", None)
     )
@@ -142,7 +142,7 @@ def _described(inner: Any, name: str) -> Plain:
     if "priority" not in found and isinstance(config, dict) and "priority" in config:
         found["priority"] = config["priority"]
     found["streams"] = hasattr(type(inner), "stream_complete")
-    # Foreign code; that it cannot describe itself is no reason not to record it.
+    # Third-party code; record it even if it cannot describe itself.
     with suppress(Exception):
         found["info"] = plain(inner.get_info())
     return found

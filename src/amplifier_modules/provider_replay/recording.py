@@ -1,4 +1,4 @@
-"""The file of a recording while it is written: JSON lines, each complete in itself.
+"""Write a recording: JSON lines, each complete in itself.
 
     {"type": "header", "schema": 1, "created": "…", "folder": "/work"}
     {"type": "provider", "name": "anthropic", "model": "…", "priority": 100, "streams": true, "info": {…}}
@@ -8,9 +8,9 @@
     {"type": "chunk", "call": 1, "at": 0.310, "chunk": {…}}
     {"type": "response", "call": 1, "at": 0.502, "response": {…}}      or "error", or "cut"
 
-A conversation grows by its end, so a request is written as what it adds: `"as": 1, "first": 4`
-says that its first four messages are those of call 1, and `"tools_as": 1` that its tools are. What
-came of a call is written when it has ended.
+A conversation grows at its end, so a request is stored as its difference: `"as": 1, "first": 4`
+means that its first four messages are those of call 1, and `"tools_as": 1` that it has its tools.
+The results of a call are written when it has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .rewriting import change_deltas
 
 SCHEMA = 1
 _COMPARED_CALLS = 8
-"""Earlier calls whose messages a request may begin with."""
+"""How many earlier calls to compare a request with."""
 
 _OF_LOOPS = frozenset(
     (
@@ -49,15 +49,15 @@ _open: dict[str, Recording] = {}
 
 
 class Recording:
-    """One file; sessions of one process that name it share it.
+    """A recording file, shared by the sessions of one process that name it.
 
     Args:
-        path: The file; it is new or empty.
+        path: The file; must be new or empty.
         folder: The working directory.
-        redactor: What keeps secrets out of it.
+        redactor: Removes secrets.
 
     Raises:
-        ValueError: The file cannot be written, or holds something.
+        ValueError: The file cannot be written, or is not empty.
     """
 
     def __init__(self, path: str, folder: str, redactor: Redactor) -> None:
@@ -68,7 +68,7 @@ class Recording:
         self._begun = time.monotonic()
         self._calls = 0
         self._users = 0
-        # Until somebody is asked: a file that stays empty can be recorded to again.
+        # Until the first request: a file that stays empty can be recorded to again.
         self._preamble: list[Plain] = []
         self._providers: list[Plain] = []
         self._earlier: list[tuple[int, list[Any]]] = []
@@ -78,7 +78,7 @@ class Recording:
 
     @classmethod
     def shared(cls, path: str, folder: str, redactor: Redactor) -> Recording:
-        """The recording at `path`, which child sessions write to as well."""
+        """The recording at `path`, shared with child sessions."""
         key = os.path.realpath(path)
         if key not in _open:
             _open[key] = cls(path, folder, redactor)
@@ -86,7 +86,7 @@ class Recording:
         return _open[key]
 
     def release(self) -> None:
-        """Close the file when nobody else writes to it."""
+        """Close the file once no session uses it."""
         self._users -= 1
         if self._users <= 0:
             _open.pop(os.path.realpath(self.path), None)
@@ -94,13 +94,13 @@ class Recording:
                 self._file.close()
 
     def describe(self, provider: Plain) -> None:
-        """Note what a provider says of itself, once."""
+        """Record a provider's self-description, once."""
         if provider not in self._providers:
             self._providers.append(provider)
             self.write({"type": "provider", **provider})
 
     def begin(self, provider: str, mode: str, request: Plain) -> Call:
-        """Note a request."""
+        """Record a request."""
         self._calls += 1
         preamble, self._preamble = self._preamble, []
         for line in preamble:
@@ -119,7 +119,7 @@ class Recording:
         return call
 
     def write(self, line: Plain, *, redacted: bool = False) -> None:
-        """Append a line; what comes before the first request is held back until then.
+        """Append a line; lines before the first request are held back until then.
 
         Raises:
             OSError: It cannot be written.
@@ -142,8 +142,8 @@ class Recording:
                 self._file.write(json.dumps(line, default=str) + "\n")
 
     def write_all(self, lines: list[Plain]) -> None:
-        """Append what came of a call. Raises `OSError` as `write`."""
-        # A secret may come in pieces.
+        """Append the results of a call. Raises `OSError` as `write`."""
+        # A secret may be split over several pieces.
         change_deltas((line.get("chunk") for line in lines), self._redactor.text)
         for line in lines:
             self.write(line)
@@ -156,7 +156,7 @@ class Recording:
         try:
             yield
         except OSError as error:
-            what = f"the recording {self.path} cannot be written: {error.strerror}"
+            what = f"cannot write the recording {self.path}: {error.strerror}"
             raise OSError(error.errno, what) from error
 
     def _shortened(self, number: int, request: Plain) -> Plain:
@@ -179,7 +179,7 @@ class Recording:
 
 
 class Call:
-    """One call that is being recorded.
+    """A call being recorded.
 
     Attributes:
         number: Its number in the file, from 1.
@@ -194,7 +194,7 @@ class Call:
 
     @contextmanager
     def current(self) -> Generator[None]:
-        """Events emitted meanwhile belong to this call."""
+        """Make events emitted meanwhile belong to this call."""
         token = _current.set(self)
         try:
             yield
@@ -208,7 +208,7 @@ class Call:
         self._write("chunk", chunk=plain(chunk))
 
     def answered(self, response: Any, calls: Any = None) -> None:
-        """Note the answer, and the tool calls in it that it does not itself name."""
+        """Record the response, and tool calls in it that only its provider can parse."""
         form = {"form": "mapping"} if isinstance(response, Mapping) else {}
         named = {"tool_calls": plain(calls)} if calls else {}
         self._end("response", response={**plain(response), **named}, **form)
@@ -217,7 +217,7 @@ class Call:
         self._end("error", error=plain_error(error))
 
     def cut(self) -> None:
-        """The caller did not want the rest."""
+        """Record that the caller stopped reading."""
         self._end("cut")
 
     def _end(self, kind: str, **said: Any) -> None:
@@ -235,14 +235,14 @@ _current: ContextVar[Call | None] = ContextVar("amplifier_recorded_call", defaul
 
 
 def current_call() -> Call | None:
-    """The call that the running provider is asked in."""
+    """The call in which the running provider was called."""
     return _current.get()
 
 
 def is_of_a_call(event: str) -> bool:
-    """Whether an event of this name is one that providers emit while they are asked.
+    """Whether providers emit events with this name during calls.
 
-    A recording has no others to tell: hooks and the renderer believe what an event says.
+    Other events are not recorded: hooks and the renderer trust what an event says.
     """
     return event.startswith(("llm:", "provider:")) and event not in _OF_LOOPS
 
@@ -261,7 +261,7 @@ def _created(path: str) -> TextIO:
     try:
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError as error:
-        raise ValueError(f"the recording {path} cannot be written: {error.strerror}") from error
+        raise ValueError(f"cannot write the recording {path}: {error.strerror}") from error
     try:
         if os.fstat(descriptor).st_size:
             raise ValueError(f"{path} is not empty; record to a new file, or remove it first")

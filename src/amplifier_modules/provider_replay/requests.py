@@ -1,9 +1,8 @@
-"""Requests as a recording holds them, and when two of them count as the same.
+"""Requests in a recording, and how they are compared.
 
-What differs from run to run although nothing has changed does not count: ids of tool calls, which
-are numbered by their first appearance; the working directory; dates, times, durations; UUIDs and
-other long hexadecimal ids; and what `hooks-status` adds. Whether an answer is streamed, time
-limits and metadata are no part of a request.
+Values that differ from run to run are ignored: ids of tool calls, which are numbered by first
+appearance; the working directory; dates, times, durations; UUIDs and other long hexadecimal ids;
+and text added by `hooks-status`. Streaming, time limits and metadata are not part of a request.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ Plain = dict[str, Any]
 
 
 def plain_request(request: Any, options: Mapping[str, Any]) -> Plain:
-    """A request and the keywords it came with, as plain data: `messages`, `tools` and options."""
+    """A request and its keyword arguments, as plain data: `messages`, `tools` and options."""
     asked = normalise(request)
     plain: Plain = {"messages": [_dumped_message(m) for m in asked.messages]}
     if asked.tools:
@@ -72,15 +71,15 @@ def plain_request(request: Any, options: Mapping[str, Any]) -> Plain:
 
 
 def fingerprint(comparable: Plain) -> str:
-    """Equal for requests that count as the same."""
+    """Equal for matching requests."""
     text = json.dumps(comparable, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def same(recorded: Any, asked: Any) -> bool:
-    """Whether two comparable requests are the same; what was redacted stands for any text.
+    """Whether two comparable requests match; redacted text matches any text.
 
-    Keys that were known when the recording was made need not be known now.
+    Keys known when the recording was made may be unknown now.
     """
     if recorded == asked:
         return True
@@ -96,9 +95,9 @@ def same(recorded: Any, asked: Any) -> bool:
 
 
 def _is_filled_in(parts: list[str], text: str) -> bool:
-    """Whether `text` is `parts` with something in each place between them.
+    """Whether `text` is `parts` with any text between them.
 
-    Without a pattern, which a recording could make to be tried for ever.
+    Without a regular expression, which a recording could craft to run forever.
     """
     first, *between, last = parts
     if not text.startswith(first):
@@ -113,7 +112,7 @@ def _is_filled_in(parts: list[str], text: str) -> bool:
 
 
 def ids_in(request: Plain) -> list[str]:
-    """The ids in the texts of a request that do not count, in order."""
+    """The ignored ids in the texts of a request, in order."""
     found: list[str] = []
     for message in request["messages"]:
         for text in texts_in(message.get("content")):
@@ -134,16 +133,16 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def folder_pattern(folder: str) -> re.Pattern[str]:
-    """Where a text names a folder, or something in it."""
+    """A pattern for a folder and paths inside it."""
     return re.compile(re.escape(folder) + r"(?![\w.-])")
 
 
 class Comparing:
-    """Requests without what does not count.
+    """Prepare requests for comparison.
 
     Args:
-        folder: The working directory of the run they are from.
-        ignore: Further texts that do not count, as regular expressions.
+        folder: The working directory of their run.
+        ignore: Further text to ignore, as regular expressions.
     """
 
     def __init__(self, folder: str, ignore: Iterable[str] = ()) -> None:
@@ -156,7 +155,7 @@ class Comparing:
         self._texts: dict[str, str] = {}
 
     def comparable(self, request: Plain) -> Plain:
-        """`request`, a plain one, with what does not count replaced by its name."""
+        """The plain `request` with ignored text replaced by placeholders."""
         ids: dict[str, str] = {}
         return {
             **request,
@@ -213,7 +212,7 @@ def _numbered(call_id: str, ids: dict[str, str]) -> str:
 
 
 def _dumped_message(message: BaseModel) -> Plain:
-    """A message without what merely repeats its blocks."""
+    """A message without fields that only repeat its blocks."""
     return {k: v for k, v in _dumped(message).items() if k not in ("tool_calls", "thinking_block")}
 
 

@@ -1,4 +1,4 @@
-"""Changing texts of recorded answers, also where a text comes in pieces."""
+"""Rewrite text in recorded responses, even when split into pieces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Change = Callable[[str], str]
 
 
 def changed(value: Any, change: Change) -> Any:
-    """Plain data with every text changed."""
+    """Plain data with every text rewritten."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -23,10 +23,10 @@ def changed(value: Any, change: Change) -> Any:
 
 
 def change_deltas(chunks: Iterable[Any], change: Change) -> None:
-    """Changes the deltas of streamed blocks, in place.
+    """Rewrite the deltas of streamed blocks, in place.
 
-    What is to change may stand across several deltas. Where a block has it, its first delta gets
-    all its text and the others none.
+    The text to rewrite may extend over several deltas. In such a block the first delta gets all the
+    text and the others none.
     """
     blocks: dict[Any, list[Plain]] = {}
     for chunk in chunks:

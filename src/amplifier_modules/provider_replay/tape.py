@@ -1,4 +1,4 @@
-"""The file of a recording when it is read: the calls that were made, and which are still to come."""
+"""Read a recording: its calls, and which are still to be replayed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _open: dict[str, Tape] = {}
 
 
 class Step(NamedTuple):
-    """What came of a call, `at` seconds after it began: the line of the file."""
+    """A result of a call, `at` seconds after its start: the line of the file."""
 
     kind: str
     at: float
@@ -42,9 +42,9 @@ class RecordedCall:
 
     Attributes:
         number: Its number in the file.
-        provider: Which provider was asked.
-        request: What it was asked, whole.
-        steps: What came of it.
+        provider: The provider.
+        request: The whole request.
+        steps: Its results.
         served: Whether it has been replayed.
     """
 
@@ -57,21 +57,21 @@ class RecordedCall:
 
 
 class Tape:
-    """One recording; sessions of one process that name it share it.
+    """A recording, shared by the sessions of one process that name it.
 
-    What names differently now (the folder, ids of sessions) is learned from requests that count as the
-    same, and answers are given with the names of now.
+    Current names (the folder, session ids) are learned from matching requests and used in the
+    responses.
 
-    A request is answered by the first call of its provider that asked the same and has not been
-    replayed yet, so that sessions that run beside each other may come in any order.
+    A request is answered by the first matching call of its provider that has not been replayed yet,
+    so that parallel sessions may come in any order.
 
     Args:
         path: The file.
         folder: The working directory now.
-        ignore: Texts that do not count, as regular expressions.
+        ignore: Text to ignore, as regular expressions.
 
     Raises:
-        ValueError: It cannot be read, or is no recording of this version.
+        ValueError: It cannot be read, or is not a recording of this version.
     """
 
     def __init__(self, path: str, folder: str, ignore: Iterable[str] = ()) -> None:
@@ -92,7 +92,7 @@ class Tape:
 
     @classmethod
     def shared(cls, path: str, folder: str, ignore: Iterable[str] = ()) -> Tape:
-        """The recording at `path`, which child sessions are answered from as well."""
+        """The recording at `path`, shared with child sessions."""
         key = os.path.realpath(path)
         if key not in _open:
             _open[key] = cls(path, folder, ignore)
@@ -100,9 +100,9 @@ class Tape:
         return _open[key]
 
     def release(self) -> list[RecordedCall]:
-        """Give it back; the last one is told which calls nobody has asked for.
+        """Release it; the last release returns the calls that were not requested.
 
-        After a request that differed nobody can be expected to ask for the rest.
+        After a request that differs, the remaining calls are not expected.
         """
         self._users -= 1
         if self._users > 0:
@@ -111,9 +111,9 @@ class Tape:
         return [] if self._differed else [call for call in self.calls if not call.served]
 
     def find(self, provider: str, request: Plain) -> RecordedCall | list[str]:
-        """The call that answers `request`, or what it differs in from the nearest one, by lines.
+        """The call that answers `request`, or the lines on how it differs from the nearest one.
 
-        `request` need not name its model, which then does not count.
+        `request` need not name its model, which is then ignored.
         """
         asked = self._now.comparable(request)
         waiting = [c for c in self.calls if c.provider == provider and not c.served]
@@ -125,7 +125,7 @@ class Tape:
         self._differed = True
         if not waiting:
             made = sum(call.provider == provider for call in self.calls)
-            return [f"it has {made} calls of {provider} and all of them have been asked for"]
+            return [f"all {made} recorded calls of {provider} have already been replayed"]
         nearest = max(
             waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
         )
@@ -133,7 +133,7 @@ class Tape:
         return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
 
     def steps_of(self, call: RecordedCall) -> list[Step]:
-        """What came of a call, with the names of now."""
+        """The results of a call, with current names."""
         if not self._renamed and self._moved is None:
             return call.steps
         steps = deepcopy(call.steps)
@@ -165,7 +165,7 @@ class Tape:
         return self._comparable[call.number]
 
     def _read(self) -> str:
-        """Reads the file; returns the folder it was recorded in."""
+        """Read the file; returns the folder of the recorded run."""
         calls: dict[int, RecordedCall] = {}
         tools: dict[int, Any] = {}
         folder: str | None = None
@@ -182,7 +182,7 @@ class Tape:
                     break
                 elif kind == "provider":
                     if not isinstance(line["name"], str):
-                        raise TypeError("its name is no text")
+                        raise TypeError("its name is not text")
                     self.providers.append(line)
                 elif kind == "request":
                     request = _whole_request(line, calls, tools)
@@ -191,18 +191,18 @@ class Tape:
                 elif kind in _STEPS:
                     calls[line["call"]].steps.append(Step(kind, _seconds(line), line))
             except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{self.path}:{number} is no line of a recording") from error
+                raise ValueError(f"{self.path}:{number} is not a line of a recording") from error
         if folder is None:
-            raise ValueError(f"{self.path} is no recording: it does not begin with a header")
+            raise ValueError(f"{self.path} is not a recording: it does not start with a header")
         self.calls = list(calls.values())
         return folder
 
 
 def _seconds(line: Plain) -> float:
-    """When it was. Raises TypeError for what is no time that can be waited for."""
+    """The time of a line. Raises TypeError if it is invalid."""
     at = float(line["at"])
     if not 0 <= at < _LONGEST_CALL:
-        raise TypeError(f"{at} is no number of seconds")
+        raise TypeError(f"{at} is not a number of seconds")
     return at
 
 
@@ -210,7 +210,7 @@ def _lines(path: str) -> Iterator[tuple[int, Plain]]:
     try:
         data = _content(path)
     except OSError as error:
-        raise ValueError(f"the recording {path} cannot be read: {error.strerror}") from error
+        raise ValueError(f"cannot read the recording {path}: {error.strerror}") from error
     pieces = data.split(b"\n")
     for number, piece in enumerate(pieces, 1):
         if not piece.strip():
@@ -220,18 +220,18 @@ def _lines(path: str) -> Iterator[tuple[int, Plain]]:
         except (ValueError, RecursionError) as error:
             if number == len(pieces):
                 return  # the program that recorded it was killed while it wrote this
-            raise ValueError(f"{path}:{number} is no JSON") from error
+            raise ValueError(f"{path}:{number} is not valid JSON") from error
         if not isinstance(line, dict):
-            raise ValueError(f"{path}:{number} is no line of a recording")
+            raise ValueError(f"{path}:{number} is not a line of a recording")
         yield number, cast("Plain", line)
 
 
 def _content(path: str) -> bytes:
-    # Not blocking: a pipe in its place must not hold the session up, nor a device fill the memory.
+    # Non-blocking: a pipe must not block the session, nor a device fill the memory.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
+        raise OSError(errno.EINVAL, "it is not a file")
     with open(descriptor, "rb") as file:
         return file.read()
 
@@ -246,19 +246,19 @@ def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[i
     elif "tools" in request:
         tools[line["call"]] = request["tools"]
     if not all(isinstance(message, dict) for message in request["messages"]):
-        raise TypeError("a message is no object")
+        raise TypeError("a message is not an object")
     return request
 
 
 def _with_model_of(asked: Plain, recorded: Plain) -> Plain:
-    """`recorded`, without its model where `asked` names none."""
+    """`recorded`, without its model if `asked` names none."""
     if "model" in asked or "model" not in recorded:
         return recorded
     return {key: value for key, value in recorded.items() if key != "model"}
 
 
 def _shared(asked: Plain, recorded: Plain) -> int:
-    """How many messages two requests begin with alike."""
+    """The number of equal messages at the start of two requests."""
     count = 0
     for one, other in zip(asked["messages"], recorded["messages"], strict=False):
         if not same(other, one):

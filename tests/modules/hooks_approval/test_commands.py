@@ -93,7 +93,7 @@ TRICKY = [
 
 
 @pytest.mark.parametrize("command", TRICKY)
-def test_what_is_not_certain_is_unclear(command: str) -> None:
+def test_ambiguous_commands_are_unclear(command: str) -> None:
     with pytest.raises(Unclear, match=r"^(it|'|a quote|the shell) ?"):
         words_of(command)
 
@@ -151,6 +151,6 @@ def test_patterns_go_by_words(command: str, pattern: str, expected: bool) -> Non
         ("x\nrm y", "rm *"),
     ],
 )
-def test_what_restricts_sees_into_compound_commands(command: str, pattern: str) -> None:
+def test_restricting_rules_look_inside_compound_commands(command: str, pattern: str) -> None:
     assert may_contain(command, pattern)
     assert not may_contain(command, "shutdown *")

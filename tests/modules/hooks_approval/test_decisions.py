@@ -73,7 +73,7 @@ async def opened(folder: Path, *answers: Any, **config: Any) -> Session:
     return session
 
 
-async def test_by_default_what_changes_things_asks(folder: Path) -> None:
+async def test_tools_that_change_things_ask_by_default(folder: Path) -> None:
     session = await opened(folder)
     for tool in ("read_file", "list_directory", "grep", "glob"):
         assert await session.allows(tool, path="x")
@@ -173,7 +173,7 @@ async def test_once_is_once_and_a_session_is_a_session(folder: Path) -> None:
     assert not await another.allows("bash", command="make")
 
 
-async def test_what_a_session_was_allowed_its_sub_agents_are_and_the_other_way_round(
+async def test_session_approvals_are_shared_with_sub_agents(
     folder: Path,
 ) -> None:
     session = await opened(folder, "Allow for this session")
@@ -214,7 +214,7 @@ async def test_always_holds_for_the_same_call_in_the_same_directory(folder: Path
     assert not await (await opened(folder)).allows("write_file", path="a", content="2")
 
 
-async def test_what_is_not_shown_whole_is_allowed_once_at_most(folder: Path) -> None:
+async def test_a_truncated_question_can_only_be_allowed_once(folder: Path) -> None:
     session = await opened(folder, "Allow once")
     assert await session.allows("bash", command="echo " + "x" * 5000)
     prompt, options = session.asked[0]
@@ -266,7 +266,7 @@ async def test_without_anybody_to_ask_it_is_denied(folder: Path) -> None:
         {"tool_name": "read_file", "tool_input": {"path": "x"}, "input": None},
     ],
 )
-async def test_what_is_no_call_is_denied(folder: Path, data: Any) -> None:
+async def test_malformed_calls_are_denied(folder: Path, data: Any) -> None:
     session = await opened(folder, default="allow")
     assert (await session.coordinator.hooks.emit("tool:pre", data)).action == "deny"
 

@@ -70,7 +70,7 @@ def test_without_a_terminal_the_policy_answers(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drives a pseudo-terminal")
-def test_somebody_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
+def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     from tests.app.terminal import ENTER, Terminal
 
     home, work = tmp_path / "home", tmp_path / "work"

@@ -26,7 +26,7 @@ from tests.modules.hooks_backup.conftest import edited, ran, wrote
         ("echo 1 > a.txt; exit 3", {"a.txt": "1\n"}),
     ],
 )  # fmt: skip
-async def test_what_a_command_names_is_put_back(
+async def test_files_named_in_a_command_are_restored(
     start: Any, command: str, after: dict[str, str]
 ) -> None:
     s = await start()
@@ -67,7 +67,7 @@ async def test_a_command_that_formats_a_file_of_the_turn_is_part_of_it(start: An
     assert s.files() == {"a.txt": "0"}
 
 
-async def test_what_was_changed_before_a_command_is_not_the_turns_work(start: Any) -> None:
+async def test_changes_before_a_command_are_not_attributed_to_it(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     ids = await s.begin("first")
@@ -103,7 +103,7 @@ async def test_tools_of_other_modules_are_named_in_the_config(start: Any) -> Non
     assert set(undone["refused"]) == {"a.txt"}
 
 
-async def test_what_other_hooks_made_of_the_input_counts(start: Any) -> None:
+async def test_input_changed_by_other_hooks_is_used(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     s.write("b.txt", "0")

@@ -76,7 +76,7 @@ async def test_a_planted_link_is_refused(
     assert "backups is a link" in caplog.text
 
 
-async def test_a_file_too_large_is_said_when_it_is_missed(start: Any) -> None:
+async def test_a_file_too_large_to_copy_is_reported_on_undo(start: Any) -> None:
     s = await start(max_file_bytes=100)
     s.write("a.txt", "x" * 101)
     s.write("b.txt", "x" * 100)
@@ -90,7 +90,7 @@ async def test_a_file_too_large_is_said_when_it_is_missed(start: Any) -> None:
     assert await s.nothing_to_undo(force=True)
 
 
-async def test_large_files_are_told_apart(start: Any) -> None:
+async def test_large_files_are_distinguished(start: Any) -> None:
     s = await start()
     s.write("a.txt", "x" * 3_000_000)
     await s.turn("first", edited("a.txt", "x" * 3_000_000, "y" * 12_000_000))
@@ -103,7 +103,7 @@ async def test_large_files_are_told_apart(start: Any) -> None:
     assert s.files() == {"a.txt": "x" * 3_000_000}
 
 
-async def test_a_large_file_that_nobody_touched_is_put_back(start: Any) -> None:
+async def test_an_untouched_large_file_is_restored(start: Any) -> None:
     s = await start()
     s.write("a.txt", "x")
     await s.turn("first", wrote("a.txt", "y" * 12_000_000), wrote("b.txt", "z" * 12_000_000))
@@ -133,7 +133,7 @@ async def test_a_turn_that_takes_all_room_is_kept_in_part(start: Any) -> None:
     assert "no copy was kept: the copies of this turn alone" in undone["refused"]["4.txt"]
 
 
-async def test_what_is_old_goes_when_the_session_is_used_again(start: Any) -> None:
+async def test_old_turns_are_removed_when_the_session_is_used_again(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     s.write("b.txt", "b")
@@ -162,7 +162,7 @@ async def test_a_damaged_copy_is_not_put_back(start: Any) -> None:
     assert s.files() == {"a.txt": "one"}
 
 
-async def test_half_a_copy_of_a_killed_run_is_made_anew(start: Any) -> None:
+async def test_an_incomplete_copy_of_a_killed_run_is_written_again(start: Any) -> None:
     s = await start()
     s.write("a.txt", "zero")
     await s.turn("first", edited("a.txt", "zero", "one"))

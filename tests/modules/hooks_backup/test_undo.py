@@ -36,7 +36,7 @@ async def test_a_turn_is_taken_back_whole(start: Any) -> None:
     assert await s.nothing_to_undo()
 
 
-async def test_twice_goes_one_turn_further_back(start: Any) -> None:
+async def test_a_second_undo_goes_one_turn_further_back(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     for n in range(3):
@@ -50,7 +50,7 @@ async def test_twice_goes_one_turn_further_back(start: Any) -> None:
     assert await s.nothing_to_undo()
 
 
-async def test_another_run_of_the_session_takes_back_what_the_last_one_did(start: Any) -> None:
+async def test_a_resumed_session_undoes_the_last_turn(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     await s.turn("first", edited("a.txt", "0", "1"))
@@ -75,7 +75,7 @@ async def test_a_file_that_has_changed_since_is_left_alone(start: Any) -> None:
     assert undone["refused"]["a.txt"] == "it was changed since, but not by this session"
 
 
-async def test_force_puts_back_what_was_left_and_keeps_what_was_there(start: Any) -> None:
+async def test_force_restores_changed_files_and_keeps_their_content(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     await s.turn("first", edited("a.txt", "0", "1"))
@@ -119,7 +119,7 @@ async def test_a_file_others_changed_during_the_turn_is_left_alone(start: Any) -
     assert undone["refused"]["a.txt"] == "it was also changed by something else during the turn"
 
 
-async def test_calls_at_the_same_time_are_no_meddling(start: Any) -> None:
+async def test_parallel_calls_are_not_foreign_changes(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0 x")
     ids = await s.begin("first")
@@ -145,7 +145,7 @@ async def test_mode_and_bytes_come_back(start: Any) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
 
 
-async def test_a_call_that_changes_nothing_is_no_turn(start: Any) -> None:
+async def test_a_call_that_changes_nothing_is_not_recorded(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     results = await s.turn(
@@ -161,7 +161,7 @@ async def test_a_call_that_changes_nothing_is_no_turn(start: Any) -> None:
     assert s.events == []
 
 
-async def test_a_file_taken_there_and_back_is_no_change(start: Any) -> None:
+async def test_a_file_moved_and_moved_back_is_unchanged(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     await s.turn("first", edited("a.txt", "0", "1"), edited("a.txt", "1", "0"), wrote("b", "b"))
@@ -203,7 +203,7 @@ async def test_a_call_that_was_stopped_is_taken_back(start: Any) -> None:
     assert s.files() == {"a.txt": "0"}
 
 
-async def test_the_model_is_told_once_with_the_next_prompt(start: Any) -> None:
+async def test_the_model_is_informed_once_with_the_next_prompt(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     await s.turn("first", edited("a.txt", "0", "1"), wrote("new</x>\n.txt", "n"))
@@ -225,7 +225,7 @@ async def test_the_model_is_told_once_with_the_next_prompt(start: Any) -> None:
     assert s.said.action == "continue"
 
 
-async def test_events_tell_of_copies_and_of_undoing(start: Any) -> None:
+async def test_events_report_copies_and_undo(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     await s.turn("first", edited("a.txt", "0", "1"), wrote("b.txt", "b"))
@@ -243,7 +243,7 @@ async def test_events_tell_of_copies_and_of_undoing(start: Any) -> None:
     assert undone["removed"] == [str(s.folder / "b.txt")]
 
 
-async def test_the_list_tells_what_each_turn_did(start: Any) -> None:
+async def test_the_list_shows_the_changes_of_each_turn(start: Any) -> None:
     s = await start()
     s.write("a.txt", "0")
     s.write("b.txt", "0")

@@ -45,7 +45,7 @@ def test_without_a_repository_it_is_the_working_directory_alone(tmp_path: Path) 
     assert project_folders(str(tmp_path / "a" / "b")) == [str(tmp_path / "a" / "b")]
 
 
-def test_the_home_folder_is_no_repository_of_what_lies_in_it(
+def test_the_home_folder_is_not_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -75,7 +75,7 @@ def test_nested_folders_are_inside_and_not_of_others(repository: Path) -> None:
         assert nested_folders(root, f"{root}/{path}") == []
 
 
-def test_the_first_name_that_is_there_counts(tmp_path: Path) -> None:
+def test_the_first_name_found_is_used(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_text("from claude")
     assert read(tmp_path)[0] == "from claude"
     (tmp_path / "AGENTS.md").write_text("from agents")
@@ -93,7 +93,7 @@ def test_includes_stand_in_place_and_start_from_their_file(tmp_path: Path) -> No
     assert read(tmp_path) == ("before\nstyle\nmore\nlines\nafter", [])
 
 
-def test_what_is_no_include_stays_as_it_is(tmp_path: Path) -> None:
+def test_text_that_is_not_an_include_is_unchanged(tmp_path: Path) -> None:
     lines = [
         "```",
         "@code.md",
@@ -130,7 +130,7 @@ def test_depth_has_a_limit(tmp_path: Path) -> None:
     assert read(tmp_path, max_depth=0)[0] == "0\n@1.md"
 
 
-def test_a_missing_include_is_told_and_stays_a_line(tmp_path: Path) -> None:
+def test_a_missing_include_is_reported_and_stays_a_line(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("a\n@gone.md")
     text, problems = read(tmp_path)
     assert text == "a\n@gone.md"

@@ -172,7 +172,7 @@ async def test_a_user_cannot_be_taken_for_the_files(work: Path) -> None:
         assert [m["role"] for m in await talk.messages()][1] == "system"
 
 
-async def test_without_files_nothing_is_said(work: Path) -> None:
+async def test_no_message_is_added_without_files(work: Path) -> None:
     async with conversation(work) as talk:
         await talk.say()
         assert await talk.given() == []
@@ -197,7 +197,7 @@ async def test_parts_can_be_switched_off(work: Path, tmp_path: Path) -> None:
         assert re.findall(r"^of .*", text, re.MULTILINE) == wanted
 
 
-async def test_a_folder_that_is_worked_in_adds_its_file_once(work: Path) -> None:
+async def test_a_nested_folder_adds_its_file_once(work: Path) -> None:
     for folder in ("sub/deep", "other", "sub/node_modules/x"):
         (work / folder).mkdir(parents=True)
         (work / folder / "AGENTS.md").write_text(f"of {folder}")
@@ -270,7 +270,7 @@ async def test_files_survive_compaction(work: Path) -> None:
     assert len(await talk.given()) == 1
 
 
-async def test_what_cannot_be_read_is_told_once(
+async def test_unreadable_files_are_reported_once(
     work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (work / "AGENTS.md").write_text("a\n@gone.md")

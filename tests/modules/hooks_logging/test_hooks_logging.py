@@ -84,7 +84,7 @@ class TestLines:
         await session.mount()
         assert (await session.emit()).action == "continue"
 
-    async def test_what_earlier_hooks_made_of_the_data_is_written(self, session: Session) -> None:
+    async def test_data_changed_by_earlier_hooks_is_written(self, session: Session) -> None:
         await session.mount()
 
         def redact(event: str, data: dict[str, Any]) -> HookResult:
@@ -153,7 +153,7 @@ class TestChoice:
             await session.emit(event)
         assert [line["event"] for line in session.lines()] == ["tool:pre"]
 
-    async def test_nothing_is_registered_for_what_is_left_out(self, session: Session) -> None:
+    async def test_no_handler_is_registered_for_excluded_events(self, session: Session) -> None:
         await session.mount()
         assert session.coordinator.hooks.list_handlers("content_block:delta") == {
             "content_block:delta": []
@@ -206,7 +206,7 @@ class TestValues:
             ("line\nbreak\u2028", "line\nbreak\u2028"),
         ],
     )
-    async def test_what_is_no_json_becomes_text(
+    async def test_values_that_are_not_json_become_text(
         self, session: Session, value: Any, written: Any
     ) -> None:
         await session.mount()
@@ -238,7 +238,7 @@ class TestValues:
         assert session.data()["loop"]["self"]["a"] == 1
 
     @pytest.mark.parametrize("data", [None, "text", 7, []])
-    async def test_data_that_is_no_mapping_is_written_too(
+    async def test_data_that_is_not_a_mapping_is_written(
         self, session: Session, data: Any
     ) -> None:
         await session.mount()
@@ -248,7 +248,7 @@ class TestValues:
 
 
 class TestSecrets:
-    async def test_values_under_telling_keys_are_blanked(self, session: Session) -> None:
+    async def test_values_under_sensitive_keys_are_redacted(self, session: Session) -> None:
         await session.mount()
         await session.emit(config={"api_key": "abc", "nested": [{"Password": "x"}], "model": "m"})
         assert session.data()["config"] == {

@@ -89,7 +89,7 @@ async def test_a_line_longer_than_the_limit_is_written_whole(tmp_path: Path) -> 
     assert log.files() == ["events.jsonl.1", "events.jsonl"]
 
 
-async def test_a_later_session_goes_on_where_the_file_ends(tmp_path: Path) -> None:
+async def test_a_later_session_appends_to_the_file(tmp_path: Path) -> None:
     log = Log(tmp_path, max_bytes=2000, backups=100)
     for number in range(20):
         await log.write(number)
@@ -136,7 +136,7 @@ async def test_who_holds_the_lock_for_good_stops_rotation_only(
     assert caplog.text.count("is not rotated") == 1
 
 
-async def test_what_cannot_be_put_aside_grows_on(
+async def test_a_file_that_cannot_be_rotated_keeps_growing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log(tmp_path, max_bytes=1024, backups=1)
@@ -158,7 +158,7 @@ async def test_a_planted_link_is_replaced_and_not_written_through(tmp_path: Path
     assert not (tmp_path / "events.jsonl.1").is_symlink()
 
 
-async def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path) -> None:
+async def test_a_removed_file_is_created_again(tmp_path: Path) -> None:
     log = Log(tmp_path, max_bytes=10_000)
     close = await hooks_logging.mount(log.coordinator, log.config)
     assert close is not None
@@ -183,7 +183,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path) -> None:
         ("shell_hook:failed", "error"),
     ],
 )
-def test_an_events_name_tells_how_much_it_matters(event: str, level: str) -> None:
+def test_the_level_follows_from_the_events_name(event: str, level: str) -> None:
     assert level_of(event) == level
 
 
@@ -196,7 +196,7 @@ def test_an_events_name_tells_how_much_it_matters(event: str, level: str) -> Non
         ("error", ["tool:error"]),
     ],
 )
-async def test_what_matters_less_is_left_out(
+async def test_events_below_the_level_are_left_out(
     tmp_path: Path, level: str | None, written: list[str]
 ) -> None:
     log = Log(tmp_path, **({"level": level} if level else {}))

@@ -57,7 +57,7 @@ def test_a_run_delivers_its_trace_and_its_resumption_another(tmp_path: Path) -> 
     assert len({root["gen_ai.conversation.id"] for root in roots}) == 1
 
 
-def test_a_real_provider_tells_model_and_usage(tmp_path: Path) -> None:
+def test_a_real_provider_reports_model_and_usage(tmp_path: Path) -> None:
     call = ToolCall("list_directory", {"path": "."})
     with running() as collector, ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
         file = tmp_path / "plan.yaml"

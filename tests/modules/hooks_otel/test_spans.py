@@ -162,7 +162,7 @@ async def test_content_stays_out_unless_it_is_wanted(collector: Collector, tmp_p
     assert SECRET not in told
 
 
-async def test_content_that_is_wanted_has_no_secrets(collector: Collector, tmp_path: Path) -> None:
+async def test_captured_content_has_no_secrets(collector: Collector, tmp_path: Path) -> None:
     await converse(collector, tmp_path, capture_content=True)
     assert SECRET not in str(collector.spans)
     chats = [attributes(s) for s in collector.spans if s.name.startswith("chat")]
@@ -227,7 +227,7 @@ async def test_content_has_a_limit_and_stays_json(collector: Collector, tmp_path
     assert sorted(c.get("amplifier.content.messages_left_out", 0) for c in chats) == [0, 2, 4]
 
 
-async def test_failures_are_told_without_secrets(collector: Collector, tmp_path: Path) -> None:
+async def test_failures_are_reported_without_secrets(collector: Collector, tmp_path: Path) -> None:
     fault = {"error": {"type": "ProviderUnavailableError", "message": f"no {SECRET}"}}
     with pytest.raises(Exception, match="no "):
         async with session([fault], tmp_path, endpoint=collector.url) as opened:
@@ -241,7 +241,7 @@ async def test_failures_are_told_without_secrets(collector: Collector, tmp_path:
     assert "[REDACTED" in chat.status.message
 
 
-async def test_what_is_stopped_half_way_is_told(collector: Collector, tmp_path: Path) -> None:
+async def test_unfinished_operations_are_reported(collector: Collector, tmp_path: Path) -> None:
     async with session([{"text": "slow", "delay": 30}], tmp_path, endpoint=collector.url) as opened:
         asked = asyncio.Event()
         opened.coordinator.hooks.register("provider:request", lambda event, data: asked.set(), 200)
@@ -369,7 +369,7 @@ async def test_a_trace_can_begin_outside(
     assert collector.named("session").parent_span_id.hex() == "b" * 16
 
 
-async def test_what_a_sampler_leaves_out_is_left_out_whole(
+async def test_an_unsampled_trace_is_left_out_completely(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
@@ -428,7 +428,7 @@ async def test_a_dead_collector_holds_the_end_for_no_longer_than_it_may(
     assert wanted.get(kind, "404") in record.getMessage() or "Unavailable" in record.getMessage()
 
 
-async def test_a_collector_that_is_away_all_along_is_told_once(
+async def test_an_unavailable_collector_is_reported_once(
     collector: Collector, tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -469,7 +469,7 @@ async def test_a_file_behind_a_link_is_not_written(
     async with session(["hi"], tmp_path, exporter="file", path="spans") as opened:
         assert await opened.execute("go") == "hi"
     assert (tmp_path / "victim").read_text() == "mine"
-    assert caplog.text.count("spans cannot be delivered") == 1
+    assert caplog.text.count("cannot deliver spans") == 1
 
 
 async def test_it_can_be_switched_off(

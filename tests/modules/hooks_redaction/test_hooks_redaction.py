@@ -40,7 +40,7 @@ async def test_others_see_an_event_without_secrets() -> None:
 
 
 @pytest.mark.parametrize("event", FLOWING)
-async def test_what_goes_on_to_tools_and_model_stays(event: str) -> None:
+async def test_data_for_tools_and_the_model_is_unchanged(event: str) -> None:
     coordinator = await mounted()
     thinking = ThinkingBlock(thinking=TOKEN, signature="c2ln" * 20)
     data = {
@@ -165,7 +165,7 @@ class TestStream:
         assert await self.shown("one two three", 4) == ["one ", "two ", "", "", "three"]
 
     @pytest.mark.parametrize("end", ["provider:error", "execution:end"])
-    async def test_what_is_held_back_comes_when_the_answer_breaks_off(self, end: str) -> None:
+    async def test_held_back_text_is_emitted_when_the_response_is_cut_off(self, end: str) -> None:
         assert "".join(await self.shown("half a wor", 3, end)) == "half a wor"
 
     async def test_not_more_than_a_page_is_held_back(self) -> None:
@@ -173,7 +173,7 @@ class TestStream:
         assert "".join(shown) == "x" * 50_000
         assert sum(bool(piece) for piece in shown) == 3
 
-    async def test_what_is_no_text_passes(self) -> None:
+    async def test_values_that_are_not_text_pass_through(self) -> None:
         coordinator = await mounted()
         for data in (None, {"delta": None}, {"delta": {"text": "x"}}):
             result = await coordinator.hooks.emit("content_block:delta", data)

@@ -42,7 +42,7 @@ def test_any_object(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_what_an_event_belongs_to_stays(name: str) -> None:
+def test_ids_of_an_event_cannot_be_changed(name: str) -> None:
     with pytest.raises(InvalidAnswer, match="cannot be changed"):
         read_answer(json.dumps({"data": {name: "other"}}).encode())
 
@@ -60,6 +60,6 @@ def test_no_opinion(output: bytes) -> None:
         (b'{"data": {"input": {"timeout": NaN}}}', "NaN"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_no_answer(output: bytes, told: str) -> None:
+def test_ambiguous_answers_are_invalid(output: bytes, told: str) -> None:
     with pytest.raises(InvalidAnswer, match=told):
         read_answer(output)

@@ -135,7 +135,7 @@ async def test_whatever_the_data_is_it_arrives_as_json(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_what_a_command_answers_becomes_of_the_event(
+async def test_a_commands_answer_decides_on_the_event(
     tmp_path: Path, command: str, expected: dict[str, Any]
 ) -> None:
     result = await answer(tmp_path, command)
@@ -209,7 +209,7 @@ async def test_one_that_fails_refuses_a_call_and_lets_other_events_pass(
     assert time.monotonic() - before < 20
 
 
-async def test_what_a_failure_means_can_be_chosen(tmp_path: Path) -> None:
+async def test_the_effect_of_a_failure_is_configurable(tmp_path: Path) -> None:
     open_one = {"command": "exit 1", "on_failure": "allow"}
     closed = {"event": "prompt:submit", "command": "exit 1", "on_failure": "deny"}
     assert (await answer(tmp_path, open_one)).action == "continue"
@@ -250,7 +250,7 @@ async def test_nothing_outlives_the_time_limit(tmp_path: Path, left: str) -> Non
         assert not is_alive(pid)
 
 
-async def test_what_is_left_in_the_background_ends_with_the_session(tmp_path: Path) -> None:
+async def test_background_processes_end_with_the_session(tmp_path: Path) -> None:
     async with hooks(tmp_path, "sleep 300 & echo $! > pids") as session:
         async with asyncio.timeout(20):
             assert (await session.emit()).action == "continue"
@@ -337,7 +337,7 @@ async def test_output_can_be_text_for_the_model_or_nothing(tmp_path: Path) -> No
     assert (await answer(tmp_path, {**ignored, "command": "exit 2"})).action == "deny"
 
 
-async def test_the_user_is_told_also_when_all_goes_on(tmp_path: Path) -> None:
+async def test_messages_reach_the_user_when_the_event_is_allowed(tmp_path: Path) -> None:
     spec = {"command": saying({"message": "formatted"}), "name": "format"}
     async with hooks(tmp_path, spec) as session:
         assert (await session.emit()).action == "continue"
@@ -353,7 +353,7 @@ async def test_events_without_data_do_not_hurt(tmp_path: Path, data: Any) -> Non
         assert json.loads((tmp_path / "got").read_text())["value"] == data
 
 
-async def test_a_folder_that_is_gone_refuses(tmp_path: Path) -> None:
+async def test_a_missing_folder_denies_the_call(tmp_path: Path) -> None:
     result = await answer(tmp_path / "gone", "true")
     assert result.action == "deny"
     assert "No such file" in str(result.reason)

@@ -83,7 +83,7 @@ def test_a_command_can_have_the_user_asked(
     assert (tmp_path / "work" / "made").exists() is made
 
 
-def test_a_guard_that_is_missing_stops_the_calls_and_says_so(tmp_path: Path) -> None:
+def test_a_missing_guard_denies_calls_and_is_reported(tmp_path: Path) -> None:
     spec = {"event": "tool:pre", "command": [str(tmp_path / "no-guard")]}
     done = run(tmp_path, ["touch made"], [spec])
     assert not (tmp_path / "work" / "made").exists()

@@ -177,7 +177,7 @@ async def test_git_that_takes_too_long_is_left_out(
     assert "Working directory" in str(result.context_injection)
 
 
-async def test_without_git_nothing_is_said_of_it(
+async def test_git_is_left_out_if_not_installed(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(repository))

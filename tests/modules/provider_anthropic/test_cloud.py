@@ -183,7 +183,7 @@ async def test_a_time_limit_is_kept_there_too():
             await provider.complete({**HELLO, "timeout": 0.2})
 
 
-async def test_nobody_there_is_a_network_error():
+async def test_a_refused_connection_is_a_network_error():
     async with raw_server(speak_vertex) as server:
         pass
     async with cloud(server, **VERTEX, max_retries=0) as provider:

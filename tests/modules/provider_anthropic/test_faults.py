@@ -234,7 +234,7 @@ async def test_a_stalled_stream_ends_at_the_idle_limit(after: int):
 
 
 @pytest.mark.parametrize("at", range(EVENTS))
-async def test_an_event_that_is_no_json_breaks_the_stream(at: int):
+async def test_an_event_that_is_not_json_ends_the_stream(at: int):
     async with playing(rich(Malformed(at)), max_retries=0) as setting:
         with pytest.raises(StreamError, match="no JSON"):
             await setting.stream(REQUEST)
@@ -253,7 +253,7 @@ async def test_garbage_between_events_breaks_nothing_or_the_stream(at: int):
 @pytest.mark.parametrize(
     "fault", [Cut(EVENTS), Cut(EVENTS, clean=True), ResetAfter(EVENTS), Stall(EVENTS)]
 )
-async def test_what_happens_after_the_last_event_does_not_matter(fault: Any):
+async def test_data_after_the_last_event_is_ignored(fault: Any):
     async with playing(rich(fault), "unused", idle_timeout=5) as setting:
         _, response = await setting.stream(REQUEST)
         assert response.finish_reason == "tool_calls"
@@ -302,7 +302,7 @@ async def test_an_error_event_keeps_its_meaning(kind: str, cls: type[LLMError]):
             await setting.provider.complete(HELLO)
 
 
-async def test_what_came_before_an_error_event_is_still_given():
+async def test_chunks_before_an_error_event_are_still_returned():
     fault = ErrorEvent(4)
     async with playing(Reply("hello there", chars_per_delta=6, fault=fault)) as setting:
         chunks: list[Any] = []

@@ -26,7 +26,7 @@ KEY = {"api_key": "test-key"}
 
 
 @pytest.mark.parametrize("config", [None, {}, {"api_key": ""}, {"api_key": "  "}])
-async def test_without_credentials_nothing_is_mounted_and_that_is_said(
+async def test_missing_credentials_skip_the_provider_with_a_warning(
     config: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
 ):
     coordinator = MockCoordinator()
@@ -57,7 +57,7 @@ async def test_a_bad_setting_is_named():
         await mount(MockCoordinator(), {**KEY, "max_token": 5})
     with pytest.raises(ValueError, match=r"thinking.*1024"):
         await mount(MockCoordinator(), {**KEY, "thinking": {"budget_tokens": 5}})
-    with pytest.raises(ValueError, match="budget_tokens only goes with"):
+    with pytest.raises(ValueError, match="budget_tokens needs thinking"):
         await mount(
             MockCoordinator(), {**KEY, "thinking": {"type": "adaptive", "budget_tokens": 5000}}
         )
@@ -216,7 +216,7 @@ async def test_a_conversation_with_tools_and_thinking_is_accepted_by_a_strict_se
         assert setting.body["messages"][1]["content"][0]["thinking"] == "hm"
 
 
-async def test_what_was_not_sent_is_told():
+async def test_omitted_settings_are_reported():
     async with playing("x") as setting:
         response = await setting.provider.complete({**HELLO, "temperature": 0.2, "top_p": 0.5})
     assert response.degradation is not None

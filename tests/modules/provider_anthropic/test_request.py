@@ -277,7 +277,7 @@ def test_of_two_sampling_parameters_temperature_is_sent():
 @pytest.mark.parametrize(
     ("model", "config"), [(CURRENT, {}), (PLAIN, {}), (OLD, {"thinking": {"budget_tokens": 2000}})]
 )
-def test_sampling_that_is_not_taken_is_left_out_and_said(model: str, config: dict[str, Any]):
+def test_unsupported_sampling_is_left_out_and_reported(model: str, config: dict[str, Any]):
     result = prepared(config=config, model=model, temperature=0.2)
     assert "temperature" not in result.body
     assert result.api_version == "2026-10-21"
@@ -336,7 +336,7 @@ def test_a_wrapped_schema_is_unwrapped():
     assert sent["output_config"]["format"]["schema"] == {"type": "string"}
 
 
-def test_json_without_a_schema_is_asked_for_in_words():
+def test_json_without_a_schema_is_requested_in_the_prompt():
     result = prepared(response_format={"type": "json"})
     assert "JSON" in result.body["system"][-1]["text"]
     assert result.degradations[0].requested == "response_format json"
@@ -377,7 +377,7 @@ BOUND = {**ADAPTIVE, "block_binding": {"prefix_mismatch_behavior": "drop_block"}
         (UNKNOWN, False, {"type": "disabled"}),
     ],
 )
-def test_thinking_is_asked_for_in_the_models_own_way(model: str, thinking: Any, sent: Any):
+def test_thinking_uses_the_form_the_model_supports(model: str, thinking: Any, sent: Any):
     assert body(config={"thinking": thinking}, model=model).get("thinking") == sent
 
 
@@ -484,7 +484,7 @@ def test_breakpoints_stand_on_tools_system_and_the_last_two_user_turns():
     assert sent["tools"][1]["cache_control"] == {"type": "ephemeral"}
 
 
-def test_a_first_request_has_what_breakpoints_it_can():
+def test_a_first_request_sets_all_possible_breakpoints():
     assert marked(body(config={"prompt_caching": True})) == [".messages.0.content.0"]
 
 

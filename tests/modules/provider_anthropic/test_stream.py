@@ -48,7 +48,7 @@ def plain(response: ChatResponse) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in response.content]
 
 
-async def test_chunks_tell_the_blocks_and_the_last_one_is_the_answer():
+async def test_chunks_carry_the_blocks_and_the_last_one_is_the_response():
     async with playing(RICH) as setting:
         chunks, response = await setting.stream({**HELLO, "tools": [READ]})
     assert plain(response) == RICH_BLOCKS
@@ -255,7 +255,7 @@ def test_an_event_of_another_shape_is_an_error(event: dict[str, Any]):
 
 
 @pytest.mark.parametrize("data", ["[1]", "7", '"x"', "null"])
-def test_an_event_that_is_no_object_is_an_error(data: str):
+def test_an_event_that_is_not_an_object_is_an_error(data: str):
     assembly = StreamAssembly(provider="anthropic", model="m")
     assert assembly.take([("x", data)]) == []
     assert isinstance(assembly.error, StreamError)

@@ -71,7 +71,7 @@ def test_a_path_is_a_model_of_ones_own(tmp_path, monkeypatch):
     assert model.tool_calling == "native"
 
 
-def test_an_unknown_name_is_refused_with_what_is_known():
+def test_an_unknown_name_is_refused_with_the_known_names():
     with pytest.raises(ConfigurationError, match=r"smolm2.*did you mean 'smollm2-135m'.*GGUF"):
         find_model("smolm2")
 
@@ -81,7 +81,7 @@ def test_only_gguf_files_can_be_opened(tmp_path):
     good.write_bytes(b"GGUF....")
     bad.write_bytes(b"hello")
     check_gguf(good)
-    with pytest.raises(ConfigurationError, match="no GGUF file"):
+    with pytest.raises(ConfigurationError, match="not a GGUF file"):
         check_gguf(bad)
     with pytest.raises(ConfigurationError, match=r"cannot read.*missing\.gguf"):
         check_gguf(tmp_path / "missing.gguf")

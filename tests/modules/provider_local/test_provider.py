@@ -155,7 +155,7 @@ async def test_offline_missing_weights_are_a_clear_error(coordinator):
         await coordinator.get("providers", "local").complete(ask())
 
 
-def test_what_a_session_would_fetch_is_told_without_mounting(tmp_path):
+def test_missing_weights_are_reported_without_mounting(tmp_path):
     cache = str(tmp_path / "cache")
     assert missing_offline(None, cache) == ["the weights of smollm2-135m (98 MB)"]
     assert missing_offline({"model": QWEN}, cache) == [f"the weights of {QWEN} (1117 MB)"]
@@ -173,7 +173,7 @@ def test_what_a_session_would_fetch_is_told_without_mounting(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"no model"])
-async def test_a_file_that_is_no_model_is_a_clear_error(coordinator, tmp_path, content):
+async def test_a_file_that_is_not_a_model_is_a_clear_error(coordinator, tmp_path, content):
     path = tmp_path / "own.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -251,7 +251,7 @@ class TestRequests:
         assert response.finish_reason == "tool_calls"
         assert response.usage.total_tokens == 15
 
-    async def test_answers_beside_tools_stream(self, llm_server, started):
+    async def test_answers_stream_when_tools_are_offered(self, llm_server, started):
         reply = Reply(json.dumps({"answer": "Hello there"}), chars_per_delta=5)
         server = await llm_server([reply], strict=False)
         provider = await started(server, model=QWEN)
@@ -336,7 +336,7 @@ class TestNotices:
         assert heard[-1]["bytes"] == heard[-1]["total_bytes"]
         assert heard[0]["licence"] == "Apache-2.0"
 
-    async def test_a_display_is_told_a_few_times(self, coordinator, steps, capfd):
+    async def test_a_display_gets_a_few_messages(self, coordinator, steps, capfd):
         coordinator.display_system = Display()
         notices = FetchNotices(coordinator)
         for step in steps:

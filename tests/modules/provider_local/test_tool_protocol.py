@@ -70,7 +70,7 @@ def read(*pieces: str, finish: str = "stop") -> tuple[list[dict], ChatResponse]:
 
 
 class TestTheRequest:
-    def test_the_tools_are_told_and_no_longer_offered(self):
+    def test_tools_move_to_the_system_message(self):
         asked = constrained(request())
         assert asked.tools is None
         system = asked.messages[0].content
@@ -78,7 +78,7 @@ class TestTheRequest:
         assert "- read_file(path: string, limit?: integer): Read a file.\n" in system
         assert "Long explanations" not in system
 
-    def test_earlier_turns_are_told_in_the_two_shapes_with_results_in_place(self):
+    def test_earlier_turns_use_the_two_shapes_with_results_in_place(self):
         told = constrained(request()).messages[-7:]
         assert [(m.role, m.content) for m in told] == [
             ("user", "what is in a.txt?"),
@@ -137,7 +137,7 @@ class TestTheRequest:
         asked = constrained(request(), loose=True)
         assert schema_of(asked)["anyOf"][0]["properties"]["arguments"] == {"type": "object"}
 
-    def test_plain_tells_calls_and_results_as_text(self):
+    def test_plain_requests_have_calls_and_results_as_text(self):
         told = plain(request())
         assert told.tools is None
         assert [(m.role, m.content) for m in told.messages[2:5]] == [
@@ -152,7 +152,7 @@ class TestTheRequest:
         assert plain(alone).messages[0].role == "user"
         assert plain(request(), "Be brief.").messages[0].content == "You are kind."
 
-    def test_images_are_told_about(self):
+    def test_images_are_replaced_with_a_note(self):
         pixel = {"type": "base64", "media_type": "image/png", "data": "AA=="}
         content = [{"type": "text", "text": "see"}, {"type": "image", "source": pixel}]
         asked = normalise({"messages": [{"role": "user", "content": content}]})
@@ -208,12 +208,12 @@ class TestTheAnswer:
         assert call.invalid_arguments == '{"pa'
         assert response.finish_reason == "length"
 
-    def test_an_answer_that_broke_off_is_what_there_is(self):
+    def test_a_cut_off_answer_is_shown_as_far_as_it_goes(self):
         _, response = read('{"answer": "Once upo', finish="length")
         assert response.content[0].text == "Once upo"
         assert response.finish_reason == "length"
 
-    def test_what_is_neither_is_shown_as_it_is(self):
+    def test_output_of_neither_shape_is_shown_unchanged(self):
         chunks, response = read('{"to', finish="length")
         assert response.content[0].text == '{"to'
         assert chunks[1]["delta"] == '{"to'

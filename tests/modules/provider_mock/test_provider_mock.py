@@ -37,7 +37,7 @@ def text(response: ChatResponse) -> str:
 
 
 class TestScript:
-    async def test_without_one_it_repeats_what_it_was_told(self) -> None:
+    async def test_without_a_script_it_repeats_its_input(self) -> None:
         provider = await mounted()
         assert text(await provider.complete(asking("good morning"))) == "You said: good morning"
 
@@ -304,9 +304,9 @@ class TestScriptFile:
     ("config", "said"),
     [
         ({"reply": []}, "did you mean 'replies'"),
-        ({"replies": ["a"], "script": "b"}, "either 'replies' or 'script'"),
-        ({"replies": [{"error": {"type": "Oops"}}]}, "'Oops' is no error class"),
-        ({"replies": [{"error": {"type": "Any"}}]}, "'Any' is no error class"),
+        ({"replies": ["a"], "script": "b"}, "'replies' and 'script' are mutually exclusive"),
+        ({"replies": [{"error": {"type": "Oops"}}]}, "'Oops' is not an error class"),
+        ({"replies": [{"error": {"type": "Any"}}]}, "'Any' is not an error class"),
         ({"chunk_size": 0}, "'chunk_size'"),
     ],
 )
@@ -315,7 +315,7 @@ async def test_wrong_settings_are_refused(config: dict[str, Any], said: str) -> 
         await mounted(config)
 
 
-async def test_it_says_what_it_is() -> None:
+async def test_it_describes_itself() -> None:
     provider = await mounted(
         {"default_model": "m", "context_window": 1000, "max_output_tokens": 10, "priority": 3}
     )

@@ -143,7 +143,7 @@ async def test_a_pause_longer_than_anybody_waits_goes_up_at_once(llm_server, mou
         (404, "no such model", errors.NotFoundError),
     ],
 )
-async def test_what_will_not_get_better_is_asked_once(llm_server, mounted, status, body, kind):
+async def test_permanent_failures_are_not_retried(llm_server, mounted, status, body, kind):
     server = await llm_server([Status(status, message=body)], repeat_last=True)
     provider = await mounted(server, max_retries=3)
     with pytest.raises(kind) as caught:
@@ -166,7 +166,7 @@ async def test_what_will_not_get_better_is_asked_once(llm_server, mounted, statu
         (408, {"message": "t"}, errors.LLMTimeoutError),
     ],
 )
-async def test_error_bodies_say_what_kind_it_is(llm_server, mounted, status, error, kind):
+async def test_error_bodies_determine_the_error_class(llm_server, mounted, status, error, kind):
     server = await llm_server([Status(status, body={"error": error})])
     with pytest.raises(kind) as caught:
         await (await mounted(server)).complete(ask())
@@ -180,7 +180,7 @@ async def test_a_reset_before_the_answer_is_a_network_error(llm_server, mounted)
     assert caught.value.retryable
 
 
-async def test_nobody_listening_is_a_network_error(mounted):
+async def test_a_closed_port_is_a_network_error(mounted):
     with closed_port() as port:
         provider = await mounted(f"http://127.0.0.1:{port}")
         with pytest.raises(errors.NetworkError):

@@ -102,7 +102,7 @@ def test_only_openais_own_address_is_openai(url, own):
     assert is_openai(url) is own
 
 
-async def test_an_address_that_is_none_is_refused(coordinator):
+async def test_an_invalid_address_is_refused(coordinator):
     with pytest.raises(ConfigurationError, match="base_url"):
         await mount(coordinator, {"base_url": "localhost:11434"})
 
@@ -118,7 +118,7 @@ async def test_default_model_is_another_name_for_model(coordinator):
     assert (provider.model, provider.priority, provider.name) == ("gpt-4.1", 3, "openai")
 
 
-async def test_a_server_is_asked_for_its_model_when_none_is_named(llm_server, mounted):
+async def test_the_servers_first_model_is_used_if_none_is_set(llm_server, mounted):
     server = await llm_server(["ok", "ok"], models=["llama", "qwen"])
     provider = await mounted(server, model="")
     await provider.complete(ask())
@@ -135,7 +135,7 @@ async def test_a_server_without_models_is_a_configuration_error(llm_server, moun
         await provider.complete(ask())
 
 
-async def test_the_info_tells_the_limits_context_managers_need(coordinator):
+async def test_the_info_has_the_limits_context_managers_need(coordinator):
     await mount(coordinator, {"api_key": "k"})
     info = coordinator.get("providers", "openai").get_info()
     assert isinstance(info, ProviderInfo)
@@ -260,7 +260,7 @@ def test_mounting_imports_no_http_client():
     assert done.stdout.strip() == "[]"
 
 
-async def test_a_server_on_this_machine_is_not_asked_through_a_proxy(
+async def test_a_local_server_is_not_requested_through_a_proxy(
     llm_server, mounted, monkeypatch
 ):
     with closed_port() as port:

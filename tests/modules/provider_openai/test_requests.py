@@ -68,7 +68,7 @@ async def test_fields_of_a_request_win_over_the_config(llm_server, mounted):
     assert (body["stop"], body["reasoning_effort"]) == (["END"], "low")
 
 
-async def test_config_fills_in_what_a_request_leaves_open(llm_server, mounted):
+async def test_config_supplies_missing_request_options(llm_server, mounted):
     config = {"temperature": 0.2, "max_tokens": 99, "reasoning_effort": "high"}
     body = await sent(llm_server, mounted, ask(), **config)
     assert (body["temperature"], body["max_tokens"]) == (0.2, 99)
@@ -243,7 +243,7 @@ async def test_developer_messages_become_system_messages_for_other_servers(llm_s
     assert body["messages"][0] == {"role": "system", "content": "be brief"}
 
 
-async def test_an_interrupted_history_is_mended_before_it_is_sent(llm_server, mounted):
+async def test_an_interrupted_history_is_repaired_before_it_is_sent(llm_server, mounted):
     messages = conversation("c1", "c2")[:3]
     body = await sent(llm_server, mounted, {"messages": messages})
     assert [m["role"] for m in body["messages"]] == ["user", "assistant", "tool", "tool"]
@@ -282,7 +282,7 @@ async def test_a_refused_parameter_is_done_without_and_remembered(
     assert [parameter in request.body for request in server.completions] == [True, False, False]
 
 
-async def test_a_server_that_refuses_both_limits_is_asked_once_with_each(llm_server, mounted):
+async def test_a_server_that_refuses_both_limits_gets_each_once(llm_server, mounted):
     message = "neither max_tokens nor max_completion_tokens is supported"
     server = await llm_server([Status(400, message=message)], repeat_last=True)
     provider = await mounted(server, max_tokens=5)
@@ -312,7 +312,7 @@ async def test_tools_with_a_model_that_must_not_reason_then_are_offered_without(
     assert [r.body.get("reasoning_effort") for r in server.completions] == [None, "none"]
 
 
-async def test_an_effort_that_was_asked_for_is_never_dropped(llm_server, mounted):
+async def test_a_requested_effort_is_never_dropped(llm_server, mounted):
     server = await llm_server([Status(400, message=NO_REASONING)])
     provider = await mounted(server)
     with pytest.raises(InvalidRequestError, match="reasoning_effort"):

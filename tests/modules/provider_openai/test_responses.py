@@ -111,7 +111,7 @@ async def test_tools_have_their_own_names_again(llm_server, mounted):
     ]
 
 
-async def test_arguments_that_are_no_json_stay_with_the_call(llm_server, mounted):
+async def test_invalid_json_arguments_stay_with_the_call(llm_server, mounted):
     server = await llm_server([Reply(tool_calls=[ToolCall("t", id="c", raw_input='{"a": ')])])
     response = await (await mounted(server, **NEW)).complete(ask())
     assert response.tool_calls[0].arguments == {}
@@ -125,7 +125,7 @@ async def test_an_answer_that_was_cut_short_says_so(llm_server, mounted):
     assert response.metadata["stop_reason"] == "max_output_tokens"
 
 
-async def test_a_refusal_is_no_answer(llm_server, mounted):
+async def test_a_refusal_is_not_an_answer(llm_server, mounted):
     server = await llm_server([Reply("I cannot help.", stop_reason="refusal")])
     response = await (await mounted(server, **NEW)).complete(ask())
     assert response.finish_reason == "content_filter"
@@ -191,7 +191,7 @@ async def test_items_that_come_whole_are_read(llm_server, mounted):
     assert response.metadata["omitted_items"] == ["web_search_call"]
 
 
-async def test_what_was_begun_is_ended_when_the_answer_is_cut_short(llm_server, mounted):
+async def test_open_blocks_are_ended_when_the_response_is_cut_off(llm_server, mounted):
     started = {"type": "function_call", "call_id": "c", "name": "t", "arguments": ""}
     cut = ended("incomplete", incomplete_details={"reason": "max_output_tokens"})
     server = await llm_server(
@@ -257,7 +257,7 @@ async def test_the_faults_above_strike_before_the_last_event(llm_server, mounted
     assert (await chunks_of(provider, ask()))[-1].finish_reason == "tool_calls"
 
 
-async def test_a_busy_service_is_asked_again(llm_server, mounted):
+async def test_a_busy_service_is_retried(llm_server, mounted):
     busy = Status(503, "busy", headers={"retry-after": "0"})
     server = await llm_server([busy, busy, "ok"])
     provider = await mounted(server, **NEW, max_retries=2)

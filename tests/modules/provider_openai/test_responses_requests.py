@@ -50,7 +50,7 @@ def assistant(response: ChatResponse) -> dict[str, Any]:
     return {"role": "assistant", "content": blocks}
 
 
-async def test_nothing_is_stored_and_reasoning_is_asked_for(llm_server, mounted):
+async def test_nothing_is_stored_and_reasoning_is_requested(llm_server, mounted):
     body = await sent(llm_server, mounted, ask("hi"))
     assert body == {
         "model": "m",
@@ -137,7 +137,7 @@ async def test_calls_and_results_become_items(llm_server, mounted):
     assert [part["type"] for part in output["output"]] == ["input_text", "input_image"]
 
 
-async def test_what_the_api_does_not_take_is_told(llm_server, mounted):
+async def test_unsupported_options_are_reported(llm_server, mounted):
     server = await llm_server(["fine"])
     provider = await mounted(server, **NEW)
     response = await provider.complete(ask(stop=["END"]))
@@ -145,7 +145,7 @@ async def test_what_the_api_does_not_take_is_told(llm_server, mounted):
     assert response.degradation.requested == "stop sequences"
 
 
-async def test_models_that_do_not_reason_are_not_asked_for_reasoning_twice(llm_server, mounted):
+async def test_reasoning_is_requested_only_once_from_models_without_it(llm_server, mounted):
     refusal = Status(400, message="Encrypted content is not supported with this model.")
     server = await llm_server([refusal, "one", "two"])
     provider = await mounted(server, **NEW)
@@ -154,7 +154,7 @@ async def test_models_that_do_not_reason_are_not_asked_for_reasoning_twice(llm_s
     assert ["include" in request.body for request in server.requests] == [True, False, False]
 
 
-async def test_other_servers_are_asked_by_chat_completions(llm_server, mounted):
+async def test_other_servers_use_chat_completions(llm_server, mounted):
     server = await llm_server(["fine"])
     provider = await mounted(server)
     await provider.complete(ask())
@@ -176,12 +176,12 @@ async def test_other_servers_are_asked_by_chat_completions(llm_server, mounted):
         ("http://localhost:4000/v1", "my-codex", "auto", False),
     ],
 )
-def test_models_that_do_not_reason_beside_tools_otherwise_are_asked_by_it(url, model, api, speaks):
+def test_models_that_need_it_to_reason_with_tools_use_it(url, model, api, speaks):
     provider = OpenAIProvider(OpenAIConfig(api=api), url, "k")
     assert provider._speaks_responses(model) is speaks
 
 
-def test_what_a_model_can_depends_on_how_it_is_asked():
+def test_capabilities_depend_on_the_api():
     def able(api: str) -> list[str]:
         config = OpenAIConfig(api=api, model="gpt-6-astra")
         return OpenAIProvider(config, OPENAI_URL, "k").get_info().capabilities

@@ -126,7 +126,7 @@ async def test_calls_count_more_than_a_finish_reason_that_forgets_them(llm_serve
 
 
 @pytest.mark.parametrize("raw", ['{"city": "Ro', "[1, 2]", "not json", '"text"'])
-async def test_arguments_that_are_no_json_object_are_kept_beside_empty_ones(
+async def test_invalid_arguments_are_kept_next_to_empty_ones(
     llm_server, mounted, raw
 ):
     server = await llm_server([Reply(tool_calls=[ToolCall("t", id="c", raw_input=raw)])])
@@ -238,7 +238,7 @@ class TestOtherServers:
         with pytest.raises(StreamError):
             await (await mounted(server)).complete(ask())
 
-    async def test_done_without_a_finish_reason_is_no_answer(self, llm_server, mounted):
+    async def test_done_without_a_finish_reason_is_an_error(self, llm_server, mounted):
         server = await llm_server([events({"content": "a"}, finish=None)])
         with pytest.raises(StreamError):
             await (await mounted(server)).complete(ask())
@@ -275,7 +275,7 @@ class TestCost:
         )
         assert cost == Decimal("0.6") * 2 + Decimal("0.4") * Decimal("0.5") + Decimal("0.8")
 
-    def test_a_dated_snapshot_costs_what_its_model_costs(self):
+    def test_a_dated_snapshot_costs_the_same_as_its_model(self):
         counts = {"input_tokens": 10, "output_tokens": 10}
         assert self.cost("gpt-4.1-2025-04-14", **counts) == self.cost("gpt-4.1", **counts)
 

@@ -39,7 +39,7 @@ from tests.modules.provider_replay.support import (
         (ask("hi", metadata={"a": 1}), ask("hi", metadata={"a": 2}, timeout=3.0)),
     ],
 )
-async def test_what_changes_from_run_to_run_does_not_count(tmp_path: Path, then: Any, now: Any):
+async def test_values_that_change_from_run_to_run_are_ignored(tmp_path: Path, then: Any, now: Any):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(then)
     async with replaying(tmp_path) as coordinator:
@@ -98,7 +98,7 @@ async def test_a_key_that_was_known_need_not_be_known_now(
             await coordinator.get("providers", "mock").complete(other)
 
 
-async def test_the_plan_says_what_else_does_not_count(tmp_path: Path):
+async def test_the_plan_can_ignore_more_text(tmp_path: Path):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(ask("build 17 of main"))
     async with replaying(tmp_path, ignore=[r"build \d+"]) as coordinator:
@@ -139,7 +139,7 @@ async def test_changed_tools_and_options_are_named(tmp_path: Path):
     assert lines[2:] == [
         "  max_output_tokens: none → 9",
         "  temperature: 0.5 → none",
-        "  tools: write is not offered any more",
+        "  tools: write is no longer offered",
         "  tools: list is new",
         "  tools.read.description:",
         "    - Reads.",
@@ -147,7 +147,7 @@ async def test_changed_tools_and_options_are_named(tmp_path: Path):
     ]
 
 
-async def test_more_and_fewer_messages_are_told(tmp_path: Path):
+async def test_added_and_missing_messages_are_reported(tmp_path: Path):
     lines = await differing(tmp_path, ask("a", "b", "c"), ask("a"))
     assert lines[2:] == ["  messages: 2 messages more", "    + assistant: b"]
     (tmp_path / "rec.jsonl").unlink()
@@ -155,12 +155,14 @@ async def test_more_and_fewer_messages_are_told(tmp_path: Path):
     assert lines[2:] == ["  messages: 2 messages fewer", "    - assistant: b"]
 
 
-async def test_a_request_too_many_is_told(tmp_path: Path):
+async def test_an_extra_request_is_reported(tmp_path: Path):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(ask())
     async with replaying(tmp_path) as coordinator:
         await coordinator.get("providers", "mock").complete(ask())
-        with pytest.raises(InvalidRequestError, match="it has 1 calls of mock and all of them"):
+        with pytest.raises(
+            InvalidRequestError, match="all 1 recorded calls of mock have already been replayed"
+        ):
             await coordinator.get("providers", "mock").complete(ask())
 
 
@@ -169,7 +171,7 @@ async def test_the_model_counts_where_it_is_named(tmp_path: Path):
     assert lines[2:] == ['  model: "mock-model" → "other"']
 
 
-async def test_calls_beside_each_other_may_come_in_any_order(tmp_path: Path):
+async def test_parallel_calls_may_come_in_any_order(tmp_path: Path):
     async with recording(tmp_path, "one", "two", "three") as coordinator:
         provider = coordinator.get("providers", "mock")
         for text in ("a", "b", "c"):
@@ -180,11 +182,11 @@ async def test_calls_beside_each_other_may_come_in_any_order(tmp_path: Path):
     assert [a.content[0].text for a in answers] == ["three", "one", "two"]
 
 
-async def test_what_nobody_asked_for_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_calls_not_requested_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async with recording(tmp_path, "one", "two") as coordinator:
         provider = coordinator.get("providers", "mock")
         await provider.complete(ask("a"))
         await provider.complete(ask("b"))
     async with replaying(tmp_path) as coordinator:
         await coordinator.get("providers", "mock").complete(ask("a"))
-    assert "nobody asked for call 2" in caplog.text
+    assert "not requested: call 2" in caplog.text

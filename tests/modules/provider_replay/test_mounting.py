@@ -82,7 +82,7 @@ async def test_providers_mounted_later_are_taken_over_when_the_session_is_ready(
     assert "other is not in the recording" in caplog.text
 
 
-async def test_one_provider_of_a_recording_stands_in_for_one(tmp_path: Path):
+async def test_one_recorded_provider_can_be_replaced(tmp_path: Path):
     async with recording(tmp_path, "recorded") as coordinator:
         await coordinator.get("providers", "mock").complete(ask())
     coordinator = coordinator_in(tmp_path)
@@ -109,7 +109,7 @@ async def test_a_provider_that_was_not_recorded_is_not_mounted(
 
 
 @pytest.mark.parametrize("config", [{}, {"record": "rec.jsonl"}])
-async def test_with_nothing_to_do_nothing_is_mounted_and_that_is_said(
+async def test_an_empty_config_mounts_nothing_with_a_warning(
     tmp_path: Path, config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
     coordinator = coordinator_in(tmp_path)
@@ -121,10 +121,10 @@ async def test_with_nothing_to_do_nothing_is_mounted_and_that_is_said(
 
 async def test_settings_that_make_no_sense_are_refused(tmp_path: Path):
     for config, told in (
-        ({"record": "a", "replay": "b"}, "not both"),
-        ({"replay": "a", "ignore": ["("]}, "no regular expression"),
+        ({"record": "a", "replay": "b"}, "mutually exclusive"),
+        ({"replay": "a", "ignore": ["("]}, "not a valid regular expression"),
         ({"replai": "a"}, "did you mean 'replay'"),
-        ({"replay": "missing.jsonl"}, "cannot be read"),
+        ({"replay": "missing.jsonl"}, "cannot read the recording"),
     ):
         with pytest.raises(ValueError, match=told):
             await provider_replay.mount(coordinator_in(tmp_path), config)

@@ -66,7 +66,7 @@ async def test_whole_answers_come_again(tmp_path: Path):
         assert again.tool_calls[0].arguments == {"path": "a", "to": None}
 
 
-async def test_what_was_streamed_can_be_asked_for_whole(tmp_path: Path):
+async def test_a_streamed_response_can_be_requested_whole(tmp_path: Path):
     async with recording(tmp_path, "one") as coordinator:
         [*_, first] = await chunks_of(coordinator.get("providers", "mock"), ask())
     async with replaying(tmp_path) as coordinator:

@@ -93,12 +93,12 @@ async def test_links_and_folders_are_not_recorded_to(tmp_path: Path):
     (tmp_path / "target").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for file in ("link", "."):
-        with pytest.raises(ValueError, match="cannot be written"):
+        with pytest.raises(ValueError, match="cannot write the recording"):
             async with recording(tmp_path, "ok", file=file):
                 pass
 
 
-async def test_a_session_that_asks_nobody_leaves_the_file_empty(tmp_path: Path):
+async def test_a_session_without_requests_leaves_the_file_empty(tmp_path: Path):
     for _ in range(2):
         async with recording(tmp_path, "ok"):
             pass
@@ -116,11 +116,11 @@ _REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"mess
         (b"", "no recording"),
         (b'{"type": "request"}\n', "no recording"),
         (b'{"type": "header", "schema": 99}\n', "schema 99"),
-        (b'{"type": "header", "schema": 1}\nnonsense\n{}\n', "rec.jsonl:2 is no JSON"),
+        (b'{"type": "header", "schema": 1}\nnonsense\n{}\n', "rec.jsonl:2 is not valid JSON"),
         (b'{"type": "header", "schema": 1}\n{"type": "request"}\n', "rec.jsonl:2"),
         (b'{"type": "header", "schema": 1}\n', "has no provider"),
         (b"\xff\xfe\n1\n", "rec.jsonl:1"),
-        (b"[" * 200_000 + b"\n{}\n", "rec.jsonl:1 is no JSON"),
+        (b"[" * 200_000 + b"\n{}\n", "rec.jsonl:1 is not valid JSON"),
         (_BEGUN + b'{"type": "provider", "name": ["a"]}\n', "rec.jsonl:2"),
         (_BEGUN + _REQUEST % b"[1]", "rec.jsonl:2"),
         (_BEGUN + _REQUEST % b'"text"', "rec.jsonl:2"),
@@ -128,7 +128,7 @@ _REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"mess
         (_BEGUN + _REQUEST % b"[]" + b'{"type": "cut", "call": 1, "at": NaN}\n', "rec.jsonl:3"),
     ],
 )
-async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: bytes, told: str):
+async def test_a_file_that_is_not_a_recording_is_refused(tmp_path: Path, content: bytes, told: str):
     (tmp_path / "rec.jsonl").write_bytes(content)
     with pytest.raises(ValueError, match=told):
         async with replaying(tmp_path):
@@ -150,9 +150,9 @@ async def test_a_torn_last_line_loses_its_call_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
-async def test_what_is_no_file_is_not_read(tmp_path: Path, make: Any):
+async def test_only_regular_files_are_read(tmp_path: Path, make: Any):
     make(tmp_path / "rec.jsonl")
-    with pytest.raises(ValueError, match="cannot be read: it is no file"):
+    with pytest.raises(ValueError, match="it is not a file"):
         async with replaying(tmp_path):
             pass
 
@@ -180,7 +180,7 @@ async def test_many_redacted_places_do_not_take_for_ever_to_compare(tmp_path: Pa
         assert answer.content[0].text == "hello"
 
 
-async def test_a_recording_tells_of_nothing_but_calls_of_providers(tmp_path: Path):
+async def test_a_recording_has_only_provider_calls(tmp_path: Path):
     await _changed(
         tmp_path, lambda line: line["type"] == "event" and line.update(event="approval:granted")
     )
