@@ -137,9 +137,7 @@ def test_a_denied_approval_ends_the_run_with_8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orchestrator", ORCHESTRATORS)
-def test_text_masked_for_logs_reaches_the_model_unmasked(
-    orchestrator: str, tmp_path: Path
-) -> None:
+def test_text_masked_for_logs_reaches_the_model_unmasked(orchestrator: str, tmp_path: Path) -> None:
     seen = tmp_path / "seen.jsonl"
     plan = tmp_path / "plan.yaml"
     (tmp_path / "notes.txt").write_text("the key is hunter2\n")

@@ -238,9 +238,7 @@ class TestValues:
         assert session.data()["loop"]["self"]["a"] == 1
 
     @pytest.mark.parametrize("data", [None, "text", 7, []])
-    async def test_data_that_is_not_a_mapping_is_written(
-        self, session: Session, data: Any
-    ) -> None:
+    async def test_data_that_is_not_a_mapping_is_written(self, session: Session, data: Any) -> None:
         await session.mount()
         await session.coordinator.hooks.emit("tool:pre", data)
         assert session.lines()[0]["data"] == {"value": data}

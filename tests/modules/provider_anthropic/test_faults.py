@@ -236,7 +236,7 @@ async def test_a_stalled_stream_ends_at_the_idle_limit(after: int):
 @pytest.mark.parametrize("at", range(EVENTS))
 async def test_an_event_that_is_not_json_ends_the_stream(at: int):
     async with playing(rich(Malformed(at)), max_retries=0) as setting:
-        with pytest.raises(StreamError, match="no JSON"):
+        with pytest.raises(StreamError, match="not JSON"):
             await setting.stream(REQUEST)
 
 

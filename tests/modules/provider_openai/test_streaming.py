@@ -126,9 +126,7 @@ async def test_calls_count_more_than_a_finish_reason_that_forgets_them(llm_serve
 
 
 @pytest.mark.parametrize("raw", ['{"city": "Ro', "[1, 2]", "not json", '"text"'])
-async def test_invalid_arguments_are_kept_next_to_empty_ones(
-    llm_server, mounted, raw
-):
+async def test_invalid_arguments_are_kept_next_to_empty_ones(llm_server, mounted, raw):
     server = await llm_server([Reply(tool_calls=[ToolCall("t", id="c", raw_input=raw)])])
     response = await (await mounted(server)).complete(ask())
     [call] = response.tool_calls

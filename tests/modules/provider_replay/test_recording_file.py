@@ -113,8 +113,8 @@ _REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"mess
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "no recording"),
-        (b'{"type": "request"}\n', "no recording"),
+        (b"", "not a recording"),
+        (b'{"type": "request"}\n', "not a recording"),
         (b'{"type": "header", "schema": 99}\n', "schema 99"),
         (b'{"type": "header", "schema": 1}\nnonsense\n{}\n', "rec.jsonl:2 is not valid JSON"),
         (b'{"type": "header", "schema": 1}\n{"type": "request"}\n', "rec.jsonl:2"),
