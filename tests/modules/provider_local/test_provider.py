@@ -343,7 +343,7 @@ class TestNotices:
             await notices(step)
         texts = [message for message, _, _ in coordinator.display_system.messages]
         assert "Apache-2.0" in texts[0]
-        assert texts[1:] == ["Downloading tiny: 30 %", "Fetching tiny: 60 %", "tiny is ready"]
+        assert texts[1:] == ["Downloading tiny: 30 %", "Downloading tiny: 60 %", "tiny is ready"]
         assert capfd.readouterr() == ("", "")
 
     async def test_without_display_and_terminal_nothing_is_written(self, coordinator, steps, capfd):
