@@ -142,7 +142,7 @@ def test_what_cannot_be_had_ends_with_3_and_still_tells_where_was_looked(tmp_pat
     done = text(tmp_path, file)
     assert done.code == 3
     assert f"> plan         {tmp_path}/gone: first match" in done.stdout.splitlines()
-    assert "there is no folder" in done.stderr
+    assert f"folder {tmp_path}/gone does not exist" in done.stderr
     assert "Traceback" not in done.stderr
     done = run_amplifier("module", "show", "tool-bahs", "--output", "json")
     assert done.code == 3

@@ -474,7 +474,7 @@ def test_input_typed_before_the_question_is_not_an_answer(project: Path) -> None
     # A cold start takes its time, in which there is something to type.
     with Terminal("run", "hi", cwd=project, cold=True) as terminal:
         terminal.type("trust" + ENTER + "1" + ENTER)
-        terminal.until("stop:")
+        terminal.until("quit:")
         terminal.type("3" + ENTER)
         assert terminal.finish() == 78
     assert TrustStore().records() == []
@@ -486,14 +486,14 @@ def test_a_terminal_prompts_and_the_answer_is_stored(project: Path) -> None:
         terminal.type("no" + ENTER)
         assert terminal.finish() == 78
     with Terminal("run", "hi", cwd=project) as terminal:
-        terminal.until("you have not trusted yet.*stop:")
+        terminal.until("you have not trusted yet.*quit:")
         terminal.type("trust" + ENTER)
         terminal.until("done")
         assert terminal.finish() == 0
     assert amplifier(project, "run", "hi").stdout == "done\n"
     append(project / ".amplifier/settings.yaml", "# changed\n")
     with Terminal("run", "hi", cwd=project) as terminal:
-        shown = terminal.until("has changed since you trusted it.*stop:")
+        shown = terminal.until("has changed since you trusted it.*quit:")
         assert "+# changed" in shown
         terminal.type("1" + ENTER)
         terminal.until("done")
