@@ -1,4 +1,4 @@
-"""What the kernel costs, each figure beside its floor: an awaited function that does nothing.
+"""The cost of the kernel, each figure next to its floor: an awaited function that does nothing.
 
 Run with ``pytest tests/bench --benchmark-enable -n 0``; compare the groups' medians as ratios.
 """

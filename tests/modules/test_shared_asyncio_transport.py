@@ -177,7 +177,9 @@ async def test_requests_at_the_same_time_have_connections_of_their_own() -> None
 
 async def test_a_host_has_several_addresses() -> None:
     async with raw_server(ok()) as server, client() as asked:
-        url = server.url.replace("127.0.0.1", "localhost")  # may be ::1 first, where nobody is
+        url = server.url.replace(
+            "127.0.0.1", "localhost"
+        )  # may be ::1 first, where nothing listens
         assert (await asked.get(url + "/x")).text == "/x"
 
 

@@ -1,4 +1,4 @@
-"""What messages were read as is kept between requests, and nothing can be told from the requests."""
+"""Parsed messages are cached between requests, without any effect on the requests."""
 
 from __future__ import annotations
 

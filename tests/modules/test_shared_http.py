@@ -39,7 +39,7 @@ from tests.modules.raw_http import (
     raw_server,
 )
 
-# A key and certificate for 127.0.0.1 that nobody trusts, valid for a hundred years.
+# An untrusted key and certificate for 127.0.0.1, valid for a hundred years.
 SELF_SIGNED = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7ZRGS09sVsZe5BXJ

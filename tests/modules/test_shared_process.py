@@ -512,5 +512,5 @@ async def test_a_command_may_have_an_input_and_standard_error_of_its_own(tmp_pat
     finally:
         await runner.close()
         os.close(folder)
-    # Beside the three streams there is what lists them: nothing else is handed down.
+    # Only the three streams and the descriptor that lists them: nothing else is inherited.
     assert output.decode().split() == ["given", "[3]", "given", "[3]", "also"]

@@ -31,7 +31,7 @@ def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for name in set(os.environ) - set(scrubbed(dict(os.environ))):
             patch.delenv(name)
         patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("amplifier-home")))
-        # Whoever runs the suite keeps their keyring to themselves.
+        # The suite never uses the keyring of the user who runs it.
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)

@@ -1,4 +1,4 @@
-"""A directory that attacks whoever starts the program in it, and what gives the attack away.
+"""A directory that attacks anyone who starts the program in it, and the traces of the attack.
 
 Everything in it that could be run leaves a mark and calls a server that only listens.
 """
@@ -179,7 +179,7 @@ class Hostile:
         }
 
     def _add_programs(self) -> None:
-        """Programs that are taken by whoever looks in the current directory for them."""
+        """Programs that run if the current directory is searched for executables."""
         for name in ("git", "uv", "ssh", "sh", "bash", "python", "python3", "vi", "less"):
             path = self.folder / name
             path.write_text(self._shell(f"ran-{name}"))

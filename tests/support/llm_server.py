@@ -65,7 +65,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def closed_port() -> Iterator[int]:
-    """A port on 127.0.0.1 that refuses connections and that nobody else can take meanwhile."""
+    """A port on 127.0.0.1 that refuses connections and that no other process can take."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]

@@ -1,4 +1,4 @@
-"""context-persistent in real runs of the program, beside the session's own transcript."""
+"""context-persistent in real runs of the program, alongside the session's own transcript."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_session_begun_with_another_context_goes_on_with_its_messages(tmp_path
     assert asked(home)[-1] == ["first", "second", "third"]
     run(other, "fourth")
     assert asked(home)[-1] == ["first", "second", "third", "fourth"]
-    # Its file does not know of the fourth prompt; that is told, and the file counts.
+    # Its file lacks the fourth prompt; a warning is shown, and the file takes precedence.
     told = run(plan, "fifth").stderr
     assert asked(home)[-1] == ["first", "second", "third", "fifth"]
     assert "2 of those given are not among them" in told

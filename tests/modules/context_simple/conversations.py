@@ -15,7 +15,7 @@ STRATEGIES = ("truncate", "summarize", "importance")
 
 
 class Summariser:
-    """A provider that answers with texts, or fails where there is None; the last one stands.
+    """A provider that answers with texts, or fails for None; the last one repeats.
 
     Attributes:
         requests: What it was asked.

@@ -20,7 +20,7 @@ from tests.modules.context_simple.conversations import answers, asks, assistant,
 
 
 class Window:
-    """A provider that tells its window."""
+    """A provider that reports its window."""
 
     name = "window"
 

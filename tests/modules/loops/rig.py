@@ -108,7 +108,7 @@ class Rig:
         return coordinator
 
     def with_people(self, approval: Any = None, display: Any = None) -> None:
-        """Give the session somebody to ask and somewhere to show messages."""
+        """Give the session an approval provider and a display."""
         self.coordinator.approval_system = approval
         self.coordinator.display_system = display
 

@@ -422,7 +422,7 @@ async def test_an_answer_counts_though_the_turn_is_stopped_while_hooks_look_at_i
 
 
 async def test_first_requests_of_sub_agents_go_over_by_one_at_most(rig: Rig) -> None:
-    """What the session itself asked tells nothing of what its sub-agents will take."""
+    """The session's own requests do not predict the usage of its sub-agents."""
     family = Family(rig.kind)
     limited(family, max_tokens=1000)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Random families of sessions on one budget: counts add up, limits hold, nobody waits for ever."""
+"""Random trees of sessions on one budget: counts add up, limits hold, no request waits forever."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class TestImmediate:
 
 
 class TestTaskCancelled:
-    """Somebody cancels the task that runs the turn, as asyncio.run does on Ctrl-C."""
+    """The task that runs the turn is cancelled, as asyncio.run does on Ctrl-C."""
 
     @pytest.mark.parametrize("count", [1, 8])
     async def test_with_tools_running_every_call_is_answered(self, rig: Rig, count: int) -> None:

@@ -32,7 +32,7 @@ def bodies(server: ScriptedLLM) -> list[str]:
 
 
 async def long_conversation(rig: Rig, turns: int = 30) -> SimpleContextManager:
-    """A real context with more in it than the model takes, though nobody knows."""
+    """A real context that exceeds the model's window, which is unknown."""
     context = SimpleContextManager(hooks=rig.coordinator.hooks)
     for number in range(turns):
         await context.add_message({"role": "user", "content": f"question {number} " * 60})

@@ -1,4 +1,4 @@
-"""A model that goes round in circles is told, then stopped."""
+"""A model that repeats itself is warned, then stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.modules.loops.rig import FunctionTool, Rig, call, calls, echo_tool
 
 
-async def test_the_model_is_told_then_the_turn_ends(rig: Rig) -> None:
+async def test_the_model_is_warned_then_the_turn_ends(rig: Rig) -> None:
     tool = rig.add_tool(echo_tool())
     rig.replies(*[calls(call(text="same")) for _ in range(9)])
 

@@ -19,7 +19,7 @@ dialect = pytest.fixture(params=["anthropic", "openai"])(lambda request: request
 
 
 def steering_tool(rig: Rig, *texts: str, name: str = "echo") -> FunctionTool:
-    """A tool during which somebody says `texts`."""
+    """A tool during which `texts` are queued."""
 
     async def run(_: dict[str, Any]) -> str:
         for text in texts:
@@ -101,7 +101,7 @@ async def test_a_text_during_the_final_answer_lets_the_turn_go_on(rig: Rig) -> N
 
 
 def steer_once(rig: Rig, event: str, text: str) -> None:
-    """Say `text` when `event` is told for the first time."""
+    """Queue `text` when `event` is first emitted."""
     texts = [text]
     rig.on(event, lambda _: rig.loop.steer(texts.pop()) if texts else None)
 

@@ -1,4 +1,4 @@
-"""A turn's course: what is asked, stored, told and returned."""
+"""The course of a turn: requests, stored messages, events and the returned text."""
 
 from __future__ import annotations
 

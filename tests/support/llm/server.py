@@ -61,7 +61,7 @@ class Dialect(Protocol):
 
 
 class ScriptedLLM:
-    """Plays a script to whoever asks, over real HTTP on 127.0.0.1.
+    """Plays a script to any client, over real HTTP on 127.0.0.1.
 
         async with ScriptedLLM(["hello"]) as server: ...           # inside a running loop
         with ScriptedLLM.running(["hello"]) as server: ...         # from synchronous code
@@ -133,7 +133,7 @@ class ScriptedLLM:
 
     @property
     def remaining(self) -> int:
-        """Items of the script nobody has asked for yet."""
+        """Items of the script that have not been requested yet."""
         return len(self.replies) - self._next
 
     def wait_for(self, done: Callable[[Self], bool], timeout: float = 30.0) -> None:
@@ -214,7 +214,7 @@ class ScriptedLLM:
             with contextlib.suppress(ClientLeft):
                 await responder.send(400, {"connection": "close"}, str(error).encode())
         except (ClientLeft, ConnectionError, asyncio.IncompleteReadError):
-            pass  # The client's own business: `Request.client_left` tells who asks.
+            pass  # The client may leave: tests check `Request.client_left`.
         except asyncio.CancelledError:
             writer.transport.abort()
         finally:
