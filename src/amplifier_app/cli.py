@@ -1,7 +1,7 @@
-"""Puts the Typer app together, no logic.
+"""The console entry point.
 
-A command's module is imported only when it is the one invoked; `--version` answers without Typer,
-and so does a prompt without options.
+Only the invoked command is imported. `--version`, and a prompt without options, run without
+importing Typer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from amplifier_app.commands.finish import Invocation
 
 _VERSION = (["--version"], ["version"])
-_OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+_OWN_OPTIONS = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and give the exit code.
+    """Run the command line and return the exit code.
 
-    As the console entry, without `argv`, it ends the process itself.
+    Without `argv`, as the console entry point, it reads `sys.argv` and exits the process.
     """
     if argv is not None:
         return _main(argv)
-    # What start-up makes stays; looking for garbage in it costs a short run a tenth of its time.
-    # `launch` turns it on again once the session is open; other commands end soon.
+    # Garbage collection takes a tenth of a short run, and start-up objects stay alive anyway.
+    # `launch` enables it again once the session is open; other commands end soon.
     gc.disable()
     if sys.argv[1:] not in _VERSION:
         _keep_keys_private()
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _keep_keys_private() -> None:
-    """Keep commands that are started from here from reading keys in this process."""
+    """Keep commands started by this process from reading the keys in its memory."""
     from amplifier_support.process_privacy import forbid_inspection
 
     try:
@@ -45,16 +45,15 @@ def _keep_keys_private() -> None:
     except OSError as error:
         from amplifier_app.base.stdio import to_stderr
 
-        to_stderr(f"warning: commands can read the keys in this process: {error}")
+        to_stderr(f"warning: commands may be able to read the keys in this process: {error}")
 
 
 def leave(code: int) -> NoReturn:
-    """End the process without taking it apart piece by piece.
+    """Exit without the interpreter's shutdown; functions registered with `atexit` still run.
 
-    That would wait for every thread that is stuck in a tool, and cost as much as a good part of
-    the start. What was registered to run at the end runs.
+    The shutdown would wait for every thread stuck in a tool, and takes noticeable time.
     """
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what sys.exit would do
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - as sys.exit would
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -67,7 +66,7 @@ def _main(argv: list[str]) -> int:
 
         print(version_line())
         return 0
-    # `amplifier` alone, or with options of `run` only, is `amplifier run`.
+    # `amplifier` without a command is `amplifier run`.
     if not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS):
         argv = ["run", *argv]
 
@@ -81,7 +80,7 @@ def _main(argv: list[str]) -> int:
             ended = _invoke(argv, invocation)
         except SystemExit as stop:
             ended = stop.code if isinstance(stop.code, int) else 1
-        # The end of the line: whatever it is becomes an exit code and a message.
+        # Last resort: every exception becomes an exit code and a message.
         except BaseException as error:
             ended = _as_usage_error(error)
         code = finish(invocation, ended)
@@ -110,14 +109,14 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
 
 
 def _needs_no_parser(argv: list[str]) -> bool:
-    """Whether it is `run` without options, where Typer would be a tenth of the whole run."""
+    """Whether it is `run` without options: importing Typer takes a tenth of such a run."""
     command, *words = argv
     plain = len(words) < 2 and not any(word.startswith("-") for word in words)
     return command == "run" and plain and "_AMPLIFIER_COMPLETE" not in os.environ
 
 
 def _as_usage_error(error: BaseException) -> BaseException:
-    """Typer's complaint about the command line as the app's own."""
+    """Typer's usage error as the app's own."""
     show = getattr(error, "format_message", None)
     if show is None or getattr(error, "exit_code", None) != 2:
         return error

@@ -56,7 +56,7 @@ def test_a_prompt_without_options_is_what_it_is_with_options_that_say_nothing(
     assert asked_for(monkeypatch, *words) == asked_for(monkeypatch, "--output", "text", *words)
 
 
-def test_help_of_run_names_its_options() -> None:
+def test_help_of_run_lists_its_options() -> None:
     done = run_amplifier("run", "--help")
     assert done.code == 0
     for option in ("--profile", "--plan", "--set", "--resume", "--output", "--approve"):
@@ -79,7 +79,7 @@ def test_runs_as_a_module_too() -> None:
         (["run", "--bogus"], "--bogus"),
         (["run", "--output", "xml", "hi"], "xml"),
         (["run", "two", "prompts"], "quotes"),
-        (["run", "hi", "--resume", "a", "--continue"], "exclude each other"),
+        (["run", "hi", "--resume", "a", "--continue"], "mutually exclusive"),
         (["run", "hi", "--no-save", "--continue"], "--no-save"),
         (["run", "hi", "--timeout", "soon"], "90s"),
         (["run", "   "], "empty"),

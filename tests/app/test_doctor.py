@@ -1,4 +1,4 @@
-"""`amplifier doctor` as a real process: what is wrong is found, told with the mend, and left as it is."""
+"""`amplifier doctor` as a real process: it reports problems with a fix and changes nothing."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def diagnosed(
     done = run_amplifier("doctor", "--output", "json", *options, env=env, cwd=cwd)
     assert KEY not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    told = json.loads(done.stdout)
-    checks = told["checks"]
+    report = json.loads(done.stdout)
+    checks = report["checks"]
     failed = [check for check in checks if check["state"] == "fail"]
-    assert told["ok"] == (not failed)
+    assert report["ok"] == (not failed)
     assert done.code == (78 if failed else 0)
     for check in checks:
         assert set(check) == {"name", "state", "message", "mend"}
@@ -63,7 +63,7 @@ def path_without_git(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_sound_machine_ends_with_0_and_is_left_as_it_was(home: Path, tmp_path: Path) -> None:
+def test_a_sound_setup_exits_with_0_and_nothing_is_changed(home: Path, tmp_path: Path) -> None:
     shutil.rmtree(home)
     found = diagnosed(cwd=tmp_path, env={"LC_ALL": "C.UTF-8"})
     assert found.done.code == 0
@@ -75,7 +75,7 @@ def test_a_sound_machine_ends_with_0_and_is_left_as_it_was(home: Path, tmp_path:
     assert "amplifier init" in found.text("providers")
 
 
-def test_each_line_has_its_state_and_the_mend_below(home: Path) -> None:
+def test_each_line_has_its_state_and_is_followed_by_a_fix(home: Path) -> None:
     (home / "settings.yaml").write_text("sessoin: {}\n")
     done = run_amplifier("doctor")
     assert (done.code, done.stderr) == (78, "")
@@ -84,18 +84,18 @@ def test_each_line_has_its_state_and_the_mend_below(home: Path) -> None:
     (at,) = (number for number, line in enumerate(lines) if line.startswith("FAIL  settings"))
     assert f"{home / 'settings.yaml'}:1:1" in lines[at]
     assert "'session'" in lines[at]
-    assert any(line.strip().startswith("→ correct it") for line in lines[at:])
+    assert any(line.strip().startswith("→ fix it") for line in lines[at:])
     assert lines[-1].startswith("1 failed, ")
 
 
-def test_without_git_it_warns_and_goes_on(path_without_git: Path) -> None:
+def test_missing_git_is_a_warning(path_without_git: Path) -> None:
     found = diagnosed(env={"PATH": str(path_without_git)})
     assert found.done.code == 0
     assert found.state("git") == "warn"
     assert "install git" in found.text("git")
 
 
-def test_an_old_git_is_told(path_without_git: Path) -> None:
+def test_an_old_git_is_a_warning(path_without_git: Path) -> None:
     git = path_without_git / "git"
     git.write_text("#!/bin/sh\necho git version 2.17.1\n")
     git.chmod(0o755)
@@ -104,7 +104,7 @@ def test_an_old_git_is_told(path_without_git: Path) -> None:
     assert "2.17.1" in found.text("git")
 
 
-def test_an_encoding_that_is_not_utf_8_is_told() -> None:
+def test_an_encoding_other_than_utf_8_is_a_warning() -> None:
     env = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     found = diagnosed(env={**env, "PYTHONIOENCODING": None})
     assert found.state("encoding") == "warn"
@@ -122,10 +122,10 @@ def test_proxies_are_shown_without_their_passwords() -> None:
     assert found.state("certificates") == "fail"
 
 
-# -- what is kept ----------------------------------------------------------------------------
+# -- storage ---------------------------------------------------------------------------------
 
 
-def test_keys_are_told_with_their_places_and_never_shown() -> None:
+def test_keys_are_listed_with_their_places_and_never_shown() -> None:
     KeyStore().store("OPENAI_API_KEY", KEY)
     found = diagnosed()
     assert "OPENAI_API_KEY in " in found.text("keys")
@@ -133,7 +133,7 @@ def test_keys_are_told_with_their_places_and_never_shown() -> None:
     assert "OPENAI_API_KEY is stored in the file" in found.text("openai")
 
 
-def test_keys_that_others_can_read_fail_with_the_mend() -> None:
+def test_keys_readable_by_others_fail_with_a_fix() -> None:
     store = KeyStore()
     store.store("OPENAI_API_KEY", KEY)
     store.file.chmod(0o644)
@@ -145,7 +145,7 @@ def test_keys_that_others_can_read_fail_with_the_mend() -> None:
     assert store.file.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_damaged_file_of_keys_fails_and_is_left_as_it_is() -> None:
+def test_a_damaged_key_file_fails_and_is_not_changed() -> None:
     store = KeyStore()
     store.store("OPENAI_API_KEY", KEY)
     store.file.write_text(store.file.read_text()[:-4])
@@ -156,7 +156,7 @@ def test_a_damaged_file_of_keys_fails_and_is_left_as_it_is() -> None:
     assert store.file.read_bytes() == before
 
 
-def test_a_variable_in_front_of_a_stored_key_is_told() -> None:
+def test_a_variable_that_overrides_a_stored_key_is_a_warning() -> None:
     KeyStore().store("OPENAI_API_KEY", KEY)
     found = diagnosed(env={"OPENAI_API_KEY": KEY + "x"})
     assert found.state("keys") == "warn"
@@ -164,10 +164,10 @@ def test_a_variable_in_front_of_a_stored_key_is_told() -> None:
 
 
 @pytest.mark.parametrize("value", [f'"{KEY}"', f"{KEY} {KEY}"])
-def test_a_variable_that_holds_no_key_is_told(value: str) -> None:
+def test_an_invalid_key_in_a_variable_is_a_warning(value: str) -> None:
     found = diagnosed(env={"ANTHROPIC_API_KEY": value})
     assert found.state("anthropic") == "warn"
-    assert "set ANTHROPIC_API_KEY again" in found.text("anthropic")
+    assert "set ANTHROPIC_API_KEY to the key" in found.text("anthropic")
 
 
 def test_a_key_that_cannot_be_sent_fails_and_is_not_shown() -> None:
@@ -175,7 +175,7 @@ def test_a_key_that_cannot_be_sent_fails_and_is_not_shown() -> None:
     assert found.state("anthropic") == "fail"
 
 
-def test_a_keyring_that_is_gone_fails(home: Path) -> None:
+def test_a_missing_keyring_fails(home: Path) -> None:
     folder = home / "keys"
     folder.mkdir(mode=0o700)
     entries = {"version": 1, "keys": {"OPENAI_API_KEY": {"where": "keyring"}}}
@@ -186,7 +186,7 @@ def test_a_keyring_that_is_gone_fails(home: Path) -> None:
     assert "no keyring" in found.text("keyring")
 
 
-def test_a_home_that_is_no_folder_fails(tmp_path: Path) -> None:
+def test_a_home_that_is_not_a_folder_fails(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     found = diagnosed(env={"AMPLIFIER_HOME": str(file)})
@@ -204,7 +204,7 @@ def test_a_home_that_cannot_be_written_fails(home: Path) -> None:
     assert found.state("home") == "fail"
 
 
-def test_sessions_behind_a_link_fail_and_open_ones_are_told(home: Path, tmp_path: Path) -> None:
+def test_linked_sessions_fail_and_readable_ones_are_a_warning(home: Path, tmp_path: Path) -> None:
     (home / "sessions").mkdir()
     (home / "sessions").chmod(0o755)
     found = diagnosed()
@@ -225,10 +225,10 @@ def test_saved_sessions_and_the_cache_are_counted(home: Path) -> None:
     assert ", 3 MB" in found.text("cache")
 
 
-# -- what is written -------------------------------------------------------------------------
+# -- documents -----------------------------------------------------------------------------
 
 
-def test_a_broken_profile_fails_and_one_that_needs_a_variable_warns(home: Path) -> None:
+def test_an_invalid_profile_fails_and_one_with_an_unset_variable_warns(home: Path) -> None:
     (home / "profiles").mkdir()
     (home / "profiles" / "broken.yaml").write_text("session: [\n")
     text = "extends: minimal\ninstruction: ${NOT_SET_HERE}\n"
@@ -240,7 +240,7 @@ def test_a_broken_profile_fails_and_one_that_needs_a_variable_warns(home: Path) 
     assert found.state("default") == "ok"
 
 
-def test_a_project_that_is_not_trusted_is_told_and_left_out(tmp_path: Path) -> None:
+def test_an_untrusted_project_is_a_warning_and_is_skipped(tmp_path: Path) -> None:
     (tmp_path / ".amplifier").mkdir()
     (tmp_path / ".amplifier" / "settings.yaml").write_text("profile: nowhere\n")
     found = diagnosed(cwd=tmp_path)
@@ -254,7 +254,7 @@ def test_a_project_that_is_not_trusted_is_told_and_left_out(tmp_path: Path) -> N
 # -- providers -------------------------------------------------------------------------------
 
 
-def test_nobody_is_asked_unless_it_is_told_to() -> None:
+def test_no_provider_is_contacted_without_online() -> None:
     with ScriptedLLM.running(["ready"], api_key=KEY) as server:
         env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.base_url}
         assert diagnosed(env=env).of("online") == []
@@ -265,7 +265,7 @@ def test_nobody_is_asked_unless_it_is_told_to() -> None:
     assert "anthropic answers: " in found.text("online")
 
 
-def test_a_key_that_is_refused_fails_online() -> None:
+def test_a_rejected_key_fails_online() -> None:
     with ScriptedLLM.running([], api_key="another") as server:
         env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.base_url}
         found = diagnosed("--online", env=env)

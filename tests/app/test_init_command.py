@@ -109,7 +109,7 @@ def test_a_key_of_the_environment_is_left_there(name: str, home: Path) -> None:
 def test_a_variable_that_is_set_in_front_of_a_new_key_is_told() -> None:
     done = init("-p", "openai", "--no-test", env={"OPENAI_API_KEY": "another"})
     assert done.code == 0
-    assert "OPENAI_API_KEY is set and is used instead" in done.stderr
+    assert "OPENAI_API_KEY is set and takes precedence" in done.stderr
 
 
 def test_the_least_that_is_asked_writes_the_key_alone(settings: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_test_that_fails_saves_nothing_and_has_its_code(
         done = init("-p", name, "--base-url", server.base_url, "-m", "test-model")
         assert len(server.completions) == 1
     assert done.code == code
-    assert "nothing is saved" in done.stderr
+    assert "nothing was saved" in done.stderr
     assert "--no-test" in done.stderr
     assert everything(home) == {}
 
@@ -165,7 +165,7 @@ def test_a_refused_connection_saves_nothing_and_no_test_saves_anyway(
         (("--yes",), "--provider"),
         (("--provider", "anthropic"), "--key-stdin"),
         (("--provider", "openai", "--base-url", "localhost:80"), "http://"),
-        (("--provider", "local", "--base-url", "http://x"), "takes no address"),
+        (("--provider", "local", "--base-url", "http://x"), "does not take an address"),
         (("--provider", "openai", "--timeout", "soon"), "90s"),
         (("--provider", "openai", "--key-in", "pocket"), "pocket"),
     ],
@@ -254,7 +254,7 @@ def test_doing_the_same_again_changes_nothing(settings: Path, home: Path) -> Non
     before = everything(home)
     again = init(*options, key=None)
     assert again.code == 0
-    assert "set up like this before" in again.stderr
+    assert "already set up this way" in again.stderr
     assert everything(home) == before
 
 
@@ -324,7 +324,7 @@ def test_a_profile_of_the_settings_that_has_it_not_is_told(settings: Path) -> No
     settings.write_text("profile: mock\n")
     done = init("-p", "openai", "-m", "new", "--no-test")
     assert done.code == 0, done.stderr
-    assert "a run asks another provider first" in done.stderr
+    assert "another provider is used by default" in done.stderr
 
 
 # -- the keyring -----------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_the_key_goes_to_the_keyring_where_there_is_one(tmp_path: Path, home: Pa
     }
     done = init("-p", "openai", "--no-test", env=env)
     assert done.code == 0, done.stderr
-    assert "stored in the keyring" in done.stderr
+    assert "in the keyring" in done.stderr
     assert KEY in keyring.read_text()
     assert all(KEY.encode() not in data for _, data in everything(home).values())
     moved = init("-p", "openai", "--no-test", "--key-in", "file", env=env)

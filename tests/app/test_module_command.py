@@ -56,8 +56,8 @@ def test_an_invalid_module_ends_with_3(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("./my-tol", "there is no folder or file", "did you mean 'my-tool'?"),
-        ("/nowhere/at/all", "there is no folder or file /nowhere/at/all", ""),
+        ("./my-tol", "no such folder or file", "did you mean 'my-tool'?"),
+        ("/nowhere/at/all", "no such folder or file: /nowhere/at/all", ""),
         ("tool-bsh", "no module of that id", "did you mean 'tool-bash'?"),
         ("qwertz", "no module of that id", "'amplifier module list'"),
     ],
@@ -202,7 +202,7 @@ def test_profiles_are_listed_the_users_own_in_front_of_the_packaged(tmp_path: Pa
     assert rows["minimal"]["scope"] == "packaged"
     assert "unknown key 'tolls'" in rows["broken"]["problem"]
     text = run_amplifier("profile", "list", home=home).stdout
-    assert "broken: " in text
+    assert "invalid: " in text
     assert "my [own] one" in text
     assert list(rows) == sorted(rows)
 

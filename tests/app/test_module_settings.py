@@ -123,7 +123,7 @@ def test_an_override_names_what_lies_in_the_project_from_the_settings(
     module.done("override", "noisy", "--remove")
     assert not local.read_text().strip()
     refused = module("override", "noisy", "--remove")
-    assert (refused.code, "It is overridden at" in refused.stderr) == (78, True)
+    assert (refused.code, "The override is set in" in refused.stderr) == (78, True)
 
 
 def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_pa
         (("add", "my-tool", "--source", "https://example.com/x"), 2, "git+https://example.com/x"),
         (("add", "my-tool", "--source", "./nowhere"), 3, "does not exist"),
         (("add", "my-tool", "--source", "."), 3, "no module in "),
-        (("add", "loop-basic"), 2, "of which a plan has one"),
-        (("add", "tool-bash"), 78, "used already"),
+        (("add", "loop-basic"), 2, "of which a plan has only one"),
+        (("add", "tool-bash"), 78, "already used"),
         (("add", "tool-todo", "--config", "x"), 78, "not an assignment"),
         (("add", "tool-bash", "--config", "timeot=5"), 78, "did you mean 'timeout'?"),
         (("add", "tool-bash", "--config", "timeout=soon"), 78, "--config timeout: "),
@@ -158,7 +158,7 @@ def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_pa
         (("override", "tool-bash", "git+ext::sh"), 2, "not allowed"),
         (("override", "tool-bash"), 2, "SOURCE or --remove"),
         (("override", "tool-bash", ".", "--remove"), 2, "SOURCE or --remove"),
-        (("override", "tool-bash", "--remove"), 78, "Nothing is overridden"),
+        (("override", "tool-bash", "--remove"), 78, "There are no overrides"),
     ],
 )
 def test_nonsense_is_refused_and_nothing_is_written(

@@ -115,10 +115,10 @@ def test_a_provider_that_a_condition_leaves_out_is_told_as_such() -> None:
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("raise RuntimeError('broken')", "it cannot be imported: RuntimeError: broken"),
+        ("raise RuntimeError('broken')", "cannot be imported: RuntimeError: broken"),
         ("import os; os._exit(7)", "importing it ended the process with code 7"),
         ("def config_schema(): return 3", "cannot be used: TypeError: it returned int"),
-        ("import sys; sys.exit('no')", "it cannot be imported: SystemExit: no"),
+        ("import sys; sys.exit('no')", "cannot be imported: SystemExit: no"),
     ],
 )
 def test_a_module_that_cannot_be_asked_is_shown_all_the_same(
@@ -158,7 +158,7 @@ def test_two_sources_for_one_module_are_told(tmp_path: Path) -> None:
     ]
     done = text(tmp_path, mock_plan(tmp_path, ["ok"], tools=tools))
     assert done.code == 78
-    assert "my-tool comes from several places in the plan test: ./one" in done.stderr
+    assert "my-tool has several sources in the plan test: ./one" in done.stderr
 
 
 def test_offline_nothing_is_fetched(tmp_path: Path) -> None:

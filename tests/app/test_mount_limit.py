@@ -46,7 +46,7 @@ def test_the_time_limit_of_a_run_applies_while_mounting(name: str, tmp_path: Pat
     plan(tmp_path, name, "null")
     ended = amplifier(tmp_path, "run", "hello", "--timeout", "3")
     assert ended.code == 7
-    assert "the time limit of 3 s is reached while mounting 'slow'" in ended.stderr
+    assert "time limit of 3 s reached while mounting 'slow'" in ended.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

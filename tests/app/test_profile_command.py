@@ -72,7 +72,7 @@ def test_profiles_of_an_untrusted_project_are_left_out_and_that_is_said(
 def test_a_profile_is_used_from_then_on(home: Path, tmp_path: Path) -> None:
     done = use("mock", home=home, cwd=tmp_path)
     assert (done.code, done.stdout) == (0, "")
-    assert "mock runs when no profile is named" in done.stderr
+    assert "mock is now the default profile" in done.stderr
     assert (home / "settings.yaml").read_text() == "profile: mock\n"
     assert (home / "settings.yaml").stat().st_mode & 0o777 == 0o600
     assert chosen(home, tmp_path) == ["mock"]
@@ -98,7 +98,7 @@ def test_scopes_and_who_wins(home: Path, repo: Path) -> None:
     assert chosen(home, repo) == ["mock"]
     local = repo / ".amplifier" / "settings.local.yaml"
     done = use("team", "--scope", "project", home=home, cwd=repo)
-    assert f"here mock still runs, which {local}:1:10 names" in done.stderr
+    assert f"mock is still the default here, set in {local}:1:10" in done.stderr
 
 
 def test_the_users_settings_cannot_name_a_profile_of_one_project(home: Path, repo: Path) -> None:

@@ -98,7 +98,7 @@ def test_each_refusal_has_its_code_and_is_not_retried(
         assert len(server.completions) == 1
     assert done.code == code
     assert done.stderr.startswith("amplifier: ")
-    assert ("wait 7 s" in done.stderr) == (status == 429)
+    assert ("Retry in 7 s" in done.stderr) == (status == 429)
     assert json.loads(done.stdout)["outcome"] == outcome
 
 
@@ -292,7 +292,7 @@ def test_the_list_tells_where_keys_are_and_never_what_they_are(dialect: str) -> 
 def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None:
     done = run_amplifier("provider", "list", env={"OPENAI_BASE_URL": "http://127.0.0.1:9"})
     head, *lines = done.stdout.splitlines()
-    assert head.split() == ["PROVIDER", "PLAN", "KEY", "MODEL", "FROM"]
+    assert head.split() == ["PROVIDER", "IN", "PLAN", "KEY", "MODEL", "FROM"]
     assert [line.split()[0] for line in lines] == ["openai", "anthropic", "local", "mock"]
     assert lines[0].split()[1:4] == ["yes", "needs", "none"]
     assert "no: provider-openai is available" in lines[2]

@@ -164,9 +164,9 @@ def test_no_save_saves_nothing(plan: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        ("/help", "/help is a command of the chat, which a single prompt cannot run"),
-        ("/undo force", "/undo is a command of the chat"),
-        ("/review x", "there is no command /review"),
+        ("/help", "/help is a chat command; a single prompt cannot run it"),
+        ("/undo force", "/undo is a chat command"),
+        ("/review x", "unknown command /review"),
     ],
 )
 def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: str) -> None:

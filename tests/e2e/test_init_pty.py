@@ -50,7 +50,7 @@ def test_from_nothing_to_a_first_answer(home: Path) -> None:
             answer(terminal, KEY_PROMPT, PASTE.format(f"  {KEY} "))
             assert server.base_url in answer(terminal, r"Address[^\n]*: ", "")
             assert "[2] claude-second" in answer(terminal, MODEL, "2")
-            terminal.until("It answers: claude-second, ")
+            terminal.until("works (claude-second, ")
             terminal.until("anthropic is ready")
             assert terminal.finish() == 0
         assert KEY not in terminal.raw
@@ -69,10 +69,10 @@ def test_what_was_found_is_offered_first_and_enter_goes_on_with_it(home: Path) -
         env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.base_url}
         with Terminal("init", env=env) as terminal:
             listed = answer(terminal, PROVIDER, "")
-            assert "A run without options asks openai" in listed
+            assert "By default `amplifier run` currently uses openai" in listed
             found = "OPENAI_API_KEY is set, OPENAI_BASE_URL is set"
             assert re.search(rf"\[1\] openai +OpenAI-compatible server +{found}", listed)
-            assert "Enter goes on with it" in answer(terminal, KEY_PROMPT, "")
+            assert "press Enter to keep it" in answer(terminal, KEY_PROMPT, "")
             answer(terminal, ADDRESS, "")
             answer(terminal, MODEL, "")
             terminal.until("openai is ready")
@@ -137,7 +137,7 @@ def test_what_cannot_be_reached_can_be_saved_anyway(choice: str, saved: bool, ho
         with Terminal("init", *options) as terminal:
             answer(terminal, KEY_PROMPT, KEY)
             shown = answer(terminal, "quit: ", choice)
-            assert "cannot be reached" in shown
+            assert "unreachable or busy" in shown
             assert terminal.finish() == (0 if saved else 130)
     assert list(KeyStore().names()) == (["OPENAI_API_KEY"] if saved else [])
     assert (home / "settings.yaml").exists() == saved
@@ -148,7 +148,7 @@ def test_a_model_nobody_has_is_told_as_that() -> None:
         options = ("-p", "openai", "--base-url", server.base_url, "-m", "no-such-model")
         with Terminal("init", *options) as terminal:
             answer(terminal, KEY_PROMPT, KEY)
-            assert "is the name of the model right?" in answer(terminal, "quit: ", "quit")
+            assert "check the model name" in answer(terminal, "quit: ", "quit")
             assert terminal.finish() == 130
 
 

@@ -155,9 +155,9 @@ def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> Non
     file.write_text("mine\n")
     for arguments, told in (
         (["--record", file], "not empty"),
-        (["--record", tmp_path / "no" / "rec"], "there is no folder"),
+        (["--record", tmp_path / "no" / "rec"], "does not exist"),
         (["--replay", tmp_path / "missing"], "there is no file"),
-        (["--record", file, "--replay", file], "exclude each other"),
+        (["--record", file, "--replay", file], "mutually exclusive"),
     ):
         run = run_amplifier("run", "-f", plan, *arguments, "go", cwd=tmp_path)
         assert (run.code, run.stdout) == (2, ""), run.stderr

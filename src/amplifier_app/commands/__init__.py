@@ -1,3 +1,3 @@
-"""The commands: one module each, holding its Typer app as `app`, imported when invoked."""
+"""The commands: one module each, imported when invoked; its Typer app is `app`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one place where a command ends: exit code, JSON result and the line on stderr."""
+"""The single place where commands end: exit code, JSON result and the message on stderr."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ OutputFormat = Literal["text", "json", "stream-json"]
 
 
 class Invocation:
-    """One call of the program, as a command finds it (`typer.Context.obj`) and leaves it.
+    """One invocation of the program, available to commands as `typer.Context.obj`.
 
     Attributes:
-        output: How the result is told. Guessed from the raw arguments until a command has parsed
-            them, so that a usage error, too, answers in the format that was asked for.
-        verbose: Whether failures come with a traceback.
+        output: The result's format. Guessed from the raw arguments until a command has parsed
+            them, so that usage errors are reported in the requested format, too.
+        verbose: Whether failures print a traceback.
         stdout: Where the answer goes.
-        report: What the JSON result of a run tells beside the outcome; None for other commands.
-        outcome: How the command ended, if it raised nothing.
-        resources: Left when everything has been told.
+        report: What the JSON result of a run contains besides the outcome; None for other commands.
+        outcome: How the command ended, if it did not raise.
+        resources: Closed after the result has been reported.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Invocation:
 
 
 def guess_invocation(argv: list[str]) -> Invocation:
-    """What can be seen of the wish for JSON and tracebacks before anything is parsed."""
+    """The invocation as far as the raw arguments and the environment show it."""
     output: OutputFormat = "text"
     for argument, following in zip(argv, [*argv[1:], ""], strict=True):
         flag, _, value = argument.partition("=")
@@ -57,12 +57,12 @@ def guess_invocation(argv: list[str]) -> Invocation:
 
 
 def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
-    """Tell how it ended and give the exit code.
+    """Report how the command ended and return the exit code.
 
     Args:
-        invocation: The call that ended.
+        invocation: The invocation that ended.
         ended: An outcome, the exception that ended it, or the exit code of a command that has
-            told everything itself.
+            reported everything itself.
     """
     if isinstance(ended, int):
         return ended
@@ -74,7 +74,7 @@ def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
     if failure is not None and outcome.ending in (Ending.OK, Ending.INTERRUPTED):
         error, outcome = failure, outcome_of(failure)
     if outcome.ending not in (Ending.OK, Ending.PIPE_CLOSED):
-        _tell(invocation, outcome, error)
+        _print_message(invocation, outcome, error)
     return outcome.exit_code
 
 
@@ -90,7 +90,7 @@ def _print_result(invocation: Invocation, outcome: Outcome) -> None:
     invocation.stdout.write(json_line(result))
 
 
-def _tell(invocation: Invocation, outcome: Outcome, error: BaseException | None) -> None:
+def _print_message(invocation: Invocation, outcome: Outcome, error: BaseException | None) -> None:
     from amplifier_app.base.sanitize import for_terminal
 
     if error is not None and invocation.verbose:
@@ -102,20 +102,27 @@ def _tell(invocation: Invocation, outcome: Outcome, error: BaseException | None)
     if outcome.ending is Ending.ERROR and not invocation.verbose:
         hint = hint or "Run again with -v for the traceback."
     if outcome.retry_after is not None:
-        lines.append(f"  The provider asks to wait {outcome.retry_after:g} s.")
+        lines.append(f"  Retry in {_duration(outcome.retry_after)} (provider's request).")
     if hint:
         lines += [f"  {line}" for line in hint.splitlines()]
     to_stderr(for_terminal("\n".join(lines)))
 
 
+def _duration(seconds: float) -> str:
+    """A waiting time in words: `600.0` → `10 minutes`."""
+    if seconds < 120:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:.3g} minutes"
+
+
 def flush_stdout(code: int) -> int:
-    """The exit code after what is still buffered has been written, or could not be."""
+    """Write what is still buffered; return `code`, or the code for a closed pipe."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed at start-up
         return code
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes once more on its way out and would complain about it.
+        # The interpreter flushes again at exit and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code or Ending.PIPE_CLOSED.exit_code
     return code

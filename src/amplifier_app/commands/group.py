@@ -1,4 +1,4 @@
-"""Groups of commands that know their commands' names and help but import only the one invoked."""
+"""Command groups that list their commands but import only the one invoked."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List and show saved sessions.",
-    "plan": "Show and check plans.",
-    "module": "List and validate modules.",
+    "plan": "Show, check, compare and lock plans.",
+    "module": "List, add, create and validate modules.",
     "profile": "List, show and choose profiles.",
     "provider": "List and test providers, their models and their keys.",
-    "trust": "Look at what a project brings along, and trust it.",
-    "doctor": "Check what a run needs, and say how to mend it.",
+    "trust": "Review a project's configuration and trust it.",
+    "doctor": "Check your setup and suggest fixes.",
     "docs": "Show the documentation.",
     "version": "Show the version.",
 }
-"""Command name → help line. Each is `app`, a Typer with `add_completion=False`, in
-`amplifier_app.commands.<name>.command`."""
+"""Command name → help line. Each command is the Typer `app` of
+`amplifier_app.commands.<name>.command`, made with `add_completion=False`."""
 
 
 class LazyGroup(TyperGroup):
-    """Loads the `app` of a command when that command is asked for.
+    """Imports a command only when it is invoked.
 
     Attributes:
-        where: The module of each command, with `{}` for its name.
-        table: Command name → help line, in the order that help shows.
+        where: The module of a command, with `{}` for the command's name.
+        table: Command name → help line, in the order help shows them.
     """
 
     where: ClassVar[str] = "amplifier_app.commands.{}.command"
@@ -45,13 +45,13 @@ class LazyGroup(TyperGroup):
             if cmd_name not in self.table:
                 return None
             app = import_module(self.where.format(cmd_name)).app
-            # Usage lines name a command by this; without it a single-command app is its function.
+            # Shown in usage lines; a single-command app is otherwise named after its function.
             self.commands[cmd_name] = command = get_command(app)
             command.name = cmd_name
         return self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # Typer looks for near misses among the commands it has; these are not loaded yet.
+        # Typer suggests similar commands only among those already loaded.
         if args and args[0] not in self.table:
             raise self._unknown(args[0])
         return super().resolve_command(ctx, args)
@@ -65,11 +65,11 @@ class LazyGroup(TyperGroup):
         from amplifier_support.did_you_mean import did_you_mean
 
         hint = did_you_mean(name, self.table) or self.advice(name)
-        return UsageError(f"no such command: {name}", hint=hint)
+        return UsageError(f"unknown command {name!r}", hint=hint)
 
     def advice(self, name: str) -> str:
-        """What to tell who asks for a command that is like none there is."""
-        return f"There are: {', '.join(self.table)}."
+        """The hint for an unknown command that resembles none of the group."""
+        return f"Available commands: {', '.join(self.table)}"
 
 
 class _AllCommands(LazyGroup):
@@ -78,18 +78,23 @@ class _AllCommands(LazyGroup):
 
 
 def amplifier_command() -> Any:
-    """The whole command line as a click command."""
-    # Without rich_markup_mode no bracket of a help text is markup, and help needs no Rich.
+    """The root command, with all others below it."""
+    # Without a markup mode, brackets in help texts stay as they are and help does not import Rich.
     app = typer.Typer(
-        cls=_AllCommands, name="amplifier", rich_markup_mode=None, pretty_exceptions_enable=False
+        cls=_AllCommands,
+        name="amplifier",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        # Inherited by all commands.
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback()
     def amplifier(  # pyright: ignore[reportUnusedFunction] - Typer keeps it
         version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     ) -> None:
-        """Run agents described by YAML mount plans. Without a command: `run`."""
-        # `--version` alone is answered before Typer is imported; here it has company.
+        """Run AI agents defined in YAML plans. With no command, starts a chat."""
+        # `--version` on its own is answered before Typer is imported.
         if version:
             from amplifier_app.base.version import version_line
 

@@ -1,4 +1,4 @@
-"""What commands that look at a plan have in common: the options that choose it."""
+"""The options that select a plan, shared by the commands that inspect one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from amplifier_app.trust import TrustedProject
 
 ProfileOption = Annotated[
-    str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to look at.")
+    str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.")
 ]
 PlanOption = Annotated[
-    Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Mount plan to look at.")
+    Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.")
 ]
 ProviderOption = Annotated[
-    str | None, typer.Option("--provider", "-p", metavar="NAME", help="Provider to ask.")
+    str | None, typer.Option("--provider", "-p", metavar="NAME", help="Provider to use.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", "-m", metavar="NAME", help="Model to ask for.")
+    str | None, typer.Option("--model", "-m", metavar="NAME", help="Model to use.")
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -43,16 +43,17 @@ def chosen_plan(
     keep_unset: bool = False,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
-    """The plan that the options name, the same one that `run` with these options uses; a project
-    that is not trusted is left out, which is told on stderr.
+    """The plan that `run` would use with these options.
+
+    An untrusted project is skipped with a notice on stderr.
 
     Args:
         keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
         fetching: How bundles are fetched.
 
     Raises:
-        ConfigError: It cannot be found.
-        PlanError: Something about it is wrong.
+        ConfigError: The plan cannot be found.
+        PlanError: The plan is invalid.
     """
     project = project_to_look_at()
     loaded = load(
@@ -71,7 +72,7 @@ def chosen_plan(
 
 
 def project_to_look_at() -> TrustedProject | None:
-    """The project of the working directory, if there is one and it is trusted."""
+    """The project of the working directory; None if there is none or it is not trusted."""
     if project_dir() is None:
         return None
     from amplifier_app import trust

@@ -28,10 +28,10 @@ NAMES = {
 
 ANSWERS = {
     "tool": ("The tool has counted.", [("my_tool", "ok")]),
-    "provider": ("You said: Is anybody there?", []),
+    "provider": ("You said: Is anyone there?", []),
     "hook": ("I was not allowed to run it.", [("bash", "denied")]),
     "orchestrator": ("The command said hello.", [("bash", "ok")]),
-    "context": ("You said: Is anybody there?", []),
+    "context": ("You said: Is anyone there?", []),
 }
 """What a run of the module's own plan answers, and the tools it called."""
 
@@ -99,7 +99,7 @@ def test_a_new_module_is_valid_in_every_respect(kind: str, made: Made) -> None:
 def test_the_plan_of_a_new_module_shows_it_at_work(kind: str, made: Made, tmp_path: Path) -> None:
     folder = made(kind)
     done = run_amplifier(
-        *("run", "--plan", "plan.yaml", "--output", "json", "Is anybody there?"), cwd=folder
+        *("run", "--plan", "plan.yaml", "--output", "json", "Is anyone there?"), cwd=folder
     )
     assert done.code == 0, done.stderr
     result = json.loads(done.stdout)
@@ -170,44 +170,42 @@ def test_the_next_steps_are_told_on_stderr(tmp_path: Path) -> None:
     assert (tmp_path / "deep er" / "modules" / "my-tool" / "plan.yaml").is_file()
 
 
-def test_a_name_that_is_bundled_is_pointed_out(tmp_path: Path) -> None:
+def test_the_name_of_a_bundled_module_is_a_notice(tmp_path: Path) -> None:
     done = new("tool", "tool-bash", tmp_path)
     assert done.code == 0
-    assert "a bundled module is called tool-bash" in done.stderr.lower()
+    assert "a bundled module is also called tool-bash" in done.stderr.lower()
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("My Tool", "Call it 'my-tool'."),
-        ("myTool", "Call it 'my-tool'."),
-        ("my_tool", "Call it 'my-tool'."),
-        ("my--tool", "Call it 'my-tool'."),
-        ("3d-view", "Call it 'd-view'."),
-        ("../evil", "Call it 'evil'."),
-        ("/etc/evil", "Call it 'etc-evil'."),
-        ("", "Call it 'my-tool', for example."),
-        ("ünïcödé", "Call it 'n-c-d'."),
-        ("a" * 51, f"Call it '{'a' * 50}'."),
-        ("tool\x1b[2j", "Call it 'tool-2j'."),
+        ("My Tool", "Use 'my-tool'."),
+        ("myTool", "Use 'my-tool'."),
+        ("my_tool", "Use 'my-tool'."),
+        ("my--tool", "Use 'my-tool'."),
+        ("3d-view", "Use 'd-view'."),
+        ("../evil", "Use 'evil'."),
+        ("/etc/evil", "Use 'etc-evil'."),
+        ("", "Use a name such as 'my-tool'."),
+        ("ünïcödé", "Use 'n-c-d'."),
+        ("a" * 51, f"Use '{'a' * 50}'."),
+        ("tool\x1b[2j", "Use 'tool-2j'."),
     ],
 )
-def test_a_name_that_cannot_be_is_refused_with_one_that_can(
-    name: str, hint: str, tmp_path: Path
-) -> None:
+def test_an_invalid_name_is_refused_with_a_valid_one(name: str, hint: str, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
-    with pytest.raises(UsageError, match="cannot be the name of a module") as refused:
+    with pytest.raises(UsageError, match="invalid module name") as refused:
         generate("tool", name, folder)
     assert refused.value.hint == hint
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
     assert list(folder.iterdir()) == []
 
 
-def test_a_name_that_cannot_be_is_a_usage_error(tmp_path: Path) -> None:
+def test_an_invalid_name_is_a_usage_error(tmp_path: Path) -> None:
     done = new("tool", "My\x1b[2JTool", tmp_path)
     assert (done.code, done.stdout) == (2, "")
-    assert "cannot be the name of a module" in done.stderr
+    assert "invalid module name" in done.stderr
     assert "\x1b" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -224,20 +222,20 @@ def test_nothing_is_overwritten(what: str, tmp_path: Path) -> None:
     before = os.lstat(there)
     done = new("tool", "my-tool", tmp_path)
     assert (done.code, done.stdout) == (2, "")
-    assert "is there already, and is not overwritten" in done.stderr
+    assert "already exists" in done.stderr
     assert os.lstat(there) == before
     assert [path.name for path in tmp_path.iterdir()] == ["my-tool"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = new("tool", "my-tool", tmp_path, "--dir", "file")
     assert (done.code, done.stdout) == (2, "")
-    assert "file/my-tool cannot be written: " in done.stderr
+    assert "cannot write file/my-tool: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_kind_there_is_not_is_a_usage_error(tmp_path: Path) -> None:
+def test_an_unknown_kind_is_a_usage_error(tmp_path: Path) -> None:
     done = new("tol", "my-tool", tmp_path)
     assert (done.code, done.stdout) == (2, "")
     assert list(tmp_path.iterdir()) == []

@@ -47,4 +47,4 @@ def test_a_bundled_module_is_valid_and_behaves(module_id: str, tmp_path: Path) -
     report = json.loads(done.stdout)
     wrong = [c for c in report["checks"] if not c["passed"] and c["severity"] != "info"]
     assert (done.code, wrong) == (0, []), report["output"]
-    assert sum(c["message"] == "as the contract has it" for c in report["checks"]) >= 4
+    assert sum(c["message"] == "follows the contract" for c in report["checks"]) >= 4

@@ -72,7 +72,7 @@ BAD = {
     "forks, and the copy never ends": Case(
         importing("import os, time\nif os.fork() == 0:\n    while True:\n        time.sleep(1)"),
         "left_behind",
-        "it left a process running, which had to be killed: python",
+        "it left a process running, which the check killed: python",
     ),
     "forks twice into a session of its own": Case(
         mounting(
@@ -84,7 +84,7 @@ BAD = {
             "    os._exit(0)"
         ),
         "left_behind",
-        "which had to be killed: sleep",
+        "which the check killed: sleep",
     ),
     "writes without an end": Case(
         importing("while True:\n    print('y' * 1000)"),
@@ -95,9 +95,9 @@ BAD = {
     "ends the process": Case(
         mounting("import os\nos._exit(7)"),
         "isolation",
-        "it ended the whole process with exit code 7 during mount",
+        "it exited the process (code 7) during mount",
     ),
-    "ends the process and says all is well": Case(
+    "ends the process after writing to every descriptor": Case(
         importing(
             "import os\n"
             "for number in range(1, 32):\n"
@@ -108,17 +108,17 @@ BAD = {
             "os._exit(0)"
         ),
         "isolation",
-        "it ended the whole process with exit code 0 during import",
+        "it exited the process (code 0) during import",
     ),
     "closes all that is open": Case(
         importing("import os\nos.closerange(0, 256)"),
         "isolation",
-        "it took away, or filled, what the checks need during import",
+        "it closed or filled files the checks need during import",
     ),
     "crashes": Case(
         mounting("import ctypes\nctypes.string_at(0)"),
         "isolation",
-        "it was ended by SIGSEGV during mount",
+        "it was killed by SIGSEGV during mount",
     ),
     "computes without giving way": Case(
         importing("import re\nre.match('(a+)+$', 'a' * 64 + 'b')"),
@@ -141,7 +141,7 @@ BAD = {
     "takes all memory": Case(
         importing("kept = []\nwhile True:\n    kept.append(bytearray(10_000_000))"),
         "memory",
-        "it took more than 400 MiB of memory during import",
+        "it used more than 400 MiB of memory during import",
         {"memory": 400 * 1024**2},
     ),
     "has its children take all memory": Case(
@@ -153,10 +153,10 @@ BAD = {
             "time.sleep(600)"
         ),
         "memory",
-        "it took more than 400 MiB of memory during import",
+        "it used more than 400 MiB of memory during import",
         {"memory": 400 * 1024**2},
     ),
-    "kills who watches over it": Case(
+    "kills its supervisor": Case(
         importing(
             "import os, signal, subprocess, time\n"
             f"subprocess.Popen(['sleep', '{SLEEP}'])\n"
@@ -164,7 +164,7 @@ BAD = {
             "time.sleep(600)"
         ),
         "isolation",
-        "it killed the process that watches over it",
+        "it killed the process that supervises it",
     ),
     "has threads that never end": Case(
         mounting(

@@ -102,4 +102,4 @@ def test_a_single_file_is_a_module(tmp_path: Path) -> None:
     write_files(tmp_path, {"shout.py": TOOL})
     report = report_on("shout.py", tmp_path, "--behavioral")
     assert report["entry_point"] == "shout:mount"
-    assert messages(report)["execute_returns_tool_result"] == "as the contract has it"
+    assert messages(report)["execute_returns_tool_result"] == "follows the contract"

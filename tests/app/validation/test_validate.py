@@ -30,7 +30,7 @@ def test_a_valid_module_of_each_kind_passes_every_check(kind: str, tmp_path: Pat
     report = validated(write_module(tmp_path / "thing", SAMPLES[kind]), behavioral=True)
     assert report.kind == kind
     assert [check for check in report.checks if not check.passed] == []
-    assert sum(check.message == "as the contract has it" for check in report.checks) >= 5
+    assert sum(check.message == "follows the contract" for check in report.checks) >= 5
     jsonschema.validate(report.as_json(), VALIDATION)
 
 

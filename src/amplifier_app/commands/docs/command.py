@@ -1,4 +1,4 @@
-"""`amplifier docs`: the pages that ship with the program."""
+"""`amplifier docs`: show the bundled documentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def docs(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TOPIC]", help="Page to show. Without it, list all pages.", show_default=False
+            metavar="[TOPIC]", help="Page to show. [default: list all pages]", show_default=False
         ),
     ] = None,
     search: Annotated[
@@ -73,7 +73,7 @@ def _print_json(chosen: list[Page], search: str | None) -> None:
 
 
 def _show(page: Page) -> None:
-    """Print a page: rendered on a terminal, as it is in a pipe."""
+    """Print a page: rendered on a terminal, otherwise as Markdown."""
     if not sys.stdout.isatty():
         sys.stdout.write(page.text)
         return

@@ -1,4 +1,4 @@
-"""The pages of documentation that ship with the program, next to the code they describe."""
+"""The bundled documentation: README pages next to the code they describe."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _APP_PAGES = {
     "trust": "trust",
     "validation": "commands/module/validation",
 }
-"""Topic → folder of `amplifier_app` that holds its page."""
+"""Topic → folder of `amplifier_app` that contains its page."""
 
 
 class Page(NamedTuple):
     """A page.
 
     Attributes:
-        topic: What it is asked for by: `plans`, `tool-bash`, `contracts/tool`.
-        text: Markdown.
+        topic: Its name on the command line: `plans`, `tool-bash`, `contracts/tool`.
+        text: Its Markdown.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class Page(NamedTuple):
 
 
 def pages() -> list[Page]:
-    """All pages: those of the program, the contracts of modules, the bundled modules."""
+    """All pages: of the program, the module contracts and the bundled modules."""
     return [*_of_the_app(), *_contracts(), *_of_modules()]
 
 
@@ -49,16 +49,14 @@ def find_page(topic: str) -> Page:
     """The page of `topic`.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The topic is unknown.
     """
     known = {page.topic: page for page in pages()}
     wanted = topic.strip().lower().removesuffix(".md")
     if wanted in known:
         return known[wanted]
     near = did_you_mean(wanted, set(known))
-    raise UsageError(
-        f"no page on {topic!r}", hint=f"{near}" if near else "List them with: amplifier docs"
-    )
+    raise UsageError(f"unknown page {topic!r}", hint=near or "List all pages with: amplifier docs")
 
 
 def _of_the_app() -> Iterator[Page]:

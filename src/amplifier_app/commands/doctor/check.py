@@ -1,4 +1,4 @@
-"""One thing that `amplifier doctor` looked at."""
+"""A check of `amplifier doctor`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ State = Literal["ok", "warn", "fail"]
 
 
 class Check(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: What, in a word.
-        state: Whether it is in order (`ok`), may be in the way (`warn`) or is (`fail`).
+        name: What was checked, in a word.
+        state: `ok`; `warn` if it may cause problems; `fail` if it does.
         message: What was found.
-        mend: What to do about it; None if there is nothing to do.
+        fix: What to do about it; None if there is nothing to do.
     """
 
     name: str
     state: State
     message: str
-    mend: str | None = None
+    fix: str | None = None

@@ -1,4 +1,4 @@
-"""`amplifier doctor`: is everything there that a run needs?"""
+"""`amplifier doctor`: check the setup and suggest fixes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def doctor(
     online: Annotated[
         bool,
-        typer.Option("--online", help="Ask the provider that a run would ask for one word, too."),
+        typer.Option("--online", help="Also test the default provider with a one-word request."),
     ] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Check what a run needs: Python, git, uv, terminal, keys, settings, profiles, disk, trust.
+    """Check your setup and suggest fixes.
 
-    Looks only: nothing is changed, and without --online nobody is asked over the network. A line
-    marked 'warn' may be in the way of something, one marked 'FAIL' is; below it is how to mend
-    it. Exit code 78 if anything failed, else 0.
+    Checks Python, git, uv, the terminal, keys, settings, profiles, disk space and trust. Changes
+    nothing, and stays offline unless you pass --online. Lines marked 'warn' may cause problems,
+    lines marked 'FAIL' do; each is followed by a fix. Exits with 78 if a check failed.
     """
     from amplifier_app.commands.doctor.examine import examine
 
-    # What modules log about missing keys is told by the checks.
+    # The checks report the missing keys that modules log.
     logging.getLogger().addHandler(logging.NullHandler())
     checks = list(examine(online=online))
     failed = any(check.state == "fail" for check in checks)
     if output is Format.JSON:
-        rows = [check._asdict() for check in checks]
+        rows = [_facts(check) for check in checks]
         print(json.dumps({"ok": not failed, "checks": rows}, indent=2))
     else:
         from amplifier_app.render.report import print_lines
@@ -47,6 +47,11 @@ def doctor(
         print_lines(lambda width: _lines(checks, width))
     if failed:
         raise typer.Exit(Ending.CONFIGURATION.exit_code)
+
+
+def _facts(check: Check) -> dict[str, str | None]:
+    """A check as the JSON output has it."""
+    return {"name": check.name, "state": check.state, "message": check.message, "mend": check.fix}
 
 
 def _lines(checks: list[Check], width: int) -> list[Line]:
@@ -59,16 +64,17 @@ def _lines(checks: list[Check], width: int) -> list[Line]:
             check.state == "ok",
             check.message,
             "error" if check.state == "fail" else "warning",
-            check.mend,
+            check.fix,
         )
         for check in checks
     ]
     lines = lines_of_checks(shown, width)
     failed = sum(check.state == "fail" for check in checks)
     warned = sum(check.state == "warn" for check in checks)
-    verdict = [Span("all is well", "good")] if not failed + warned else []
+    verdict = [Span("Everything looks good.", "good")] if not failed + warned else []
     if failed:
         verdict.append(Span(f"{failed} failed", "bad"))
     if warned:
-        verdict.append(Span(f"{', ' if verdict else ''}{warned} with warnings", "warn"))
+        noun = "warning" if warned == 1 else "warnings"
+        verdict.append(Span(f"{', ' if verdict else ''}{warned} {noun}", "warn"))
     return [*lines, [], verdict]

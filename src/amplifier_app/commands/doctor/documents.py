@@ -1,4 +1,4 @@
-"""What a person writes: settings, profiles, and the project with its trust."""
+"""Checks of the user's files: settings, profiles, and the project with its trust."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from amplifier_app.commands.doctor.check import Check
 
 
 def project() -> Iterator[Check]:
-    """The project of the working directory, and whether it counts."""
+    """The project of the working directory, and whether it is trusted."""
     from amplifier_app import trust
 
     folder = paths.project_dir()
     if folder is None:
-        yield Check("project", "ok", "this directory is in none (no .amplifier folder)")
+        yield Check("project", "ok", "none (no .amplifier folder here or above)")
     elif trust.ignored_by_environment():
-        yield Check("project", "ok", f"{folder} is left out by AMPLIFIER_NO_PROJECT")
+        yield Check("project", "ok", f"{folder} is ignored (AMPLIFIER_NO_PROJECT is set)")
     else:
         try:
             trust.trusted_project(folder)
@@ -30,7 +30,7 @@ def project() -> Iterator[Check]:
 
 @cache
 def trusted_folder() -> Path | None:
-    """The folder of the project, if it is there and trusted."""
+    """The project's folder; None if there is none or it is not trusted."""
     from amplifier_app import trust
 
     folder = None if trust.ignored_by_environment() else paths.project_dir()
@@ -43,7 +43,7 @@ def trusted_folder() -> Path | None:
 
 
 def settings() -> Iterator[Check]:
-    """Whether the settings files can be read and understood."""
+    """Whether the settings files are readable and valid."""
     from amplifier_app.plan.problems import PlanError
     from amplifier_app.plan.scopes import SCOPES, read_settings, settings_path
 
@@ -52,18 +52,18 @@ def settings() -> Iterator[Check]:
         found = [str(one.path) for one in read_settings(folder).files]
     except PlanError as error:
         for problem in error.problems:
-            yield Check("settings", "fail", str(problem), "correct it in the file")
+            yield Check("settings", "fail", str(problem), "fix it in the file")
         return
     except ConfigError as error:
         yield Check("settings", "fail", str(error), "make the file readable, or remove it")
         return
     places = [str(path) for scope in SCOPES if (path := settings_path(scope, folder))]
-    nothing = f"none; they would be in {' or '.join(places)}"
+    nothing = f"none (searched: {', '.join(places)})"
     yield Check("settings", "ok", ", ".join(found) or nothing)
 
 
 def profiles() -> Iterator[Check]:
-    """Whether each profile comes to a plan that could run here."""
+    """Whether each profile is a plan that can run here."""
     from amplifier_app.plan.profile_paths import profile_names
     from amplifier_app.plan.scopes import read_settings
     from amplifier_app.sources.loading import Fetching, load_profile
@@ -72,8 +72,8 @@ def profiles() -> Iterator[Check]:
     try:
         read_settings(folder)
     except ConfigError:
-        message = "not checked, as the settings lie on top of all of them"
-        yield Check("profiles", "warn", message, "mend the settings first")
+        message = "not checked, because the settings are part of every profile"
+        yield Check("profiles", "warn", message, "fix the settings first")
         return
     good: list[str] = []
     offline = Fetching(offline=True)
@@ -81,21 +81,21 @@ def profiles() -> Iterator[Check]:
         try:
             loaded = load_profile(name, project=folder, fetching=offline)
         except ConfigError as error:
-            yield Check("profiles", "fail", f"{name}: {_first_line(error)}", "correct the file")
+            yield Check("profiles", "fail", f"{name}: {_first_line(error)}", "fix the file")
             continue
         try:
             loaded.resolve()
             good.append(name)
         except ConfigError as error:
-            # It is sound; what it needs of the environment may be there another time.
-            mend = f"amplifier plan show --profile {name} tells all of it"
-            yield Check("profiles", "warn", f"{name}: {_first_line(error)}", mend)
+            # The profile is valid; what it needs from the environment may be set at another time.
+            fix = f"see all problems: amplifier plan show --profile {name}"
+            yield Check("profiles", "warn", f"{name}: {_first_line(error)}", fix)
     yield Check("profiles", "ok", ", ".join(good) or "none")
     try:
         default = load_profile(project=folder, fetching=offline).resolve()
         yield Check("default", "ok", f"a run uses the profile {default.name}")
     except ConfigError as error:
-        yield Check("default", "fail", str(error), "correct it, or run another with --profile")
+        yield Check("default", "fail", str(error), "fix it, or choose another with --profile")
 
 
 def _first_line(error: ConfigError) -> str:

@@ -1,9 +1,9 @@
-"""`amplifier doctor`: whether what a run needs is in order. Looks, and changes nothing.
+"""The checks of `amplifier doctor`, all read-only.
 
 machine.py     Python, this program, git, uv, the terminal, proxies
-storage.py     keys, cache, sessions: whether they exist, who owns them, whether there is room
+storage.py     keys, cache, sessions: existence, ownership, disk space
 documents.py   settings, profiles, the project and whether it is trusted
-models.py      providers and their keys; uses the network only when asked to
+models.py      providers and their keys; uses the network only with --online
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Examination = Callable[[], Iterable[Check]]
 
 
 def examine(*, online: bool = False) -> Iterator[Check]:
-    """Every check, as it is made.
+    """Yield each check as it completes.
 
     Args:
-        online: Whether the provider that a run would ask is asked for a word.
+        online: Whether to test the default provider with a one-word request.
     """
     examinations: list[tuple[str, Examination]] = [
         ("python", machine.python),
@@ -43,6 +43,6 @@ def examine(*, online: bool = False) -> Iterator[Check]:
     for name, examination in examinations:
         try:
             yield from examination()
-        # What is examined here may be broken in ways nobody thought of; the others still count.
+        # An unexpected failure in one examination must not hide the others.
         except Exception as error:
-            yield Check(name, "fail", f"cannot be examined: {type(error).__name__}: {error}")
+            yield Check(name, "fail", f"the check failed: {type(error).__name__}: {error}")

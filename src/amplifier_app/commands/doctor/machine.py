@@ -1,4 +1,4 @@
-"""The machine: Python, this program, git, uv, the terminal, proxies."""
+"""Checks of the machine: Python, this program, git, uv, the terminal, proxies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amplifier_support.programs import TimedOut, find_program, run
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_GIT = (2, 32)
-"""The first that takes its whole configuration from variables."""
+"""The first version that can be configured by environment variables alone."""
 
 _SECONDS = 10.0
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -23,19 +23,19 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def python() -> Iterator[Check]:
-    """Its version and which one it is."""
+    """Python's version and path."""
     version = ".".join(map(str, sys.version_info[:3]))
     here = f"{version} at {sys.executable}"
     if sys.version_info < _OLDEST_PYTHON:
         oldest = ".".join(map(str, _OLDEST_PYTHON))
-        mend = f"install Amplifier with Python {oldest} or newer"
-        yield Check("python", "fail", f"{here} is too old", mend)
+        fix = f"install Amplifier with Python {oldest} or newer"
+        yield Check("python", "fail", f"{here} is too old", fix)
     else:
         yield Check("python", "ok", here)
 
 
 def amplifier() -> Iterator[Check]:
-    """Its version, where it is installed, and whether its modules are found."""
+    """The program's version, where it is installed, and its bundled modules."""
     import amplifier_app
     from amplifier_app.base.installed import bundled
     from amplifier_app.base.version import version_line
@@ -44,30 +44,30 @@ def amplifier() -> Iterator[Check]:
     modules = len(bundled())
     message = f"{version_line().removeprefix('amplifier ')} in {where}, {modules} bundled modules"
     if not modules:
-        mend = "install it again: its list of modules is missing"
-        yield Check("amplifier", "fail", message, mend)
+        fix = "reinstall Amplifier: its list of modules is missing"
+        yield Check("amplifier", "fail", message, fix)
         return
     yield Check("amplifier", "ok", message)
     overrides = sorted(name for name in os.environ if name.startswith("AMPLIFIER_MODULE_"))
     if overrides:
         listed = ", ".join(overrides)
-        mend = "unset them if that is not meant"
-        yield Check("amplifier", "warn", f"modules come from variables: {listed}", mend)
+        fix = "unset them if this is not intended"
+        yield Check("amplifier", "warn", f"module sources set by variables: {listed}", fix)
 
 
 def git() -> Iterator[Check]:
-    """Only git sources need it."""
+    """Git, which only git sources need."""
     found = find_program("git")
-    mend = "install git; only modules from git sources need it"
+    fix = "install git; only modules from git sources need it"
     if found is None:
-        yield Check("git", "warn", "not found", mend)
+        yield Check("git", "warn", "not found", fix)
         return
-    said = _output([found, "--version"])
-    numbers = re.search(r"(\d+)\.(\d+)", said or "")
+    text = _output([found, "--version"])
+    numbers = re.search(r"(\d+)\.(\d+)", text or "")
     if numbers is None:
-        yield Check("git", "warn", f"{found} does not tell its version", mend)
+        yield Check("git", "warn", f"{found} does not report its version", fix)
         return
-    message = f"{(said or '').removeprefix('git version ')} at {found}"
+    message = f"{(text or '').removeprefix('git version ')} at {found}"
     if (int(numbers[1]), int(numbers[2])) < _OLDEST_GIT:
         oldest = ".".join(map(str, _OLDEST_GIT))
         yield Check("git", "warn", f"{message} is too old", f"install git {oldest} or newer")
@@ -76,58 +76,63 @@ def git() -> Iterator[Check]:
 
 
 def uv() -> Iterator[Check]:
-    """What modules require is installed with it."""
-    mend = "install Amplifier again, or: pip install uv"
+    """uv, which installs the dependencies of modules."""
+    fix = "reinstall Amplifier, or: pip install uv"
     try:
         import uv as library
 
         found = library.find_uv_bin()
     except (ImportError, OSError):
-        yield Check("uv", "warn", "not found; requirements of modules cannot be installed", mend)
+        yield Check("uv", "warn", "not found; cannot install the dependencies of modules", fix)
         return
-    said = _output([found, "--version"])
-    if said is None:
-        yield Check("uv", "warn", f"{found} does not run", mend)
+    text = _output([found, "--version"])
+    if text is None:
+        yield Check("uv", "warn", f"{found} does not run", fix)
     else:
-        yield Check("uv", "ok", f"{said.removeprefix('uv ')} at {found}")
+        yield Check("uv", "ok", f"{text.removeprefix('uv ')} at {found}")
 
 
 def terminal() -> Iterator[Check]:
-    """What the terminal can do, and whether text is UTF-8 here."""
+    """The terminal's capabilities and the text encoding."""
     ends = [name for fd, name in enumerate(("stdin", "stdout", "stderr")) if _is_tty(fd)]
     term = os.environ.get("TERM", "")
-    facts = [f"TERM={term or '(not set)'}", f"terminal on {', '.join(ends) or 'none'}"]
+    facts = [
+        f"TERM={term or '(not set)'}",
+        f"terminal on {', '.join(ends)}" if ends else "not a terminal",
+    ]
     if os.environ.get("NO_COLOR"):
         facts.append("NO_COLOR is set")
     elif os.environ.get("COLORTERM") in ("truecolor", "24bit"):
-        facts.append("all colours")
+        facts.append("24-bit colour")
     if ends and term in ("", "dumb", "unknown"):
-        mend = "set TERM, for instance to xterm-256color, for colours and a live region"
-        yield Check("terminal", "warn", "; ".join(facts), mend)
+        fix = "set TERM, for instance to xterm-256color, for colours and a live region"
+        yield Check("terminal", "warn", "; ".join(facts), fix)
     else:
         yield Check("terminal", "ok", "; ".join(facts))
     encoding = locale.getencoding() if sys.version_info >= (3, 11) else ""
-    message = f"{encoding}, by {_locale_variable()}"
+    message = f"{encoding}, from {_locale_variable()}"
     if encoding.lower().replace("-", "") != "utf8":
-        mend = "export LC_ALL=C.UTF-8, or the UTF-8 locale of your language"
-        yield Check("encoding", "warn", message, mend)
+        fix = "export LC_ALL=C.UTF-8, or the UTF-8 locale of your language"
+        yield Check("encoding", "warn", message, fix)
     else:
         yield Check("encoding", "ok", message)
 
 
 def proxies() -> Iterator[Check]:
-    """The proxies and certificates that connections are made with."""
+    """The proxies and certificates for network connections."""
     set_ = {name: value for name in _PROXIES for value in [_either_case(name)] if value}
     shown = [f"{name}={_without_login(value)}" for name, value in set_.items()]
     if shown:
         yield Check("proxies", "ok", "; ".join(shown))
     else:
-        yield Check("proxies", "ok", "none are set")
+        yield Check("proxies", "ok", "none")
     for name in _CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
-            mend = f"unset it, or give it the path of your certificates: {name}"
-            yield Check("certificates", "fail", f"{name} names {path}, which is not there", mend)
+            fix = f"unset {name}, or set it to the path of your certificates"
+            yield Check(
+                "certificates", "fail", f"{name} points to {path}, which does not exist", fix
+            )
         elif path:
             yield Check("certificates", "ok", f"{name}={path}")
 
@@ -152,7 +157,7 @@ def _is_tty(fd: int) -> bool:
 def _locale_variable() -> str:
     named = (name for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name))
     name = next(named, None)
-    return f"{name}={os.environ[name]}" if name else "default: no locale is set"
+    return f"{name}={os.environ[name]}" if name else "the default locale (none is set)"
 
 
 def _either_case(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Providers: which are there, and what keys they have; with the network only if asked to."""
+"""Checks of the providers and their keys; uses the network only with --online."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ONLINE_SECONDS = 60.0
 
 
 def providers() -> Iterator[Check]:
-    """What a run would ask, and where each provider has its key from."""
+    """The default provider, and where each provider's key comes from."""
     from amplifier_app.base.keys import KeyStore
     from amplifier_app.commands.run.launch import run_loop
     from amplifier_app.runtime.provider_access import all_providers
@@ -32,7 +32,7 @@ def providers() -> Iterator[Check]:
     try:
         stored = KeyStore().names()
     except ConfigError:
-        # Told by the check of the keys.
+        # The check of the keys reports this.
         stored = {}
     sources = resolver_for(plan, offline=True)
     known = all_providers(plan)
@@ -40,11 +40,11 @@ def providers() -> Iterator[Check]:
         yield from run_loop(_provider(provider, sources, stored))
     in_plan = [provider.name for provider in known if provider.in_plan]
     if in_plan == ["local"]:
-        message = "only the small embedded model is available to a run"
+        message = "only the demo model is available"
         yield Check("providers", "warn", message, "set up a provider: amplifier init")
     elif not in_plan:
         reasons = "; ".join(plan.notes)
-        message = f"a run has no provider: {reasons or 'the profile names none'}"
+        message = f"no provider is available: {reasons or 'the profile lists none'}"
         yield Check("providers", "fail", message, "set one up: amplifier init")
 
 
@@ -55,11 +55,11 @@ async def _provider(
 
     try:
         info, ready = await describe(provider, sources)
-    # A provider may be anybody's code.
+    # A provider may be third-party code.
     except Exception as error:
         state = "fail" if provider.in_plan else "warn"
-        mend = f"amplifier provider test {provider.name} tells more"
-        return [Check(provider.name, state, f"cannot be mounted: {error}", mend)]
+        fix = f"for details run: amplifier provider test {provider.name}"
+        return [Check(provider.name, state, f"cannot be mounted: {error}", fix)]
     found = credentials_of(info, provider, stored)
     if found:
         message = "; ".join(map(str, found))
@@ -74,8 +74,8 @@ async def _provider(
         value = os.environ.get(one.variable, "") if one.where == "environment" else ""
         problem = _problem(value) if value else None
         if problem:
-            mend = f"set {one.variable} again, to the key alone"
-            checks.append(Check(provider.name, "warn", f"{one.variable}: {problem}", mend))
+            fix = f"set {one.variable} to the key without anything else"
+            checks.append(Check(provider.name, "warn", f"{one.variable}: {problem}", fix))
     return checks
 
 
@@ -83,12 +83,12 @@ def _problem(value: str) -> str | None:
     from amplifier_app.base.keys import problem_of_key
 
     if value[:1] in "\"'" or value[-1:] in "\"'":
-        return "there are quotes around the key"
+        return "the key is in quotes"
     return problem_of_key(value.strip())
 
 
 def online() -> Iterator[Check]:
-    """Ask the provider that a run would ask for a word."""
+    """Test the default provider with a one-word request."""
     from amplifier_app.base.outcome import outcome_of
     from amplifier_app.commands.run.launch import run_loop
     from amplifier_app.runtime.provider_access import ask, find_provider
@@ -100,18 +100,21 @@ def online() -> Iterator[Check]:
     try:
         provider = find_provider(plan, None)
         answered = run_loop(ask(provider, resolver_for(plan), timeout=_ONLINE_SECONDS))
-    # Told as what it comes to, whatever it was.
+    # Any failure is reported as its outcome.
     except Exception as error:
         outcome = outcome_of(error)
-        mend = outcome.hint or f"amplifier provider test ends with {outcome.exit_code}"
-        yield Check("online", "fail", outcome.message, mend)
+        fix = (
+            outcome.hint
+            or f"for details run: amplifier provider test (exit code {outcome.exit_code})"
+        )
+        yield Check("online", "fail", outcome.message, fix)
         return
     milliseconds = round(answered.seconds * 1000)
     yield Check("online", "ok", f"{provider.name} answers: {answered.model}, {milliseconds} ms")
 
 
 def _plan() -> ResolvedPlan | None:
-    """The plan of a run without options; None if it cannot be had, which is told elsewhere."""
+    """The plan of a run without options; None if it is invalid, which other checks report."""
     from amplifier_app.sources.loading import Fetching, load
 
     try:

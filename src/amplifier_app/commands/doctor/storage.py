@@ -1,4 +1,4 @@
-"""What is kept on disk: keys, cache, sessions. Are they there, whose are they, is there room?"""
+"""Checks of what is stored on disk: keys, cache and sessions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from amplifier_app.commands.doctor.check import Check
 _LITTLE_ROOM = 500 * 1024 * 1024
 _NO_ROOM = 10 * 1024 * 1024
 _COUNTING_SECONDS = 0.5
-"""How long the size of a folder is added up; what is larger is told as 'more than'."""
+"""Time limit for adding up a folder's size; after it the size is shown as 'more than'."""
 
 
 def home() -> Iterator[Check]:
-    """Where settings and state are."""
+    """The folders of settings and state."""
     config, state = paths.config_dir(), paths.state_dir()
     moved = os.environ.get("AMPLIFIER_HOME")
     where = str(config) if config == state else f"settings in {config}, sessions in {state}"
-    yield from _folder("home", config, f"{where}{' by AMPLIFIER_HOME' if moved else ''}")
+    yield from _folder("home", config, f"{where}{', from AMPLIFIER_HOME' if moved else ''}")
 
 
 def keys() -> Iterator[Check]:
-    """Which keys are stored and where, and that nobody else can read them."""
+    """Which keys are stored where, and whether only the user can read them."""
     from amplifier_app.base.keys import KeyStore
 
     store = KeyStore()
@@ -38,7 +38,7 @@ def keys() -> Iterator[Check]:
         yield Check("keys", "fail", f"{error.location or ''} {error.message}".strip(), error.hint)
         return
     if not stored:
-        yield Check("keys", "ok", "none are stored; 'amplifier init' stores one")
+        yield Check("keys", "ok", "none stored; add one with: amplifier init")
         return
     for place in ("keyring", "file"):
         names = [name for name, where in stored.items() if where == place]
@@ -50,7 +50,7 @@ def keys() -> Iterator[Check]:
     overridden = [name for name in stored if name in os.environ]
     if overridden:
         listed = ", ".join(overridden)
-        message = f"{listed} is stored, and a variable that is set is used instead"
+        message = f"the stored {listed} is overridden by an environment variable"
         yield Check("keys", "warn", message, f"unset {listed} to use the stored key")
     if "keyring" in stored.values():
         yield from _keyring()
@@ -62,19 +62,19 @@ def _keyring() -> Iterator[Check]:
     try:
         yield Check("keyring", "ok", Keyring().name)
     except KeyringUnavailable as error:
-        mend = "unlock or start it, or store the keys in the file: amplifier init --key-in file"
-        yield Check("keyring", "fail", str(error), mend)
+        fix = "unlock or start it, or store the keys in a file: amplifier init --key-in file"
+        yield Check("keyring", "fail", str(error), fix)
 
 
 def _private(path: Path, wanted: int) -> Iterator[Check]:
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name != "nt" and mode & ~wanted:
-        message = f"others can look into {path} (mode {mode:04o})"
+        message = f"{path} is readable by other users (mode {mode:o})"
         yield Check("keys", "fail", message, f"chmod {wanted:o} '{path}'")
 
 
 def cache() -> Iterator[Check]:
-    """Where what was fetched is, and how much of it."""
+    """The cache folder and its size."""
     folder = paths.cache_dir()
     size, whole = _size(folder)
     amount = f"{'' if whole else 'more than '}{_megabytes(size)}"
@@ -82,41 +82,48 @@ def cache() -> Iterator[Check]:
 
 
 def sessions() -> Iterator[Check]:
-    """Where sessions are saved, how many, and whether there is room for more."""
+    """The sessions folder, the number of sessions and the free disk space."""
     folder = paths.sessions_dir()
     count = sum(1 for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
     free = shutil.disk_usage(_existing(folder)).free
     message = f"{folder}, {count} saved, {_megabytes(free)} free"
     if folder.is_symlink():
-        mend = "remove the link, or point AMPLIFIER_HOME at a folder of your own"
-        yield Check("sessions", "fail", f"{folder} is a link; nothing is saved through it", mend)
+        fix = "remove the link, or point AMPLIFIER_HOME at a folder of your own"
+        yield Check(
+            "sessions",
+            "fail",
+            f"{folder} is a symbolic link; sessions are not saved through it",
+            fix,
+        )
         return
     if free < _LITTLE_ROOM:
         state = "fail" if free < _NO_ROOM else "warn"
-        yield Check("sessions", state, message, "make room on that disk")
+        yield Check("sessions", state, message, "free some disk space")
         return
     yield from _folder("sessions", folder, message)
     if folder.is_dir() and os.name != "nt":
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & 0o077:
-            mend = f"chmod 700 '{folder}'"
-            yield Check("sessions", "warn", f"others can look into it (mode {mode:04o})", mend)
+            fix = f"chmod 700 '{folder}'"
+            yield Check("sessions", "warn", f"readable by other users (mode {mode:o})", fix)
 
 
 def _folder(name: str, folder: Path, message: str) -> Iterator[Check]:
-    """Whether a folder can be written, or made."""
-    there = _existing(folder)
-    if not there.is_dir():
-        yield Check(name, "fail", f"{there} is no folder", "remove it, or move AMPLIFIER_HOME")
-    elif not os.access(there, os.W_OK | os.X_OK):
-        mend = f"make {there} yours and writable, or move AMPLIFIER_HOME"
-        yield Check(name, "fail", f"{message}; it cannot be written", mend)
+    """Whether a folder can be written or created."""
+    existing = _existing(folder)
+    if not existing.is_dir():
+        yield Check(
+            name, "fail", f"{existing} is not a folder", "remove it, or move AMPLIFIER_HOME"
+        )
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        fix = f"make {existing} writable for you, or move AMPLIFIER_HOME"
+        yield Check(name, "fail", f"{message}; not writable", fix)
     else:
         yield Check(name, "ok", message)
 
 
 def _existing(path: Path) -> Path:
-    """The path, or what there is above it."""
+    """The path itself, or its nearest existing parent."""
     return next(one for one in (path, *path.parents) if os.path.lexists(one))
 
 
@@ -129,7 +136,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _size(folder: Path) -> tuple[int, bool]:
-    """Bytes below a folder, and whether all of them were counted."""
+    """Bytes below a folder, and whether the count is complete."""
     until = time.monotonic() + _COUNTING_SECONDS
     total = 0
     waiting = [folder]

@@ -10,6 +10,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.stdio import claimed_stdout, read_line, stdin_is_tty, to_stderr
+from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 
 if TYPE_CHECKING:
@@ -31,52 +32,58 @@ def init(
     context: typer.Context,
     provider: Annotated[
         str | None,
-        typer.Option("--provider", "-p", metavar="NAME", help="As 'provider list' has it."),
+        typer.Option(
+            "--provider", "-p", metavar="NAME", help="Provider, as 'provider list' shows it."
+        ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="Model to ask; '' for the default."),
+        typer.Option("--model", "-m", metavar="NAME", help="Model to use; '' for the default."),
     ] = None,
     base_url: Annotated[
         str | None,
-        typer.Option("--base-url", metavar="URL", help="Address of the service; '' for its own."),
+        typer.Option(
+            "--base-url", metavar="URL", help="Address of the API; '' for the provider's own."
+        ),
     ] = None,
     key_stdin: Annotated[
-        bool, typer.Option("--key-stdin", help="Read the key from stdin, the first line of it.")
+        bool, typer.Option("--key-stdin", help="Read the key from the first line of stdin.")
     ] = False,
     key_in: Annotated[
         Literal["keyring", "file"] | None,
         typer.Option(
             "--key-in",
-            help="Where the key goes; by default the keyring, and the file if there is none.",
+            help="Where to store the key. [default: keyring if there is one, otherwise file]",
             show_default=False,
         ),
     ] = None,
     no_test: Annotated[
-        bool, typer.Option("--no-test", help="Save without asking the provider for a word.")
+        bool, typer.Option("--no-test", help="Save without testing the connection.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing; what is not given stays as it is.")
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not prompt; keep current values for anything not given."
+        ),
     ] = False,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Wait this long: 90, 90s, 5m.")
+        str, typer.Option("--timeout", metavar="TIME", help="Time limit of the test: 90, 90s, 5m.")
     ] = "2m",
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Tracebacks and the modules' own logging.")
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
     ] = False,
 ) -> None:
     """Set up a provider: its key, address and model, tested with one small request.
 
-    Asks for what is not given. Without a terminal, with --yes or --key-stdin nothing is asked,
-    and --provider has to be given.
+    Prompts for anything you leave out. In scripts (no terminal, --yes or --key-stdin) nothing
+    is asked; pass --provider.
 
-    The key goes into the system's keyring, or else into a file that only you can read, and acts
-    like an environment variable that is set. The rest goes into your settings.yaml, whose
-    comments and other contents stay. Run it again to change something. If the test fails and
-    nobody can be asked, nothing is saved, and the exit code is that of 'provider test'.
+    The key is stored in the system's keyring, or else in a file that only you can read, and acts
+    like an environment variable. Everything else goes into your settings.yaml; its comments and
+    other contents are kept. Run init again to change something. If the test fails in a script,
+    nothing is saved and the exit code is that of 'provider test'.
     """
     from amplifier_app.commands.init.setup import Given
-    from amplifier_app.commands.run.launch import parse_duration
 
     invocation: Invocation = context.obj
     invocation.verbose = invocation.verbose or verbose
@@ -84,8 +91,8 @@ def init(
     seconds = None if no_test else parse_duration(timeout)
     asking = stdin_is_tty() and os.isatty(2) and not (yes or key_stdin)
     if provider is None and not asking:
-        hint = "Run it on a terminal, or give --provider, and the key with --key-stdin."
-        raise UsageError("there is nobody to ask which provider is meant", hint=hint)
+        hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
+        raise UsageError("cannot ask for the provider without a terminal", hint=hint)
     given = Given(_key_from_stdin() if key_stdin else None, model, base_url)
     choice = _choose(provider, given, asking, seconds, invocation.verbose)
     if choice is None:
@@ -93,7 +100,7 @@ def init(
         return
     from amplifier_app.commands.init.saving import save
 
-    _tell(choice, save(choice, key_in))
+    _report(choice, save(choice, key_in))
     invocation.outcome = OK
 
 
@@ -102,15 +109,15 @@ def _key_from_stdin() -> str:
     from amplifier_app.commands.init.interview import clean
 
     if stdin_is_tty():
-        raise UsageError("--key-stdin reads a pipe, and stdin is a terminal", hint=_HOW_TO_PIPE)
+        raise UsageError("--key-stdin needs a pipe, but stdin is a terminal", hint=_HOW_TO_PIPE)
     line = read_line(_KEY_SECONDS)
     if line is None:
-        message = f"no key came from stdin within {_KEY_SECONDS:g} s"
+        message = f"no key on stdin after {_KEY_SECONDS:g} s"
         raise UsageError(message, hint=_HOW_TO_PIPE)
     key = clean(line)
     problem = problem_of_key(key)
     if problem:
-        raise UsageError(f"what came from stdin cannot be used: {problem}", hint=_HOW_TO_PIPE)
+        raise UsageError(f"the key from stdin is unusable: {problem}", hint=_HOW_TO_PIPE)
     return key
 
 
@@ -125,73 +132,81 @@ def _choose(
     from amplifier_app.runtime.provider_access import find_provider
 
     renderer = StderrNotices(quiet=False)
-    # What modules without a key log is told in other ways.
+    # What modules without a key log is reported below in other words.
     show_logs(renderer, verbose=verbose)
     plan, stored = user_plan(), KeyStore().names()
     if name is None:
-        there = run_loop(offers(plan, stored))
-        _tell_present(there, plan)
+        offered = run_loop(offers(plan, stored))
+        _show_current(offered, plan)
     else:
-        there = [run_loop(offer_of(find_provider(plan, name), plan, stored))]
+        offered = [run_loop(offer_of(find_provider(plan, name), plan, stored))]
     if not asking:
-        return _without_asking(given.choice(there[0]), seconds, renderer)
+        return _without_asking(given.choice(offered[0]), seconds, renderer)
     from amplifier_app.commands.init.interview import Interview
 
-    return Interview(run_loop, renderer, seconds).hold(there, given)
+    return Interview(run_loop, renderer, seconds).hold(offered, given)
 
 
 def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -> Choice:
-    """What is given, tested.
+    """The choice as the options give it, tested.
 
     Raises:
-        UsageError: There is no key.
-        Exception: What came of the test.
+        UsageError: The key is missing.
+        Exception: The test failed.
     """
     from amplifier_app.commands.init.setup import try_out
     from amplifier_app.commands.run.launch import run_loop
 
     offer = choice.offer
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
-        message = f"there is no key for {offer.provider.name}"
+        message = f"no key given for {offer.provider.name}"
         raise UsageError(message, hint=f"{_HOW_TO_PIPE}; or set {offer.variable}.")
     if seconds is not None:
         try:
             run_loop(try_out(choice, seconds, renderer))
         except Exception:
-            to_stderr("amplifier: nothing is saved, as the test failed; --no-test saves anyway")
+            to_stderr("amplifier: the test failed, so nothing was saved; --no-test saves anyway")
             raise
     return choice
 
 
-def _tell_present(offers: Sequence[Offer], plan: ResolvedPlan) -> None:
-    """Say what a run asks now."""
+def _show_current(offers: Sequence[Offer], plan: ResolvedPlan) -> None:
+    """Show which provider a run uses now."""
     key = plan.default_provider
     for offer in offers:
         provider = offer.provider
         if key in (provider.instance_id or provider.module,):
             model = offer.info.defaults.get("model")
-            asked = f"{provider.name} ({model})" if model else provider.name
-            to_stderr(f"A run without options asks {asked} now: {offer.found}.\n")
+            if provider.name == "local":
+                used = f"the built-in demo model ({model}); no key needed"
+            else:
+                used = f"{provider.name} ({model})" if model else provider.name
+                used = f"{used}: {offer.found}"
+            to_stderr(f"By default `amplifier run` currently uses {used}.\n")
 
 
-def _tell(choice: Choice, saved: Saved) -> None:
-    """Say what was saved, and where."""
+def _report(choice: Choice, saved: Saved) -> None:
+    """Report what was saved, and where."""
     from amplifier_app.base.keys import KeyStore
 
     name = choice.provider.name
     if saved.stored is not None:
         where = "the keyring" if saved.stored.where == "keyring" else str(KeyStore().file)
         note = f" ({saved.stored.note})" if saved.stored.note else ""
-        to_stderr(f"amplifier: the key of {name} is stored in {where}{note}")
+        to_stderr(f"amplifier: stored the key of {name} in {where}{note}")
         variable = choice.offer.variable or ""
         if any(one.where == "environment" for one in choice.offer.credentials):
-            to_stderr(f"amplifier: warning: {variable} is set and is used instead; unset it")
+            to_stderr(
+                f"amplifier: warning: {variable} is set and takes precedence; unset it to use the stored key"
+            )
     if saved.changed:
         to_stderr(f"amplifier: {saved.file}: {name}: {', '.join(saved.changed)}")
     if not saved.changed and saved.stored is None:
-        to_stderr("amplifier: all of it was set up like this before")
+        to_stderr("Nothing to change: it is already set up this way.")
     if saved.asked_first:
         to_stderr(f'amplifier: {name} is ready. Try it: amplifier run "Say hello."')
     else:
         hint = f"amplifier run --provider {name}"
-        to_stderr(f"amplifier: warning: a run asks another provider first; ask this one: {hint}")
+        to_stderr(
+            f"amplifier: warning: another provider is used by default; to use this one: {hint}"
+        )

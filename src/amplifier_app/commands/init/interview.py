@@ -1,6 +1,6 @@
-"""Asking a person which provider, key, address and model. Questions go to stderr.
+"""The prompts for the provider, key, address and model, on stderr.
 
-Keys are read without an echo. Ctrl-C and Ctrl-D end it at any question, and nothing is kept.
+Keys are read without echo. Ctrl-C or Ctrl-D at any prompt ends the setup without saving.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SHOWN_MODELS = 20
 _DEFAULT = "-"
-"""What is typed for taking a setting away."""
+"""The answer that removes a setting."""
 
 _AFTER_FAILURE: dict[str, Literal["again", "keep", "stop"]] = {
     "try again": "again",
@@ -46,12 +46,12 @@ _AFTER_FAILURE: dict[str, Literal["again", "keep", "stop"]] = {
 
 
 class Interview:
-    """One conversation with a person at the terminal.
+    """The setup dialogue on a terminal.
 
     Args:
-        run: Runs a coroutine to its end and gives its result.
-        renderer: What shows notices of providers.
-        test_seconds: How long a test may take; None for neither a test nor a list of models.
+        run: Runs a coroutine to its end and returns its result.
+        renderer: Shows the providers' notices.
+        test_seconds: Time limit of the test; None skips the test and the list of models.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class Interview:
         self._seconds = test_seconds
 
     def hold(self, offers: Sequence[Offer], given: Given) -> Choice | None:
-        """Ask for what is not given, and test it.
+        """Prompt for everything not given, and test the result.
 
         Args:
-            offers: The providers to choose from; one alone is not asked for.
-            given: What is not to be asked for.
+            offers: The providers to choose from; a single one is taken without asking.
+            given: Values that are not asked for.
 
         Returns:
-            What to keep; None if nothing is to be kept.
+            The choice to save; None to save nothing.
 
         Raises:
-            KeyboardInterrupt: The person wants no more.
-            UsageError: The provider cannot be told what is given.
+            KeyboardInterrupt: The user cancelled.
+            UsageError: The provider does not take a given value.
         """
         offer = offers[0] if len(offers) == 1 else self._provider(offers)
         choice = given.choice(offer)
@@ -102,10 +102,10 @@ class Interview:
             chosen = choose(answer, names)
             if chosen is not None:
                 return offers[names.index(chosen)]
-            to_stderr(f"Give a number from 1 to {len(names)}, or a name.")
+            to_stderr(f"Enter a number from 1 to {len(names)}, or a name.")
 
     def _fields(self, choice: Choice, skip: set[str]) -> Choice:
-        """Ask for the key, then for all else the provider can be told, the model last."""
+        """Prompt for the key, then the provider's other settings, the model last."""
         offer = choice.offer
         if offer.variable is not None:
             choice = choice._replace(key=self._key(offer, choice.key))
@@ -119,40 +119,40 @@ class Interview:
         return choice
 
     def _key(self, offer: Offer, typed: str | None) -> str | None:
-        """A new key; None keeps the one there is, or does without."""
+        """A new key; None keeps the current one, or continues without a key."""
         prompt = one_line(offer.secret.prompt if offer.secret is not None else "Key", 60)
         if typed:
-            told = "Enter for the one you gave"
+            note = "press Enter for the one you gave"
         elif offer.credentials:
-            told = f"{offer.credentials[0]}; Enter goes on with it"
+            note = f"{offer.credentials[0]}; press Enter to keep it"
         elif offer.needs_key:
-            told = "not shown while you type or paste it"
+            note = "input is hidden"
         else:
-            told = "not shown; Enter if the server needs none"
+            note = "input is hidden; press Enter if the server needs no key"
         while True:
-            key = self._hidden(f"{prompt} ({told}): ")
+            key = self._hidden(f"{prompt} ({note}): ")
             if not key and (typed or not offer.needs_key):
                 return typed
             problem = problem_of_key(key)
             if problem is None:
                 return key
-            to_stderr(f"That cannot be: {problem}.")
+            to_stderr(f"Invalid key: {problem}.")
 
     def _setting(self, choice: Choice, field: ConfigField) -> dict[str, Any]:
-        """One setting, if it is to change."""
+        """The change of one setting; empty to keep it."""
         current = choice.provider.config.get(field.id)
         variable = field.env_var or ""
         if current is not None:
-            told = f"{current}; '{_DEFAULT}' for the default"
+            shown = f"{current}; '{_DEFAULT}' for the default"
         elif os.environ.get(variable):
-            told = f"{os.environ[variable]}, by {variable}"
+            shown = f"{os.environ[variable]}, from {variable}"
         else:
-            told = field.default or "none"
+            shown = field.default or "none"
         prompt = one_line(field.prompt, 80)
         if field.field_type == "choice" and field.choices:
             prompt = f"{prompt} ({one_line(', '.join(field.choices))})"
         while True:
-            answer = self._line(f"{prompt} [{one_line(told)}]: ")
+            answer = self._line(f"{prompt} [{one_line(shown)}]: ")
             if not answer or answer == str(current):
                 return {}
             if answer == _DEFAULT:
@@ -161,25 +161,25 @@ class Interview:
             problem = _problem(field, value)
             if problem is None:
                 return {field.id: value}
-            to_stderr(f"That cannot be: {one_line(problem)}.")
+            to_stderr(f"Invalid value: {one_line(problem)}.")
 
     def _model(self, choice: Choice) -> dict[str, Any]:
-        """The model, if it is to change."""
+        """The change of the model; empty to keep it."""
         name = choice.offer.model_field
         current = choice.provider.config.get(name)
         names = self._models(choice)
         shown = names[:_SHOWN_MODELS]
         default = choice.offer.info.defaults.get("model")
         if "base_url" in choice.changes:
-            # That default is another service's.
+            # The default belongs to another service.
             default = names[0] if names else None
         for number, model in enumerate(shown, 1):
             to_stderr(f"  [{number}] {one_line(model)}")
         if len(names) > len(shown):
             to_stderr(f"  … and {len(names) - len(shown)} more")
-        told = f"{current}; '{_DEFAULT}' for the default" if current else default
+        note = f"{current}; '{_DEFAULT}' for the default" if current else default
         while True:
-            answer = self._line(f"Model [{one_line(str(told or 'the first it lists'))}]: ")
+            answer = self._line(f"Model [{one_line(str(note or 'the first one listed'))}]: ")
             if not answer or answer == current:
                 return {}
             if answer == _DEFAULT:
@@ -188,7 +188,7 @@ class Interview:
                 answer = shown[int(answer) - 1]
             if not any(character.isspace() for character in answer):
                 return {name: answer}
-            to_stderr("That cannot be: no model has white space in its name.")
+            to_stderr("Model names cannot contain spaces.")
 
     def _models(self, choice: Choice) -> list[str]:
         if self._seconds is None:
@@ -196,27 +196,27 @@ class Interview:
         sources = resolver_for(user_plan())
         try:
             found = self._run(models(choice.provider, sources, renderer=self._renderer))
-        # The test will meet the same, and leaves the choice of what to do about it.
+        # The test will fail in the same way and then offer what to do.
         except Exception as error:
-            to_stderr(f"Its models cannot be listed: {one_line(outcome_of(error).message)}")
+            to_stderr(f"Cannot list the models: {one_line(outcome_of(error).message)}")
             return []
         return [model.id for model in found]
 
     # -- the test ----------------------------------------------------------------------------
 
     def _test(self, choice: Choice) -> Literal["again", "keep", "stop"]:
-        """Ask the provider, and the person if it does not answer."""
+        """Test the provider; if that fails, ask what to do."""
         if self._seconds is None:
             return "keep"
-        to_stderr(f"Asking {choice.provider.name} for one word …")
+        self._write(f"Testing {one_line(choice.offer.info.display_name, 30)} … ")
         try:
             answered = self._run(try_out(choice, self._seconds, self._renderer))
-        # Whatever stands in the way is told, and what to do about it is the person's choice.
+        # Any failure is shown, and the user chooses what to do.
         except Exception as error:
-            to_stderr(for_terminal(told_failure(error)))
+            to_stderr(f"failed.\n{for_terminal(describe_failure(error))}")
         else:
             milliseconds = round(answered.seconds * 1000)
-            to_stderr(f"It answers: {one_line(str(answered.model))}, {milliseconds} ms.")
+            to_stderr(f"works ({one_line(str(answered.model))}, {milliseconds} ms).")
             return "keep"
         options = list(_AFTER_FAILURE)
         listed = "  ".join(f"[{number}] {text}" for number, text in enumerate(options, 1))
@@ -227,10 +227,14 @@ class Interview:
 
     # -- the terminal ------------------------------------------------------------------------
 
-    def _line(self, question: str) -> str:
+    def _write(self, text: str) -> None:
+        """Write to stderr without ending the line."""
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(for_terminal(question))
+            sys.stderr.write(for_terminal(text))
             sys.stderr.flush()
+
+    def _line(self, question: str) -> str:
+        self._write(question)
         line = sys.stdin.readline()
         if not line:
             to_stderr("")
@@ -248,21 +252,21 @@ class Interview:
 
 
 def clean(text: str) -> str:
-    """A line as it was typed or pasted, without what came along around it."""
+    """A typed or pasted line without surrounding white space and paste marks."""
     for mark in ("\x1b[200~", "\x1b[201~"):
         text = text.replace(mark, "")
     return text.strip()
 
 
-def told_failure(error: BaseException) -> str:
-    """A failed test, told so that it is clear where to look."""
+def describe_failure(error: BaseException) -> str:
+    """A failed test as a message that shows where to look."""
     outcome = outcome_of(error)
     where = {
-        Ending.AUTHENTICATION: "The key is not accepted",
-        Ending.UNAVAILABLE: "It cannot be reached, or is busy",
-        Ending.CONFIGURATION: "It is not configured as it needs to be",
-        Ending.MODULE: "It cannot be loaded",
-        Ending.PROVIDER: "It refuses the request; is the name of the model right?",
+        Ending.AUTHENTICATION: "The key was rejected",
+        Ending.UNAVAILABLE: "The service is unreachable or busy",
+        Ending.CONFIGURATION: "The provider is not configured correctly",
+        Ending.MODULE: "The provider cannot be loaded",
+        Ending.PROVIDER: "The request was rejected; check the model name",
     }.get(outcome.ending, "The test failed")
     hint = f"\n  {outcome.hint}" if outcome.hint and isinstance(error, AppError) else ""
     return f"{where}: {outcome.message}{hint}"
@@ -282,7 +286,7 @@ def _value(field: ConfigField, answer: str) -> str | bool | None:
 
 def _problem(field: ConfigField, value: str | bool | None) -> str | None:
     if value is None:
-        return "say yes or no"
+        return "enter yes or no"
     if field.field_type == "choice" and field.choices and value not in field.choices:
-        return f"it is one of {', '.join(field.choices)}"
+        return f"expected one of {', '.join(field.choices)}"
     return problem_of_address(str(value)) if field.id == "base_url" else None

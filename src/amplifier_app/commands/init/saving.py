@@ -1,4 +1,4 @@
-"""Keeping what was chosen: the key in the keyring or its file, the rest in the user's settings."""
+"""Saves the choice: the key in the keyring or key file, the rest in the user's settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from amplifier_app.plan.nodes import ListNode, MapNode, plain_data
 from amplifier_app.plan.scopes import USER, read_settings, settings_path
 
 _FIRST = 10
-"""The priority of the provider that was set up last; without one it is 100."""
+"""The priority of the provider set up last; the default is 100."""
 
 
 class Saved(NamedTuple):
-    """What was done.
+    """What was saved.
 
     Attributes:
-        file: The settings.
-        changed: What was written there, a few words each; empty if all of it stood there before.
-        stored: Where the key went; None if there was no new one.
-        asked_first: Whether a run without options asks this provider now.
+        file: The settings file.
+        changed: The changes to it, a few words each; empty if it was up to date.
+        stored: Where the key was stored; None without a new key.
+        asked_first: Whether a run without options now uses this provider.
     """
 
     file: Path
@@ -35,10 +35,10 @@ class Saved(NamedTuple):
 
 
 def changes_of(choice: Choice) -> dict[str, Any]:
-    """What of the provider's entry in the settings has to change: address → value.
+    """The changes to the provider's entry in the settings: address → value.
 
-    Settings of others are never touched: to be asked first the provider gets a priority before
-    theirs. A condition that would leave it out although it was chosen is taken away.
+    Other providers' entries are never changed: the provider gets a priority ahead of theirs. A
+    condition that would skip the chosen provider is removed.
     """
     entries = _entries(user_plan())
     provider = choice.provider
@@ -62,7 +62,7 @@ def changes_of(choice: Choice) -> dict[str, Any]:
 
 
 def _holds(when: dict[str, Any], choice: Choice) -> bool:
-    """Whether a condition lets the provider in once its key is stored."""
+    """Whether a condition is met once the key is stored."""
     if when.get("no_other"):
         return False
     named = when.get("env") or []
@@ -72,19 +72,19 @@ def _holds(when: dict[str, Any], choice: Choice) -> bool:
 
 
 def _is_first(key: str, entries: dict[str, dict[str, Any]]) -> bool:
-    """Whether the provider is asked before all others that could be there."""
+    """Whether the provider precedes all others in the plan."""
     return key in entries and key == min(entries, key=lambda name: _priority(entries[name]))
 
 
 def save(choice: Choice, where: Where | None = None) -> Saved:
-    """Store the key and write the settings; if either cannot be done, neither is.
+    """Store the key and write the settings; if either fails, both stay unchanged.
 
     Args:
-        choice: What was chosen.
-        where: Where the key goes; by default the keyring, and the file if there is none.
+        choice: The choice to save.
+        where: Where to store the key; by default the keyring, or the file if there is none.
 
     Raises:
-        ConfigError: The settings or the file of keys cannot be read, changed or written.
+        ConfigError: The settings or the key file cannot be read, changed or written.
     """
     file = settings_path(USER)
     assert file is not None
@@ -103,7 +103,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
         raise
     key = choice.provider.instance_id or choice.provider.module
     first = user_plan().default_provider == key
-    lines = tuple(_told(name, value) for name, value in changes.items())
+    lines = tuple(_described(name, value) for name, value in changes.items())
     return Saved(file, lines, stored, first)
 
 
@@ -142,7 +142,7 @@ def _own_entries() -> set[str]:
 
 
 def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
-    """The providers of a plan by their keys, those included that conditions leave out."""
+    """The providers of a plan by entry key, including those that conditions skip."""
     node = plan.merged.document.items.get("providers")
     entries = node.items if isinstance(node, ListNode) else []
     return {
@@ -157,17 +157,17 @@ def _priority(entry: dict[str, Any]) -> int:
     return priority if isinstance(priority, int) else 100
 
 
-def _told(name: str, value: Any) -> str:
+def _described(name: str, value: Any) -> str:
     setting = name.removeprefix("config.")
     if setting == "when":
-        return "without a condition"
+        return "condition removed"
     if setting == "priority":
-        return "asked first"
-    return f"{setting} {value}" if value is not None else f"{setting} as by default"
+        return "used first"
+    return f"{setting} {value}" if value is not None else f"{setting} reset to the default"
 
 
 def _before(store: KeyStore, variable: str | None) -> tuple[str | None, Where] | None:
-    """The key that a new one replaces; its value is None if the keyring keeps it to itself."""
+    """The key that a new one replaces; its value is None if the keyring does not reveal it."""
     where = store.names().get(variable) if variable else None
     if variable is None or where is None:
         return None

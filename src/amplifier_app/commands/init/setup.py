@@ -1,6 +1,6 @@
-"""Setting up a provider: what there is to choose from, what was chosen, and keeping it.
+"""Setting up a provider: the providers on offer, the choice, and its test.
 
-interview.py   asks a person
+interview.py   prompts on a terminal
 saving.py      key → keyring or file, the rest → the user's settings; both or neither
 """
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 MODEL_FIELDS = ("model", "default_model")
 NOT_OFFERED = frozenset({"provider-mock"})
-"""What nobody means who sets up a provider; by its name it can be had."""
+"""Providers for tests, which can be chosen by name only."""
 
 
 class Offer(NamedTuple):
     """A provider that can be set up.
 
     Attributes:
-        provider: As it is configured now.
-        info: What it says of itself.
-        ready: Whether it could be asked now, as it is.
-        credentials: Where it has keys from.
+        provider: Its current configuration.
+        info: Its own description.
+        ready: Whether it can be used as configured.
+        credentials: Where its keys come from.
     """
 
     provider: Provider
@@ -57,7 +57,7 @@ class Offer(NamedTuple):
 
     @property
     def variable(self) -> str | None:
-        """The variable the key is stored for; None if it needs no key."""
+        """The variable the key is stored as; None if the provider needs no key."""
         if self.secret is None and not self.info.credential_env_vars:
             return None
         named = self.secret.env_var if self.secret is not None else None
@@ -69,29 +69,29 @@ class Offer(NamedTuple):
 
     @property
     def reads_variable(self) -> bool:
-        """Whether the provider looks for the variable itself."""
+        """Whether the provider reads the variable itself."""
         read = [*self.info.credential_env_vars, self.secret.env_var if self.secret else None]
         return self.variable in read
 
     @property
     def needs_key(self) -> bool:
-        """Whether it cannot do without a key, and has none."""
+        """Whether the provider requires a key and has none."""
         required = self.secret.required if self.secret is not None else True
         return self.variable is not None and not self.ready and not self.credentials and required
 
     @property
     def model_field(self) -> str:
-        """What its configuration calls the model."""
+        """The configuration key of the model."""
         ids = [field.id for field in self.info.config_fields]
         return next((name for name in MODEL_FIELDS if name in ids), MODEL_FIELDS[0])
 
     def field(self, name: str) -> ConfigField | None:
-        """One of the things it can be told."""
+        """One of its configuration fields."""
         return next((one for one in self.info.config_fields if one.id == name), None)
 
     @property
     def found(self) -> str:
-        """What was found of it here, in a few words."""
+        """The key or server found for it here, in a few words."""
         address = self.field("base_url")
         server = os.environ.get(address.env_var or "") if address is not None else None
         words = [str(self.credentials[0])] if self.credentials else []
@@ -103,12 +103,12 @@ class Offer(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is to be set up.
+    """The provider to set up.
 
     Attributes:
         offer: The provider.
-        key: A new key; None keeps what there is.
-        changes: Its configuration, as far as it is to change; None takes a setting away.
+        key: A new key; None keeps the current one.
+        changes: Changed configuration values; None removes a setting.
     """
 
     offer: Offer
@@ -117,7 +117,7 @@ class Choice(NamedTuple):
 
     @property
     def provider(self) -> Provider:
-        """The provider as it would be configured."""
+        """The provider with the changes applied."""
         config = {**self.offer.provider.config, **self.changes}
         config = {name: value for name, value in config.items() if value is not None}
         if self.key and not self.offer.reads_variable and self.offer.secret is not None:
@@ -125,17 +125,17 @@ class Choice(NamedTuple):
         return self.offer.provider._replace(config=config)
 
     def with_changes(self, changes: dict[str, Any]) -> Choice:
-        """The choice with more changes of the configuration."""
+        """The choice with further configuration changes."""
         return self._replace(changes={**self.changes, **changes})
 
 
 class Given(NamedTuple):
-    """What is known before anybody is asked.
+    """Values given as options, which are not asked for.
 
     Attributes:
         key: A new key.
         model: The model; empty for the provider's default.
-        base_url: The address of its service; empty for its own.
+        base_url: The address of the API; empty for the provider's own.
     """
 
     key: str | None = None
@@ -143,10 +143,10 @@ class Given(NamedTuple):
     base_url: str | None = None
 
     def choice(self, offer: Offer) -> Choice:
-        """What is given, for one provider.
+        """The choice these values make for a provider.
 
         Raises:
-            UsageError: The provider cannot be told that, or the address is none.
+            UsageError: The provider does not take one of the values, or the address is invalid.
         """
         name = offer.provider.name
         changes: dict[str, Any] = {}
@@ -156,47 +156,47 @@ class Given(NamedTuple):
             address = self.base_url.strip()
             problem = problem_of_address(address) if address else None
             if problem or offer.field("base_url") is None:
-                raise UsageError(f"--base-url: {problem or f'{name} takes no address'}")
+                raise UsageError(f"--base-url: {problem or f'{name} does not take an address'}")
             changes["base_url"] = address or None
         if self.key is not None and offer.variable is None:
-            raise UsageError(f"--key-stdin: {name} takes no key")
+            raise UsageError(f"--key-stdin: {name} does not take a key")
         return Choice(offer, self.key, changes)
 
 
 def user_plan(provider: str | None = None) -> ResolvedPlan:
-    """The plan of the user's own profile and settings, outside of any project.
+    """The plan of the user's own profile and settings, outside any project.
 
     Args:
-        provider: Counts whatever its condition says.
+        provider: A provider to include even if its condition is not met.
 
     Raises:
-        ConfigError: It cannot be loaded.
+        ConfigError: The plan cannot be loaded.
     """
     return load(provider=provider, keep_unset=True)
 
 
 async def offers(plan: ResolvedPlan, stored: dict[str, Where]) -> list[Offer]:
-    """The providers a person could mean: those with a key here, then the others; those that
-    need none, such as the small embedded model, last."""
+    """The providers on offer: those with a key here, then the others, and last those that need
+    no key, such as the demo model."""
     found: list[Offer] = []
     for provider in all_providers(plan):
         if provider.module in NOT_OFFERED:
             continue
         try:
             found.append(await offer_of(provider, plan, stored))
-        # A provider may be anybody's code; one that fails is not offered, and `provider list`
-        # tells why.
+        # A provider may be third-party code; one that fails is not offered, and `provider list`
+        # shows why.
         except Exception:
             continue
     return sorted(found, key=lambda offer: (offer.variable is None, not offer.ready))
 
 
 async def offer_of(provider: Provider, plan: ResolvedPlan, stored: dict[str, Where]) -> Offer:
-    """One provider.
+    """One provider on offer.
 
     Raises:
-        ConfigError: It cannot be had.
-        Exception: Whatever a foreign module raises.
+        ConfigError: The provider is unavailable.
+        Exception: Any error that a third-party module raises.
     """
     if provider.left_out is not None:
         provider = find_provider(user_plan(provider.name), provider.name)
@@ -205,30 +205,30 @@ async def offer_of(provider: Provider, plan: ResolvedPlan, stored: dict[str, Whe
 
 
 async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = None) -> Answered:
-    """Ask the provider, as it would be configured, for a word.
+    """Test the provider, as it would be configured, with a one-word request.
 
     Raises:
-        LLMError: There was no answer.
-        AppError: It cannot be mounted.
+        LLMError: The request failed.
+        AppError: The provider cannot be mounted.
     """
     use_key(choice)
     plan = user_plan()
     provider = choice.offer.provider
     if provider.origin is not None:
-        # Once more, as its configuration may name the variable of the key.
+        # Load it again: its configuration may name the variable of the key.
         provider = find_provider(user_plan(provider.name), provider.name)
     candidate = choice._replace(offer=choice.offer._replace(provider=provider)).provider
     return await ask(candidate, resolver_for(plan), timeout=timeout, renderer=renderer)
 
 
 def use_key(choice: Choice) -> None:
-    """Give a new key to what is mounted in this process from now on."""
+    """Make a new key available to modules mounted in this process from now on."""
     if choice.key and choice.offer.variable:
         os.environ[choice.offer.variable] = choice.key
 
 
 def problem_of_address(text: str) -> str | None:
-    """What is wrong with the address of a service; None if nothing is."""
+    """Why a text is not a URL of an API; None if it is one."""
     from urllib.parse import urlsplit
 
     try:
@@ -238,4 +238,4 @@ def problem_of_address(text: str) -> str | None:
         good = False
     if good and not any(character.isspace() for character in text):
         return None
-    return f"{text} is no address; one begins with http:// or https://"
+    return f"{text} is not a URL (expected http:// or https://)"

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """The kinds of modules of which a plan has any number."""
+    """The kinds of which a plan can have any number of modules."""
 
     TOOL = "tool"
     HOOK = "hook"
@@ -26,10 +26,11 @@ def add(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     source: Annotated[
         str | None,
-        typer.Option("--source", "-s", metavar="SOURCE", help="Where it comes from."),
+        typer.Option("--source", "-s", metavar="SOURCE", help="Where to load it from."),
     ] = None,
     kind: Annotated[
-        Kind | None, typer.Option("--type", "-t", help="What it is; by default what its id says.")
+        Kind | None,
+        typer.Option("--type", "-t", help="Module type (default: guessed from the id)."),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -37,16 +38,16 @@ def add(
     ] = None,
     scope: ScopeOption = None,
 ) -> None:
-    """Have every profile use a module: an entry in settings.
+    """Add a module to every profile (through your settings).
 
-    Without --scope the settings are settings.yaml of the project, else the user's own.
+    Without --scope, changes settings.yaml of the project, or outside a project your own settings.
     """
     from amplifier_app.commands.settings import modules as settings
 
     chosen = kind.value if kind is not None else _kind(module)
     values = settings.config_of(config or [])
     with changing(scope, in_project="project") as where:
-        tell(settings.add_module(module, chosen, where, source=source, config=values))
+        report(settings.add_module(module, chosen, where, source=source, config=values))
 
 
 def _kind(module: str) -> str:
@@ -55,7 +56,7 @@ def _kind(module: str) -> str:
     kind = kind_of(module)
     if kind not in set(Kind):
         raise UsageError(
-            f"by its name {module} is of the kind {kind!r}, of which a plan has one",
-            hint=f"Name it under 'session: {{{kind}: …}}', or say what it is with --type.",
+            f"{module} looks like a module of type {kind!r}, of which a plan has only one",
+            hint=f"Set it under 'session: {{{kind}: …}}', or pass --type.",
         )
     return kind

@@ -1,4 +1,4 @@
-"""`amplifier module`: one file a command, imported when it is the one invoked."""
+"""`amplifier module`: one module per command, imported when invoked."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class ModuleCommands(LazyGroup):
 
     where: ClassVar[str] = "amplifier_app.commands.module.{}"
     table: ClassVar[dict[str, str]] = {
-        "list": "List the modules of the plan and those that are there beside it.",
-        "show": "Show where a module comes from and why, and what config it takes.",
-        "add": "Have every profile use a module.",
-        "remove": "Have no profile use a module.",
-        "override": "Have a module come from another source, in every plan.",
+        "list": "List the modules in the plan and other available modules.",
+        "show": "Show where a module comes from and its config.",
+        "add": "Add a module to every profile.",
+        "remove": "Remove a module from every profile.",
+        "override": "Load a module from a different source in every plan.",
         "update": "Fetch newer commits and versions of modules.",
-        "vendor": "Copy the modules of a plan, with all they require, into a folder.",
-        "new": "Make the package of a new module.",
+        "vendor": "Copy a plan's modules and their dependencies to a folder.",
+        "new": "Create a package for a new module.",
         "validate": "Check a module against the contract of its kind.",
     }
 
 
 app = typer.Typer(
     cls=ModuleCommands,
-    help="List, choose, make and validate modules.",
+    help="List, add, create and validate modules.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -37,4 +37,4 @@ app = typer.Typer(
 
 @app.callback()
 def module() -> None:
-    """List, choose, make and validate modules."""
+    """List, add, create and validate modules."""

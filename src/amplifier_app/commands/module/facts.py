@@ -1,10 +1,9 @@
-"""What a module tells about itself: its kind, what it is for, and the configuration it takes.
+"""A module's own description: its kind, summary and configuration.
 
     python -P -m amplifier_app.commands.module.facts FOLDER
 
-A module that does not ship with the program is imported in that child process, with a time limit:
-to look at a module is not to let it into this process. FOLDER has `request.json`, and gets
-`facts.json`.
+A module that is not bundled is imported in this child process, with a time limit, so that its code
+never runs in the main process. The child reads `request.json` in FOLDER and writes `facts.json`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class ModuleFacts(NamedTuple):
 
     Attributes:
         kind: `"provider"`, `"tool"`, `"hook"`, `"orchestrator"` or `"context"`.
-        summary: What it is, in a line; empty if it does not say.
-        config: The JSON Schema of its config; None if it does not tell.
-        problem: Why it could not be asked; None if it could.
+        summary: Its purpose in one line; may be empty.
+        config: The JSON Schema of its config; None if it has none.
+        problem: Why it could not be imported; None if it could.
     """
 
     kind: str
@@ -44,15 +43,15 @@ class ModuleFacts(NamedTuple):
 def facts_of(
     module_id: str, found: ResolvedSource, *, seconds: float = DEFAULT_SECONDS
 ) -> ModuleFacts:
-    """Ask a module what it is.
+    """Import a module and read its description.
 
     Args:
-        module_id: What the plan calls it.
+        module_id: Its id in the plan.
         found: Where it is.
-        seconds: The longest it may take.
+        seconds: Time limit of the import.
     """
     if found.kind == "bundled":
-        return _told_by(module_id, found.entry_point or "", None)
+        return _facts_from(module_id, found.entry_point or "", None)
     request = {
         "module_id": module_id,
         "entry_point": found.entry_point or "",
@@ -72,12 +71,12 @@ def facts_of(
         try:
             return ModuleFacts(*json.loads((home / "facts.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            # The module ended the process, or wrote over the file.
+            # The module ended the process, or overwrote the file.
             return _unknown(module_id, f"importing it ended the process with code {done.code}")
 
 
 def _alone(found: ResolvedSource) -> str:
-    """The file of a project's module that is one file: trust does not cover what lies beside it."""
+    """The file of a project's single-file module: trust does not cover the files next to it."""
     from amplifier_app.trust.imports import is_guarded
 
     file = found.root
@@ -90,7 +89,7 @@ def _unknown(module_id: str, problem: str) -> ModuleFacts:
     return ModuleFacts(kind_of(module_id), problem=problem)
 
 
-def _told_by(module_id: str, entry_point: str, folder: Path | None) -> ModuleFacts:
+def _facts_from(module_id: str, entry_point: str, folder: Path | None) -> ModuleFacts:
     from amplifier_app.plan.module_schemas import config_schema
     from amplifier_core.discovery import kind_of
 
@@ -101,13 +100,13 @@ def _told_by(module_id: str, entry_point: str, folder: Path | None) -> ModuleFac
         return ModuleFacts(kind_of(module_id, package), summary, config_schema(package))
     except ModuleError as error:
         return _unknown(module_id, error.message)
-    # A module's code may fail in any way; what for is told.
+    # A module's code may fail in any way; the reason is reported.
     except (Exception, SystemExit) as error:
-        return _unknown(module_id, f"it cannot be imported: {type(error).__name__}: {error}")
+        return _unknown(module_id, f"cannot be imported: {type(error).__name__}: {error}")
 
 
 def _package(entry_point: str, folder: Path | None) -> Any:
-    """The imported package: of `package.part:mount` that part, unless only the package has a
+    """The module to describe: that of the entry point, or the nearest parent package with a
     `config_schema`."""
     name = entry_point.partition(":")[0]
     if not name and folder is not None:
@@ -131,7 +130,7 @@ def main(home: Path) -> None:
     elif folder is not None:
         sys.path.insert(0, request["folder"])
     if folder is not None:
-        # What runs is the source a person can have looked at, and nothing is written beside it.
+        # Run the source that was reviewed, and write nothing next to it.
         sys.pycache_prefix = os.devnull
     if request["preferred_paths"]:
         from amplifier_core.package_import import before_installed
@@ -139,7 +138,7 @@ def main(home: Path) -> None:
         position = before_installed()
         sys.path[position:position] = request["preferred_paths"]
     sys.path.extend(request["import_paths"])
-    facts = _told_by(request["module_id"], entry_point, folder)
+    facts = _facts_from(request["module_id"], entry_point, folder)
     (home / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
     # Threads of the module are not waited for.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The kinds of modules, as the value of an option or argument."""
+"""Module kinds as values of options and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`amplifier module list`: the modules of a plan, and those that are there beside it."""
+"""`amplifier module list`: the modules in a plan and other available modules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def list_modules(
     profile: Annotated[
-        str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to look at.")
+        str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Mount plan to look at.")
+        Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.")
     ] = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """List the modules of the plan, then those that are bundled or installed beside it."""
+    """List the modules in the plan and other available modules."""
     rows = _rows(plan, profile)
     if output is Format.JSON:
         print(json.dumps(rows, indent=2))
@@ -40,11 +40,13 @@ def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
     from amplifier_core.loader import kind_of
 
     plan = chosen_plan(plan_file, profile)
-    there = {one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]}
+    available = {
+        one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]
+    }
     rows: list[dict[str, Any]] = []
 
     def add(module_id: str, kind: str | None, use: str, source: str | None, at: str | None) -> None:
-        found = there.get(module_id) if source is None else None
+        found = available.get(module_id) if source is None else None
         rows.append(
             {
                 "id": module_id,
@@ -62,6 +64,6 @@ def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
     for left in plan.dropped:
         add(left.module, "provider", f"no: {left.reason}", left.source, str(left.at))
     named = {row["id"] for row in rows}
-    for module_id in sorted(there.keys() - named):
+    for module_id in sorted(available.keys() - named):
         add(module_id, None, "", None, None)
     return rows

@@ -1,4 +1,4 @@
-"""`amplifier module new`: the package of a new module, which works from the start."""
+"""`amplifier module new`: create the package of a new, working module."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def new(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="What it is to be.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its id, such as my-tool.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Kind of the module.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its id, for example my-tool.")],
     folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Folder to make its folder in.")
+        Path, typer.Option("--dir", metavar="DIR", help="Parent folder of the new package.")
     ] = Path(),
 ) -> None:
-    """Make the package of a new module: tool, provider, hook, orchestrator or context.
+    """Create a package for a new module: tool, provider, hook, orchestrator or context.
 
-    It has what a module needs, works, and passes its tests. The new folder is named on stdout.
+    The package works as created and passes its tests. Prints the path of the new folder.
     """
     from amplifier_app.base.installed import bundled
     from amplifier_app.commands.module.scaffold.generate import generate
@@ -36,14 +36,14 @@ def new(
     to_stderr("Next:")
     steps = (
         (f"cd {shlex.quote(str(made))}", ""),
-        ("pytest", "its tests; needs pytest and pytest-asyncio beside Amplifier"),
-        ("amplifier module validate . --behavioral", "the contract of its kind"),
-        (f'amplifier run --plan plan.yaml "{TEMPLATES[kind.value].prompt}"', "see it work"),
+        ("pytest", "run its tests (needs pytest and pytest-asyncio next to Amplifier)"),
+        ("amplifier module validate . --behavioral", "check the contract of its kind"),
+        (f'amplifier run --plan plan.yaml "{TEMPLATES[kind.value].prompt}"', "try it"),
     )
     width = max(len(command) for command, _ in steps)
     for command, what in steps:
         to_stderr(f"  {command.ljust(width)}  {'# ' + what if what else ''}".rstrip())
     if name in bundled():
         to_stderr(
-            f"A bundled module is called {name}, too: a plan that means this one needs a 'source'."
+            f"A bundled module is also called {name}: to use this one, a plan needs a 'source'."
         )

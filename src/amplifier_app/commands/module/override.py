@@ -1,4 +1,4 @@
-"""`amplifier module override`: where a module comes from, whatever a plan says."""
+"""`amplifier module override`: load a module from a different source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -17,21 +17,22 @@ def override(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     source: Annotated[
         str | None,
-        typer.Argument(metavar="[SOURCE]", help="Where it comes from.", show_default=False),
+        typer.Argument(metavar="[SOURCE]", help="Where to load it from.", show_default=False),
     ] = None,
     scope: ScopeOption = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the override back.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the override.")] = False,
 ) -> None:
-    """Have a module come from another source, in every plan: a line under `sources:` in settings.
+    """Load a module from a different source in every plan (`sources:` in settings).
 
-    Without --scope the settings are settings.local.yaml of the project, else the user's own.
+    Without --scope, changes settings.local.yaml of the project, or outside a project your own
+    settings.
     """
     if remove == (source is not None):
-        raise UsageError("give a SOURCE or --remove, one of them")
+        raise UsageError("expected either a SOURCE or --remove")
     from amplifier_app.commands.settings import modules as settings
 
     with changing(scope, in_project="local") as where:
         if source is None:
-            tell(settings.remove_override(module, where))
+            report(settings.remove_override(module, where))
         else:
-            tell(settings.override_source(module, source, where))
+            report(settings.override_source(module, source, where))

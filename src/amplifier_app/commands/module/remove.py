@@ -1,4 +1,4 @@
-"""`amplifier module remove`: no profile uses a module any more."""
+"""`amplifier module remove`: remove a module from every profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -16,11 +16,12 @@ def remove(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     scope: ScopeOption = None,
 ) -> None:
-    """Have no profile use a module: without its entry in settings, else excluded by them.
+    """Remove a module from every profile.
 
-    Without --scope the settings are settings.yaml of the project, else the user's own.
+    Deletes its entry in settings, or excludes it if a profile lists it. Without --scope, changes
+    settings.yaml of the project, or outside a project your own settings.
     """
     from amplifier_app.commands.settings import modules as settings
 
     with changing(scope, in_project="project") as where:
-        tell(settings.remove_module(module, where))
+        report(settings.remove_module(module, where))

@@ -1,4 +1,4 @@
-"""`amplifier module show`: where a module comes from, and why from there."""
+"""`amplifier module show`: where a module comes from, why, and its config."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def show(
-    module: Annotated[str, typer.Argument(metavar="ID", help="Such as tool-bash.")],
+    module: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the module, for example tool-bash.")
+    ],
     profile: ProfileOption = None,
     plan: PlanOption = None,
     sets: SetOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not download anything.")] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Show where a module comes from, what else was considered, and what config it takes.
+    """Show where a module comes from, which places were searched, and its config.
 
-    What is not on this machine is fetched. Exit code 3 if it cannot be had.
+    Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
     """
     chosen = chosen_plan(plan, profile, sets=sets, keep_unset=True)
     entries = [one for one in sourced_modules(chosen) if one.module == module]
@@ -51,7 +53,7 @@ def show(
         failure = error
     shown = _facts(module, chosen, entries, considered, found, facts, failure)
     if output is Format.JSON:
-        # The one object on stdout; it has the error in it.
+        # The object on stdout contains the error.
         print(json.dumps(shown, indent=2))
         raise typer.Exit(outcome_of(failure).exit_code if failure is not None else 0)
     for line in _lines(shown):
@@ -65,8 +67,8 @@ def _one_source(plan: ResolvedPlan, entries: list[SourcedModule]) -> str | None:
     if len(sources) > 1:
         places = "; ".join(f"{one.written or 'no source'} ({one.at})" for one in sources.values())
         raise ConfigError(
-            f"{entries[0].module} comes from several places in the plan {plan.name}: {places}",
-            hint="a session loads a module from one place: name the same source everywhere",
+            f"{entries[0].module} has several sources in the plan {plan.name}: {places}",
+            hint="A session loads a module from one place: use the same source everywhere.",
         )
     return next(iter(sources), None)
 
@@ -108,7 +110,7 @@ def _folder(found: ResolvedSource | None) -> str | None:
     try:
         return str(found.resolve()) if found else None
     except ModuleNotFoundError:
-        # Metadata without the package it is of; asking the module has told so.
+        # The metadata exists without its package, which the import has reported.
         return None
 
 
@@ -119,7 +121,7 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     yield f"{shown['id']}  {shown['summary']}" if shown["summary"] else shown["id"]
     needs = ", ".join(f"{name} {version}" for name, version in shown["requirements"].items())
     places = ", ".join(
-        f"{one['at']} (left out here)" if one["left_out"] else one["at"] for one in shown["entries"]
+        f"{one['at']} (skipped here)" if one["left_out"] else one["at"] for one in shown["entries"]
     )
     rows = [
         ("type", shown["type"]),
@@ -135,15 +137,15 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
         ("in the plan", f"{shown['plan']}: {places or 'not used'}"),
         ("problem", shown["problem"]),
     ]
-    for label, said in rows:
-        if said:
-            yield f"  {label.ljust(11)}  {one_line(said, 400)}"
+    for label, value in rows:
+        if value:
+            yield f"  {label.ljust(11)}  {one_line(value, 400)}"
     yield ""
-    yield "looked for, the first that has it decides:"
+    yield "Search order (first match wins):"
     for one in shown["considered"]:
         mark = ">" if one["chosen"] else " "
-        said = f"{one['found']}: {one['reason']}" if one["found"] else one["reason"]
-        yield f"{mark} {one['place'].ljust(11)}  {one_line(said, 400)}"
+        text = f"{one['found']}: {one['reason']}" if one["found"] else one["reason"]
+        yield f"{mark} {one['place'].ljust(11)}  {one_line(text, 400)}"
     if shown["config_schema"]:
         yield ""
         yield from _config_lines(shown["config_schema"])
@@ -160,8 +162,8 @@ def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
         if "default" in rule and rule["default"] is not None:
             parts.append(f"default {json.dumps(rule['default'], ensure_ascii=False)}")
         described = str(rule.get("description") or "")
-        told = ", ".join(filter(None, parts)) + (f". {described}" if described else "")
-        yield f"  {name.ljust(width)}  {one_line(told, 200)}"
+        text = ", ".join(filter(None, parts)) + (f". {described}" if described else "")
+        yield f"  {name.ljust(width)}  {one_line(text, 200)}"
     if len(current) == len(keys):
         return
     yield "also accepted, but deprecated:"

@@ -1,4 +1,4 @@
-"""`amplifier module update`: newer commits and versions of the modules of a plan."""
+"""`amplifier module update`: fetch newer versions of a plan's modules."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def update(
     modules: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Update only these modules.", show_default=False),
     ] = None,
     profile: ProfileOption = None,
     plan: PlanOption = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only tell; exit code 9 if something is newer.")
+        bool, typer.Option("--check", help="Only report; exit with 9 if updates are available.")
     ] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Fetch newer commits of branches and newer versions of packages, and lock the plan to them.
+    """Fetch newer commits of branches and newer versions of packages, and update the plan's lock.
 
-    What is old is told by the plan's lock, else by what was used last.
+    Compares with the plan's lock, or else with the versions last used.
     """
     from amplifier_app.base import paths
     from amplifier_app.sources import update as updating
@@ -63,17 +64,19 @@ def update(
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
         print(json.dumps({**facts, "modules": [one._asdict() for one in found]}, indent=2))
     else:
-        _tell(found, written)
+        _report(found, written)
     if newer and check:
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
-def _tell(found: list[Update], written: Path | None) -> None:
+def _report(found: list[Update], written: Path | None) -> None:
     rows = [(one.module, _what(one), one.source) for one in found]
     for line in table(("MODULE", "VERSION", "SOURCE"), rows):
         print(line)
     if not found:
-        to_stderr("amplifier: no module or bundle comes from a repository or an index")
+        to_stderr(
+            "amplifier: nothing to update: no module or bundle comes from a repository or package index"
+        )
     elif written is not None:
         to_stderr(one_line(f"amplifier: wrote {written}", 1000))
 

@@ -1,4 +1,4 @@
-"""`amplifier module validate`: whether a module keeps the contract of its kind."""
+"""`amplifier module validate`: check a module against the contract of its kind."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def validate(
         str,
         typer.Argument(
             metavar="PATH|ID|SOURCE",
-            help="Folder or Python file, id of a bundled or installed module, or a source as in "
-            "a plan: git+https://…",
+            help="Folder or Python file, id of a bundled or installed module, or a source: git+https://…",
             show_default=False,
         ),
     ],
     kind: Annotated[
-        Kind | None, typer.Option("--type", "-t", help="What it is; by default what it says.")
+        Kind | None,
+        typer.Option("--type", "-t", help="Module type (default: as declared by the module)."),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -44,23 +44,23 @@ def validate(
         ),
     ] = None,
     behavioral: Annotated[
-        bool, typer.Option("--behavioral", help="Run the behaviour suite of its kind as well.")
+        bool, typer.Option("--behavioral", help="Also run the behaviour suite of its kind.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Time limit of each part.")
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Time limit for each part.")
     ] = 60.0,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Check a module: structure, entry point, mount, protocol, schemas, cleanup, behaviour.
 
-    The module is imported and mounted for real, with your rights, in a process of its own that
-    nothing it starts outlives. Exit code 3 if it is not valid, 2 if there is no such module.
+    Imports and mounts the module with your rights, in a separate process; everything it starts
+    is stopped at the end. Exits with 3 if the module is not valid, 2 if it does not exist.
     """
     from amplifier_app.commands.module.validation.subject import find_subject
     from amplifier_app.commands.module.validation.validate import validate_module
 
     if not math.isfinite(timeout):
-        raise UsageError(f"--timeout takes a number of seconds, and not {timeout}")
+        raise UsageError(f"--timeout must be a number of seconds (got {timeout})")
     settings = _config(config or [])
     report = validate_module(
         find_subject(module, _resolver),
@@ -80,7 +80,7 @@ def validate(
 
 
 def _resolver() -> AppModuleSourceResolver:
-    """What a run here would ask, so that an id means the module that it would use."""
+    """The resolver of a run here, so that an id means the module it would use."""
     from amplifier_app.commands.plan_options import chosen_plan
     from amplifier_app.sources.plan_resolver import resolver_for
 
@@ -88,7 +88,7 @@ def _resolver() -> AppModuleSourceResolver:
 
 
 def _config(texts: list[str]) -> dict[str, Any]:
-    """Files and `key=value` texts as one mapping, later ones on top."""
+    """Files and `key=value` texts merged into one mapping; later ones win."""
     from amplifier_app.plan.merge import merge_nodes
     from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
     from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -106,7 +106,7 @@ def _config(texts: list[str]) -> dict[str, Any]:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(
-                f"cannot read the config {text}: {reason}", hint="give a file or KEY=VALUE"
+                f"cannot read the config {text}: {reason}", hint="Pass a file or KEY=VALUE."
             ) from error
         node = read_yaml(data, text, problems)
         problems.raise_if_any()

@@ -1,4 +1,4 @@
-"""`amplifier module vendor`: the modules of a plan, copied with all they require."""
+"""`amplifier module vendor`: copy a plan's modules with their dependencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.loading import Fetching
 
@@ -25,23 +25,21 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def vendor(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to.", file_okay=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder.", file_okay=False)],
     profile: ProfileOption = None,
     plan: PlanOption = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the sources into the settings as well.")
+        bool, typer.Option("--apply", help="Also write the sources to the settings.")
     ] = False,
     scope: ScopeOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite what was changed there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite changed copies.")] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Copy the modules of a plan into DIR/<id>/, with all they require, so that they run on
-    another machine of the same kind without a network.
+    """Copy a plan's modules and their dependencies to DIR/<id>/.
 
-    What the plan is locked to is copied, if it has a lock. Printed are the `sources:` to use
-    from now on; --apply writes them into the settings of the project, else the user's own.
+    The copies run without a network, also on another machine of the same platform. If the plan
+    has a lock, copies the locked versions. Prints the `sources:` to use; --apply writes them to
+    the settings of the project, or outside a project to your own.
     """
     from amplifier_app.base import paths
     from amplifier_app.sources.lockfile import Lock, lock_path_for
@@ -63,12 +61,12 @@ def vendor(
     for one in done:
         to_stderr(one_line(f"amplifier: {one.module}: {_what(one)}", 1000))
     if not done:
-        to_stderr("amplifier: nothing to copy: every module ships with the program")
+        to_stderr("amplifier: nothing to copy: all modules are bundled")
     if chosen.merged.fetched:
         count = len(chosen.merged.fetched)
         to_stderr(
-            f"amplifier: {count} included bundle(s) are fetched, not copied; to run without a "
-            "network, write the plan without them first: amplifier plan import BUNDLE -o FILE"
+            f"amplifier: included bundles are not copied ({count}); to run without a network, convert "
+            "the plan first: amplifier plan import BUNDLE -o FILE"
         )
     if sources and not apply:
         print(one_line(f"# {where.file}", 1000))
@@ -78,7 +76,7 @@ def vendor(
 
 
 def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
-    """Module id → its source as the settings would name it."""
+    """Module id → its source as written in settings."""
     from amplifier_app.commands.settings.modules import written_source
 
     copied = (one for one in done if one.state != "not copied")
@@ -90,7 +88,7 @@ def _apply(done: list[Vendored], where: Target) -> None:
 
     for one in done:
         if one.state != "not copied":
-            tell(override_source(one.module, one.source, where))
+            report(override_source(one.module, one.source, where))
 
 
 def _row(one: Vendored) -> dict[str, object]:
@@ -104,6 +102,6 @@ def _row(one: Vendored) -> dict[str, object]:
 
 def _what(one: Vendored) -> str:
     if one.state == "not copied":
-        return f"not copied, it is installed beside Amplifier ({one.source})"
+        return f"not copied: it is installed next to Amplifier ({one.source})"
     commit = f" ({one.entry.commit[:12]})" if one.entry.commit else ""
     return f"{one.state}{commit}"

@@ -1,4 +1,4 @@
-"""`amplifier plan`: one file a command, imported when it is the one invoked."""
+"""`amplifier plan`: one module per command, imported when invoked."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class PlanCommands(LazyGroup):
 
     where: ClassVar[str] = "amplifier_app.commands.plan.{}"
     table: ClassVar[dict[str, str]] = {
-        "check": "Fetch and mount everything the plan names, and ask no model.",
+        "check": "Check that everything in the plan loads, without asking a model.",
         "diff": "Show how two plans differ.",
-        "explain": "Show where a value of the plan is from, and what it replaced.",
-        "import": "Write a bundle and all it includes as one plan.",
-        "lock": "Write down what each module of the plan is exactly.",
-        "schema": "Print the JSON Schema of plans, for editors.",
-        "show": "Show the plan with everything it extends; secrets are masked.",
+        "explain": "Show where a value is set and what it replaced.",
+        "import": "Convert a bundle and everything it includes to one plan.",
+        "lock": "Pin every module of the plan to an exact version.",
+        "schema": "Print the JSON Schema of plans.",
+        "show": "Show the merged plan with secrets masked.",
     }
 
 
 app = typer.Typer(
     cls=PlanCommands,
-    help="Show and check plans.",
+    help="Show, check, compare and lock plans.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -35,4 +35,4 @@ app = typer.Typer(
 
 @app.callback()
 def plan() -> None:
-    """Show and check plans."""
+    """Show, check, compare and lock plans."""

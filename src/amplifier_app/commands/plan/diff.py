@@ -26,8 +26,10 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 @app.command()
 def diff(
-    old: Annotated[str, typer.Argument(metavar="A", help="A profile, or the file of a plan.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="The one to compare it with.")],
+    old: Annotated[str, typer.Argument(metavar="A", help="A profile or a plan file.")],
+    new: Annotated[
+        str, typer.Argument(metavar="B", help="The profile or plan file to compare it with.")
+    ],
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 9 if there are differences.")
     ] = False,
@@ -35,8 +37,8 @@ def diff(
 ) -> None:
     """Show how two plans differ, with everything they extend.
 
-    They are compared as they are written: variables are not filled in, and providers are there
-    whether or not this machine has credentials for them.
+    Compares them as written: variables are not replaced, and providers are included even without
+    credentials on this machine.
     """
     looked_at = project_to_look_at()
     project = None if looked_at is None else looked_at.folder
@@ -51,7 +53,7 @@ def diff(
 
 
 def _merged(name: str, project: Path | None) -> MergedPlan:
-    """A profile by its name, or a plan: what has a folder or an ending is a file."""
+    """The plan of a profile name or a file; a folder or an extension marks a file."""
     path = Path(name)
     is_file = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".md") or path.is_absolute()
     loaded = load_plan(name, project=project) if is_file else load_profile(name, project=project)
@@ -60,11 +62,11 @@ def _merged(name: str, project: Path | None) -> MergedPlan:
 
 def _facts(change: Change) -> dict[str, Any]:
     sides = {"old": change.old, "new": change.new}
-    told = {
+    values = {
         side: None if node is None else {"value": plain_data(node), "at": str(node.at)}
         for side, node in sides.items()
     }
-    return {"path": dotted(change.path), "change": change.kind, **told}
+    return {"path": dotted(change.path), "change": change.kind, **values}
 
 
 def _line(change: Change) -> str:

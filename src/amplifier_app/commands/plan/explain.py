@@ -28,7 +28,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command("explain")
 def explain_command(
     path: Annotated[
-        str, typer.Argument(metavar="PATH.TO.KEY", help="Such as tools.tool-bash.config.timeout.")
+        str,
+        typer.Argument(metavar="PATH.TO.KEY", help="For example tools.tool-bash.config.timeout."),
     ],
     profile: ProfileOption = None,
     plan: PlanOption = None,
@@ -37,9 +38,9 @@ def explain_command(
     sets: SetOption = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Show a value of the plan, where it was written, and what it replaced, file by file.
+    """Show a value of the plan, where it is set, and what it replaced, file by file.
 
-    For a key of a module's config that nobody set: its default and what it means.
+    For a config key that is not set, shows its default and description.
     """
     chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
     found = explain(chosen, path)
@@ -69,9 +70,9 @@ def _lines(one: Explained) -> list[str]:
         text = f"{name} is not set"
     else:
         text = yaml_text(MapNode({name: one.value.node}, one.value.node.at)).rstrip()
-        rows.append(("written", place_of(one.value.node)))
+        rows.append(("set in", place_of(one.value.node)))
         if one.value.written is not None:
-            rows.append(("filled in", one.value.written))
+            rows.append(("written as", one.value.written))
         if one.value.gone is not None:
             rows.append(("but", one.value.gone))
         rows += [("replaces", f"{_short(old)}  ({place_of(old)})") for old in one.value.replaced]
@@ -81,7 +82,7 @@ def _lines(one: Explained) -> list[str]:
     if "description" in rule:
         rows.append(("meaning", str(rule["description"])))
     width = max((len(label) for label, _ in rows), default=0)
-    details = [f"  {label.ljust(width)}  {one_line(said, 400)}" for label, said in rows]
+    details = [f"  {label.ljust(width)}  {one_line(value, 400)}" for label, value in rows]
     return [*text.splitlines(), *details]
 
 

@@ -41,14 +41,14 @@ def import_bundle(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:
-    """Write a bundle and everything it includes as one plan.
+    """Convert a bundle and everything it includes to one plan.
 
-    The plan has the modules, agents and instructions of all of them, with the place of each in a
-    comment. Variables stay as they are written. What comes from a fetched bundle is pinned to the
-    commit that was fetched.
+    The plan contains all their modules, agents and instructions, each with its origin in a
+    comment. Variables are kept as written. Entries from a fetched bundle are pinned to the fetched
+    commit.
     """
     if file is not None and file.exists() and not force:
-        raise ConfigError(f"{file} exists", hint="Overwrite it with --force.")
+        raise ConfigError(f"{file} already exists", hint="Pass --force to overwrite it.")
     looked_at = project_to_look_at()
     settings = read_settings(None if looked_at is None else looked_at.folder)
     merged = read_source(_as_path(bundle), Location("BUNDLE"), settings)
@@ -67,34 +67,34 @@ def flat_plan(merged: MergedPlan, folder: Path) -> str:
 
     Args:
         merged: The plan.
-        folder: The folder of the file.
+        folder: The folder the text will be in; relative sources start there.
     """
     problems = Problems(merged.texts)
 
     def source(node: Scalar) -> str | None:
         text = str(node.value)
-        # What variables come to is known where the plan is run.
+        # The values of variables are known only when the plan runs.
         return None if "${" in text else _from(folder, merged.source(text, node.at.file))
 
     tree = with_sources(merged.document, source, problems)
     problems.raise_if_any()
     head = [f"# {name}" for name in ("Imported with 'amplifier plan import' from:", *merged.chain)]
     if not entry_keys(tree, "providers"):
-        head.append("# It names no provider: choose one with '-p NAME', or add it.")
+        head.append("# No provider is listed: choose one with '-p NAME', or add it.")
     name: Node = Scalar(merged.name, merged.document.at)
     named = MapNode({"name": name, **tree.items}, tree.at, tree.keys)
     return "\n".join([*head, "", yaml_text(open_tree(named, written=True), origins=True)])
 
 
 def _as_path(bundle: str) -> str:
-    """What a person names: an existing file or folder is a path, whatever it looks like."""
+    """The bundle argument; an existing file or folder is always taken as a path."""
     path = Path(bundle).expanduser()
     is_path = not os.path.isabs(path) and path.exists()
     return f"./{bundle}" if is_path and not bundle.startswith((".", "~")) else bundle
 
 
 def _from(folder: Path, source: str) -> str:
-    """A source as a file in the folder names it."""
+    """A source as a file in the folder would refer to it."""
     try:
         parsed = parse_source(source, folder)
     except SourceSyntaxError:

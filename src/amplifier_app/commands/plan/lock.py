@@ -28,24 +28,26 @@ def lock(
     plan: PlanOption = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-o", metavar="FILE", help="Write the lock there.", dir_okay=False),
+        typer.Option(
+            "--file", "-o", metavar="FILE", help="Write the lock to FILE.", dir_okay=False
+        ),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Write nothing; exit code 78 if the lock does not fit."),
+        typer.Option("--check", help="Write nothing; exit with 78 if the lock is out of date."),
     ] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Write down what each module of the plan is exactly: commit, content, versions.
+    """Pin every module of the plan to an exact commit, content hash and version.
 
-    What is locked already stays as it is while its source does; `amplifier module update` moves
-    it. Modules of agents and providers that are left out on this machine are locked as well.
+    Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
+    Modules of agents, and providers skipped on this machine, are pinned as well.
     """
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.plan_lock import differences, make_lock
     from amplifier_app.trust.renewal import keeping_trust
 
-    # What a provider needs to be asked is not needed to know what it is.
+    # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
     chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
     path = file or lock_path_for(chosen)
@@ -61,17 +63,19 @@ def lock(
         rows = [one._asdict() for one in found]
         print(json.dumps({**facts, "modules": len(new.modules), "differences": rows}, indent=2))
     else:
-        _tell(found, path, len(new.modules), changed=changed, check=check)
+        _report(found, path, len(new.modules), changed=changed, check=check)
     if check and changed:
         raise typer.Exit(Ending.CONFIGURATION.exit_code)
 
 
-def _tell(found: list[Difference], path: Path, modules: int, *, changed: bool, check: bool) -> None:
+def _report(
+    found: list[Difference], path: Path, modules: int, *, changed: bool, check: bool
+) -> None:
     for one in found:
         print(one_line(str(one)))
     if not changed:
-        to_stderr(f"amplifier: {path} fits the plan ({modules} modules)")
+        to_stderr(f"amplifier: {path} is up to date ({modules} modules)")
     elif check:
-        to_stderr(f"amplifier: {path} does not fit the plan\n  Write it anew: amplifier plan lock")
+        to_stderr(f"amplifier: {path} is out of date\n  Update it: amplifier plan lock")
     else:
         to_stderr(f"amplifier: wrote {path} ({modules} modules)")

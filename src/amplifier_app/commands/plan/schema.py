@@ -14,10 +14,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def schema(output: OutputOption = Format.JSON) -> None:
-    """Print the JSON Schema of plans and profiles, for editors; it is JSON in either format.
+    """Print the JSON Schema of plans and profiles; always JSON, whatever the format.
 
-    The config of bundled modules is part of it. An editor with a YAML server reads it from the
-    first line of a plan: "# yaml-language-server: $schema=FILE"; settings are at
-    FILE#/$defs/settings, agents at FILE#/$defs/agent.
+    Includes the config of bundled modules. To use it in an editor with a YAML language server,
+    start a plan with "# yaml-language-server: $schema=FILE". The schema of settings is at
+    FILE#/$defs/settings, that of agents at FILE#/$defs/agent.
     """
     print(json.dumps(plan_schema(), indent=2))

@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class PlanFormat(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """How a plan is written."""
+    """The output formats of a plan."""
 
     YAML = "yaml"
     JSON = "json"
@@ -44,18 +44,20 @@ def show(
     origins: Annotated[
         bool, typer.Option("--origins", help="Show the file and line of each value.")
     ] = False,
-    output: Annotated[PlanFormat, typer.Option("--output", help="yaml or json.")] = PlanFormat.YAML,
+    output: Annotated[
+        PlanFormat, typer.Option("--output", help="Output format.")
+    ] = PlanFormat.YAML,
 ) -> None:
-    """Show the plan that `run` would use here and now, merged from all its files.
+    """Show the plan that `run` would use, merged from all its files.
 
-    Secrets are masked. Variables that are not set stay as they are written and are listed.
+    Secrets are masked. Variables that are not set are kept as written and listed on stderr.
     """
     chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
     print_plan(chosen, as_json=output is PlanFormat.JSON, origins=origins)
 
 
 def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> None:
-    """Print a plan that was loaded with `keep_unset`, and what a person should know about it."""
+    """Print a plan loaded with `keep_unset`, and notes about it on stderr."""
     tree = masked_tree(plan.tree)
     if not as_json:
         for note in plan.notes:

@@ -1,4 +1,4 @@
-"""`amplifier profile`: the plans that go by a name, and which of them runs."""
+"""`amplifier profile`: list, show and choose named plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.plan.show import print_plan
 from amplifier_app.commands.plan_options import chosen_plan, project_to_look_at
-from amplifier_app.commands.settings.scope import ScopeOption, changing, tell
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.plan.model import DEFAULT_PROFILE
 from amplifier_app.plan.nodes import text_of
 from amplifier_app.plan.profile_paths import ProfileFile, profile_files
@@ -32,9 +32,9 @@ app = typer.Typer(
 
 @app.command("list")
 def list_profiles(output: OutputOption = Format.TEXT) -> None:
-    """List the profiles: the project's if it is trusted, your own, and those that ship.
+    """List profiles: those of a trusted project, your own, and the bundled ones.
 
-    The one with a star runs when none is named.
+    The profile marked with * is the default.
     """
     project = _project()
     chosen = text_of(read_settings(project).profile) or DEFAULT_PROFILE
@@ -71,20 +71,20 @@ def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str,
     try:
         document = load_profile(profile.name, project=project).merged.document
     except ConfigError as error:
-        # One broken file must not hide the others; `profile show` tells all about it.
-        return {**facts, "description": "", "problem": f"broken: {str(error).splitlines()[0]}"}
+        # One invalid file must not hide the others; `profile show` reports all its problems.
+        return {**facts, "description": "", "problem": f"invalid: {str(error).splitlines()[0]}"}
     description = text_of(document.items.get("description")) or ""
     return {**facts, "description": description, "problem": ""}
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Name of the profile.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Show what a profile mounts here and now, with everything it extends and the settings.
+    """Show a profile merged with everything it extends and your settings.
 
-    Secrets are masked. It is `amplifier plan show --profile NAME`.
+    Secrets are masked. Same as `amplifier plan show --profile NAME`.
     """
     plan = chosen_plan(None, name, keep_unset=True)
     print_plan(plan, as_json=output is Format.JSON)
@@ -92,26 +92,28 @@ def show(
 
 @app.command()
 def use(
-    name: Annotated[str, typer.Argument(help="Name of the profile.")], scope: ScopeOption = None
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
+    scope: ScopeOption = None,
 ) -> None:
-    """Have a profile run when none is named: `profile:` in settings.
+    """Make a profile the default (`profile:` in settings).
 
-    Without --scope the settings are settings.local.yaml of the project, else the user's own.
+    Without --scope, changes settings.local.yaml of the project, or outside a project your own
+    settings.
     """
     with changing(scope, in_project="local") as where:
-        tell(_choose(name, where))
+        report(_choose(name, where))
 
 
 def _choose(name: str, where: Target) -> Changed:
-    """Write the choice into the settings.
+    """Write the choice to the settings.
 
     Raises:
-        ConfigError: There is no such profile for that scope, it is broken, or the settings are.
+        ConfigError: The scope has no such profile, or the profile or the settings are invalid.
     """
     from amplifier_app.commands.settings.modules import Changed
     from amplifier_app.plan.edit import set_value
 
-    # The user's own settings count everywhere, and there the project's profiles do not.
+    # The user's own settings apply everywhere, where the project's profiles do not exist.
     project = None if where.scope == USER else where.project
     load_profile(name, project=project)
     set_value(where.file, ("profile",), name)
@@ -119,5 +121,5 @@ def _choose(name: str, where: Target) -> Changed:
     nearest = settings.profile
     warning = None
     if nearest is not None and nearest.at.file != str(where.file):
-        warning = f"here {text_of(nearest)} still runs, which {nearest.at} names"
-    return Changed(where.file, f"{name} runs when no profile is named", warning)
+        warning = f"{text_of(nearest)} is still the default here, set in {nearest.at}"
+    return Changed(where.file, f"{name} is now the default profile", warning)

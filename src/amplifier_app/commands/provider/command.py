@@ -1,4 +1,4 @@
-"""`amplifier provider`: one file a command, imported when it is the one invoked."""
+"""`amplifier provider`: one module per command, imported when invoked."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class ProviderCommands(LazyGroup):
 
     where: ClassVar[str] = "amplifier_app.commands.provider.{}"
     table: ClassVar[dict[str, str]] = {
-        "list": "List providers, and where each has its key from.",
-        "test": "Ask a provider for one word: does it answer, and how fast?",
+        "list": "List providers and where each key comes from.",
+        "test": "Test a provider with a one-word request.",
         "models": "List the models a provider offers.",
         "forget": "Remove the stored key of a provider.",
     }

@@ -17,25 +17,25 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def forget(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Provider, or the variable a key stands in for.")
+        str, typer.Argument(metavar="NAME", help="Provider, or the variable a key is stored as.")
     ],
 ) -> None:
     """Remove the stored keys of a provider from the keyring or the file.
 
-    Variables that are set in the environment, and what settings and plans say, stay.
+    Environment variables, settings and plans are not changed.
     """
     from amplifier_app.base.keys import KeyStore
 
     store = KeyStore()
     stored = store.names()
-    # Variables are written in capitals, providers are not.
+    # Variables are upper case, providers are not.
     variables = [name] if name in stored or name.isupper() else _variables(name)
     gone = [variable for variable in variables if variable in stored and store.forget(variable)]
     if not gone:
-        listed = ", ".join(stored) or "none"
-        raise ConfigError(f"no key of {name} is stored", hint=f"Stored are: {listed}")
+        hint = f"Stored keys: {', '.join(stored)}" if stored else "No keys are stored."
+        raise ConfigError(f"no stored key for {name}", hint=hint)
     for variable in gone:
-        to_stderr(f"amplifier: {variable} is not stored any more")
+        to_stderr(f"amplifier: removed the stored key {variable}")
 
 
 def _variables(name: str) -> list[str]:

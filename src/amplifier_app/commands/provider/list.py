@@ -1,4 +1,4 @@
-"""`amplifier provider list`: which providers there are, and where each has its key from."""
+"""`amplifier provider list`: the providers, and where each key comes from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-HEAD = ("PROVIDER", "PLAN", "KEY", "MODEL", "FROM")
+HEAD = ("PROVIDER", "IN PLAN", "KEY", "MODEL", "FROM")
 
 
 @app.command()
@@ -30,10 +31,10 @@ def list_providers(
     plan: PlanOption = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """List the providers of the plan, then those that are bundled or installed beside it.
+    """List the providers in the plan, then other bundled and installed ones.
 
-    KEY tells where a provider has its key from, never the key: a variable that is set, the
-    keyring, the file of stored keys, or the plan. Nobody is asked anything over the network.
+    KEY shows where the key comes from (the key itself is never shown): an environment variable,
+    the keyring, the key file, or the plan. Does not use the network.
     """
     from amplifier_app.base.keys import KeyStore
     from amplifier_app.commands.run.launch import run_loop
@@ -42,7 +43,7 @@ def list_providers(
 
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    # What modules without a key log is in the table.
+    # The table shows what modules without a key log.
     logging.getLogger().addHandler(logging.NullHandler())
     chosen = chosen_plan(plan, profile)
     rows = run_loop(
@@ -52,6 +53,9 @@ def list_providers(
         invocation.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
     lines = table(HEAD, [_shown(row) for row in rows])
+    reasons = [f"{row['name']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
+    if reasons:
+        lines += ["", *map(one_line, reasons)]
     invocation.stdout.write("\n".join([*lines, ""]))
 
 
@@ -82,7 +86,7 @@ async def _row(
     }
     try:
         info, ready = await describe(provider, sources)
-    # A provider may be anybody's code; one that fails must not hide the others.
+    # A provider may be third-party code; one that fails must not hide the others.
     except Exception as error:
         return {**row, "problem": str(error).splitlines()[0] if str(error) else repr(error)}
     found = credentials_of(info, provider, stored)
@@ -107,6 +111,6 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     elif row["needs_key"]:
         key = f"none: {' or '.join(row['variables'])}"
     else:
-        key = "needs none"
-    use = "yes" if row["in_plan"] else f"no: {row['left_out']}" if row["left_out"] else ""
+        key = "not needed"
+    use = "yes" if row["in_plan"] else "no" if row["left_out"] else ""
     return row["name"], use, key, row["default_model"] or "", row["source"] or "?"

@@ -1,4 +1,4 @@
-"""`amplifier provider models`: which models a provider offers."""
+"""`amplifier provider models`: the models a provider offers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "CAN")
+HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "CAPABILITIES")
 
 
 @app.command()
@@ -29,9 +29,9 @@ def models(
     output: OutputOption = Format.TEXT,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the models a provider offers: with limits in tokens, as far as it tells them.
+    """List the models a provider offers, with their limits in tokens where known.
 
-    The provider's service is asked. Exit codes are those of 'provider test'.
+    Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     from amplifier_app.base.outcome import OK, Outcome
     from amplifier_app.runtime.provider_access import models as models_of

@@ -1,4 +1,4 @@
-"""What the commands that ask a provider have in common: who is meant, and where it comes from."""
+"""Finds the provider for the commands that send requests to one."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ NameArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="NAME",
-        help="Provider, as 'provider list' shows it; by default the one that is asked first.",
+        help="Provider, as 'provider list' shows it. [default: the plan's first]",
         show_default=False,
     ),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Tracebacks and the modules' own logging.")
+    bool, typer.Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
 ]
 
 
 class Asked(NamedTuple):
-    """The provider a command is about.
+    """The provider a command sends requests to.
 
     Attributes:
-        provider: Which.
-        sources: Where it comes from.
-        renderer: What shows its notices, on stderr.
-        logs: What is logged, held back for now.
+        provider: The provider.
+        sources: Where its module comes from.
+        renderer: Shows its notices on stderr.
+        logs: Log messages, held back for now.
     """
 
     provider: Provider
@@ -48,27 +48,27 @@ class Asked(NamedTuple):
     logs: LogNotices
 
     def run(self, main: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run `main` to its end and show what was logged, but for what an error tells anyway."""
+        """Run `main` and show what was logged, except what its error already reports."""
         from amplifier_app.commands.run.launch import run_loop
 
-        told: list[str] = []
+        reported: list[str] = []
         try:
             return run_loop(main)
         except Exception as error:
-            told.append(str(error))
+            reported.append(str(error))
             raise
         finally:
-            self.logs.show_held(told)
+            self.logs.show_held(reported)
 
 
 def asked(
     invocation: Invocation, name: str | None, plan: Path | None, profile: str | None, verbose: bool
 ) -> Asked:
-    """Find the provider, and keep stdout for the answer from now on.
+    """Find the provider, and reserve stdout for the answer.
 
     Raises:
-        ConfigError: There is none of that name.
-        PlanError: The plan is wrong.
+        ConfigError: The provider is unknown.
+        PlanError: The plan is invalid.
     """
     from amplifier_app.plan.problems import PlanError
     from amplifier_app.render.text import StderrNotices
@@ -78,12 +78,12 @@ def asked(
     invocation.verbose = invocation.verbose or verbose
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     try:
-        # A provider that is named counts whatever its condition in the plan says.
+        # A provider named on the command line is included even if its condition is not met.
         chosen = chosen_plan(plan, profile, name)
     except PlanError:
         if name is None:
             raise
-        # The plan is wrong, which this tells, or does not have it.
+        # Either the plan is invalid, which this reports, or it does not list the provider.
         chosen = chosen_plan(plan, profile)
     renderer = StderrNotices(quiet=False)
     logs = show_logs(renderer, verbose=invocation.verbose)

@@ -1,4 +1,4 @@
-"""`amplifier provider test`: does a provider answer?"""
+"""`amplifier provider test`: send one small request to a provider."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
@@ -24,24 +25,29 @@ def ask_for_a_word(
     name: NameArgument = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="Model to ask, instead of its own."),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Model to use. [default: the provider's]",
+            show_default=False,
+        ),
     ] = None,
     profile: ProfileOption = None,
     plan: PlanOption = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Wait this long: 90, 90s, 5m.")
+        str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90, 90s, 5m.")
     ] = "2m",
     output: OutputOption = Format.TEXT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Ask a provider for one word, once: a real request of a few tokens.
+    """Test a provider with a one-word request; it uses a few tokens and saves nothing.
 
-    Exit codes: 0 it answers; 3 it cannot be loaded; 4 the key is refused; 5 it refuses the
-    request, for instance the model; 75 it cannot be reached or is busy, try again later; 78 it
-    is not configured, for instance has no key. Nothing is saved.
+    Exit codes: 0 it answered; 3 the provider cannot be loaded; 4 the key was rejected; 5 the
+    request was rejected, for example because of the model; 75 the service is unreachable or busy,
+    try again later; 78 the provider is not configured, for example has no key.
     """
     from amplifier_app.base.outcome import OK, Outcome
-    from amplifier_app.commands.run.launch import parse_duration
     from amplifier_app.runtime.provider_access import ask
 
     invocation: Invocation = context.obj
@@ -77,9 +83,9 @@ def _text(facts: dict[str, Any]) -> str:
     from amplifier_app.base.sanitize import one_line
 
     usage = facts["usage"]
-    said = f"{facts['provider']} answers: {facts['model']}, {facts['latency_ms']} ms"
+    line = f"{facts['provider']} answers: {facts['model']}, {facts['latency_ms']} ms"
     if usage["input_tokens"] is not None:
-        said += f", {usage['input_tokens']} tokens in, {usage['output_tokens']} out"
+        line += f", {usage['input_tokens']} tokens in, {usage['output_tokens']} out"
     if facts["cost_usd"] is not None and float(facts["cost_usd"]):
-        said += f", ${facts['cost_usd']}"
-    return one_line(said)
+        line += f", ${facts['cost_usd']}"
+    return one_line(line)

@@ -1,4 +1,4 @@
-"""Carries out `amplifier plan check` and `amplifier run --dry-run`, which are the same."""
+"""`amplifier plan check` and `amplifier run --dry-run`, which do the same."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.offline import is_offline
 from amplifier_app.base.stdio import claimed_stdout, to_stderr
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import choose, sources_of
 from amplifier_app.commands.run.launch import run_loop
-from amplifier_app.commands.run.request import Request, choose, sources_of
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict
 from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, report_of
@@ -18,7 +19,7 @@ from amplifier_app.sources.plan_resolver import resolver_for
 
 
 def dry_run(request: Request, invocation: Invocation) -> int:
-    """Check the plan of a request without asking a model, and tell what came out.
+    """Check the plan of a request without asking a model, and report the result.
 
     Returns:
         The exit code.
@@ -27,8 +28,10 @@ def dry_run(request: Request, invocation: Invocation) -> int:
         AppError: The plan cannot be found, or its project is not trusted.
     """
     if invocation.output == "stream-json":
-        raise UsageError("a dry run has no events", hint="Use --output json.")
-    # Modules may print what they like while they are imported and mounted.
+        raise UsageError(
+            "--dry-run does not support --output stream-json", hint="Use --output json."
+        )
+    # Modules may print while they are imported and mounted.
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     report = _report(request, invocation)
     if invocation.output == "json":
@@ -43,7 +46,7 @@ def dry_run(request: Request, invocation: Invocation) -> int:
 
 def _report(request: Request, invocation: Invocation) -> CheckReport:
     if not invocation.verbose:
-        # The reasons that matter are part of the report.
+        # The report contains the reasons that matter.
         logging.getLogger().addHandler(logging.NullHandler())
     try:
         chosen = choose(request, invocation.stdout, lenient=True)
@@ -54,7 +57,7 @@ def _report(request: Request, invocation: Invocation) -> CheckReport:
         if request.locked:
             sources = await sources_of(request, chosen)
         else:
-            # What is missing offline is told with everything else.
+            # The report lists what is missing offline along with everything else.
             sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
         return await check_plan(chosen.plan, sources)
 

@@ -1,11 +1,10 @@
-"""Carries out `amplifier run`: plan, session, prompt, answer, ending."""
+"""`amplifier run`: open the session, send the prompt, print the answer, end."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
-import re
 import sys
 import time
 from collections.abc import Coroutine, Mapping
@@ -17,13 +16,8 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
 from amplifier_app.chat.slash_commands import command_in, is_command
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.request import (
-    Chosen,
-    Request,
-    choose,
-    sources_of,
-    terminal_to_ask_on,
-)
+from amplifier_app.commands.run.choose import Chosen, choose, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.approvals import Approvals
@@ -38,35 +32,19 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``5m`` or ``1h``.
-
-    Raises:
-        UsageError: It is none of these, or zero.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
-    if not seconds:
-        raise UsageError(f"not a time: {text}", hint="Write 90, 90s, 5m or 1h.")
-    return seconds
-
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
-    """Run it to its end.
+    """Run a request to its end.
 
     Raises:
-        AppError: It cannot even start.
-        Exception: Whatever ended the turn.
+        AppError: The run cannot start.
+        Exception: Any error that ended the turn.
     """
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     invocation.report = invocation.report or RunReport()
     chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
-        raise UsageError("there is no prompt", hint='Give one: amplifier run "…"')
+        raise UsageError("the prompt is missing", hint='Give one: amplifier run "…"')
     chosen = choose(request, invocation.stdout)
     prompt = None if chat else _prompt(request)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
@@ -78,14 +56,14 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
         ending = Ending.TERMINATED if isinstance(error, Terminated) else Ending.INTERRUPTED
         return Outcome(ending, f"{ending.value} while mounting '{opening.module}'")
     except OpeningTimedOut as late:
-        limit = f"the time limit of {request.timeout:g} s is reached"
+        limit = f"time limit of {request.timeout:g} s reached"
         return Outcome(Ending.BUDGET, f"{limit} {late}".rstrip())
 
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run `main` in an event loop of its own, and leave without waiting for stuck threads.
+    """Run `main` in a new event loop, without waiting for stuck threads at the end.
 
-    `asyncio.run` joins the threads of its executor: a tool that blocks in one would keep an
+    `asyncio.run` joins its executor's threads; a tool that blocks in one would keep an
     interrupted program alive.
     """
     loop = asyncio.new_event_loop()
@@ -110,13 +88,13 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _prompt(request: Request) -> str:
-    """The prompt, with what is piped in."""
+    """The prompt, with piped input appended."""
     parts = [] if request.prompt is None else [request.prompt]
     piped = read_piped(wait=request.whole_stdin or request.prompt is None)
     if piped is None:
         to_stderr(
-            "amplifier: stdin is open but nothing came, going on without it "
-            "('-' waits for it, '< /dev/null' says there is nothing)"
+            "amplifier: no data on stdin after 2 s, continuing without it "
+            "(use '-' to wait for it, '< /dev/null' to skip the wait)"
         )
     elif piped.strip():
         parts.append(piped)
@@ -130,15 +108,15 @@ def _prompt(request: Request) -> str:
 
 
 def _not_a_prompt(command: str) -> UsageError:
-    as_it_is = "A leading space sends the text to the model as it is."
+    as_it_is = "To send the text to the model, start it with a space."
     if is_command(command):
         return UsageError(
-            f"{command} is a command of the chat, which a single prompt cannot run",
-            hint=f"Start the chat with: amplifier run. {as_it_is}",
+            f"{command} is a chat command; a single prompt cannot run it",
+            hint=f"Start a chat with: amplifier run. {as_it_is}",
         )
     return UsageError(
-        f"there is no command {command}",
-        hint=f"The chat has commands: amplifier run, then /help. {as_it_is}",
+        f"unknown command {command}",
+        hint=f"Chat commands are listed by /help in a chat (amplifier run). {as_it_is}",
     )
 
 
@@ -164,21 +142,21 @@ async def _run(
         plan,
         session_id=request.session,
         resume=chosen.resume,
-        save=request.save,
+        save=not request.no_save,
         metadata={} if project is None else project.noted(plan),
         approval_system=approvals,
         renderer=renderer,
         sources=sources,
         opening=opening,
     ) as session:
-        # Off since the start of the process; nothing that exists by now will ever be garbage.
+        # Disabled since the process started; what exists by now is never garbage.
         gc.freeze()
         gc.enable()
         logs.show_held(session.not_mounted)
         invocation.report.session_id = session.id
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
-        _tell_pick(request, plan, session, renderer)
+        _announce_provider(request, plan, session, renderer)
         if prompt is None:
             from amplifier_app.chat.conversation import chat
 
@@ -195,7 +173,7 @@ async def _run(
 def choose_renderer(
     request: Request, invocation: Invocation, display: Mapping[str, str]
 ) -> Renderer:
-    """How the session is shown, by what stdout is, what was asked for and what settings say."""
+    """The renderer for stdout, the requested options and the display settings."""
     from amplifier_app.runtime.visibility import Shown, Visibility
 
     renderer = _renderer(request, invocation, _screen(request, display))
@@ -249,22 +227,23 @@ def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approval
     return Approvals(request.approve or "ask", ask)
 
 
-def _tell_pick(
+def _announce_provider(
     request: Request, plan: ResolvedPlan, session: OpenSession, renderer: Renderer
 ) -> None:
-    """Say which provider was picked, if it was the program that picked."""
+    """Show which provider was chosen, unless the user chose it."""
     if request.provider is not None or not plan.dropped:
         return
     facts = session.facts
-    picked = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
     key = session.credential_variable()
-    verb = "stored" if key in session.stored_keys else "set"
-    why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
-    renderer.notice(
-        f"using {picked} because {why}; change with --provider, --model or --profile",
-        "info",
-        "session",
-    )
+    if facts.provider == "local" and not key:
+        demo = f"the demo model ({facts.model})" if facts.model else "the demo model"
+        text = f"No API key found, so {demo} answers. Set one up: amplifier init"
+    else:
+        chosen = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
+        verb = "stored" if key in session.stored_keys else "set"
+        why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
+        text = f"using {chosen} because {why}; change with --provider, --model or --profile"
+    renderer.notice(text, "info", "session")
 
 
 async def one_shot(
@@ -274,10 +253,10 @@ async def one_shot(
     opening: Opening,
     approvals: Approvals,
 ) -> Outcome:
-    """Send one prompt; the outcome says how it ended.
+    """Send one prompt and return how it ended.
 
     Raises:
-        Exception: Whatever ended the turn, unless it had been told to stop.
+        Exception: Any error that ended the turn, unless it was stopped.
     """
     expired = False
 
@@ -303,11 +282,11 @@ async def one_shot(
         ending = Ending.TERMINATED if terminated else Ending.INTERRUPTED
         return Outcome(ending, ending.value, _resume_hint(session))
     if expired:
-        message = f"the time limit of {timeout:g} s is reached"
+        message = f"time limit of {timeout:g} s reached"
         return Outcome(Ending.BUDGET, message, _resume_hint(session))
     denied = approvals.denied[0] if approvals.denied else None
     return outcome_of_turn(session.turn, denied, session.id if session.is_saved else None)
 
 
 def _resume_hint(session: OpenSession) -> str | None:
-    return f"Go on with: amplifier run --resume {session.id}" if session.is_saved else None
+    return f"Resume with: amplifier run --resume {session.id}" if session.is_saved else None

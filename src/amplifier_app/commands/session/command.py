@@ -1,4 +1,4 @@
-"""`amplifier session`: list and show what was saved."""
+"""`amplifier session`: list and show saved sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from amplifier_app.runtime.visibility import Shown, Visibility, mark_of, shown_b
 from amplifier_app.sessions.store import SessionStore, SessionSummary
 
 app = typer.Typer(
-    name="session", help="List and show saved sessions.", no_args_is_help=True, add_completion=False
+    name="session",
+    help="List and show saved sessions.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 
@@ -25,21 +29,29 @@ def list_sessions(
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", "-n", min=0, help="At most so many, not counting sub-sessions; 0: all."
+            "--limit",
+            "-n",
+            min=0,
+            metavar="N",
+            help="List at most N sessions, not counting sub-sessions; 0 lists all.",
         ),
     ] = 0,
     project: Annotated[
-        str | None, typer.Option("--project", help="Only those started in this directory.")
+        str | None,
+        typer.Option("--project", metavar="DIR", help="List only sessions started in DIR."),
     ] = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """List saved sessions, the one used last first, sub-sessions below their parents."""
+    """List saved sessions, most recent first.
+
+    Sub-sessions are listed below their parents.
+    """
     found = [
         summary
         for summary in SessionStore().summaries()
         if project is None or summary.project == project
     ]
-    found = _with_their_own(found, limit)
+    found = _with_sub_sessions(found, limit)
     if output is Format.JSON:
         print(json.dumps([summary._asdict() for summary in found], indent=2))
         return
@@ -51,20 +63,22 @@ def list_sessions(
 
 @app.command()
 def show(
-    session_id: Annotated[str, typer.Argument(help="Id, or the beginning of one.")],
+    session_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Session id, or the start of one.")
+    ],
     up_to: Annotated[
         Literal["user", "developer", "internal"] | None,
         typer.Option(
             "--show",
-            help="Show blocks up to this mark; 'internal' shows all. [default: user]",
+            help="Show message blocks up to this visibility; 'internal' shows all. [default: user]",
             show_default=False,
         ),
     ] = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Show a session's facts and its conversation."""
+    """Show a session's metadata and conversation."""
     metadata, messages = SessionStore().read(session_id)
-    visibility = Visibility(up_to or _set_level())
+    visibility = Visibility(up_to or _default_level())
     messages = [_visible(message, visibility) for message in messages]
     if output is Format.JSON:
         spawned = [child.id for child in SessionStore().spawned_by(str(metadata["id"]))]
@@ -83,7 +97,7 @@ def show(
 
 
 def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
-    """A stored message without the blocks that are not shown."""
+    """A stored message without hidden blocks."""
     shown = dict(message)
     if isinstance(message.get("content"), list):
         shown["content"] = shown_blocks(message["content"], visibility)
@@ -93,15 +107,15 @@ def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
     return shown
 
 
-def _set_level() -> Shown:
-    """What the user's settings say about what is shown."""
+def _default_level() -> Shown:
+    """The visibility level set in the user's settings."""
     from amplifier_app.plan.scopes import read_settings
 
     return cast("Shown", read_settings().display.get("show") or "user")
 
 
-def _with_their_own(summaries: list[SessionSummary], limit: int) -> list[SessionSummary]:
-    """The sessions in the same order, each followed by those it spawned, which do not count."""
+def _with_sub_sessions(summaries: list[SessionSummary], limit: int) -> list[SessionSummary]:
+    """At most `limit` sessions in the same order, each followed by those it spawned."""
     ids = {summary.id for summary in summaries}
     spawned: dict[str | None, list[SessionSummary]] = {}
     for summary in summaries:
@@ -128,7 +142,7 @@ def _row(summary: SessionSummary) -> tuple[str, ...]:
 
 
 def message_lines(message: dict[str, Any]) -> list[str]:
-    """A stored message as lines of plain text, tool calls and results included."""
+    """A stored message as lines of plain text, including tool calls and results."""
     content = message.get("content")
     lines: list[str] = []
     if isinstance(content, str):

@@ -1,4 +1,4 @@
-"""What cannot be right about a module that a person names, told before settings are changed."""
+"""Checks of a module's id and config before settings are changed."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def check_id(module: str) -> None:
-    """
+    """Check the form of a module id.
+
     Raises:
-        UsageError: It is not the id of a module.
+        UsageError: It is not a valid id.
     """
     if not re.fullmatch(_ID, module):
-        hint = "To say where it is, use '--source'." if "/" in module or ":" in module else None
+        hint = "Pass its location with --source." if "/" in module or ":" in module else None
         raise UsageError(
             f"{module!r} is not a module id (letters, digits, '-', '_', '.')", hint=hint
         )
 
 
 def refuse_near_miss(module: str, known: Iterable[str]) -> None:
-    """
+    """Refuse an unknown id that resembles a known one.
+
     Raises:
-        UsageError: The id is none that is known, but like one.
+        UsageError: The id is probably misspelt.
     """
     names = set(known)
     near = did_you_mean(module, names) if module not in names else None
     if near is not None:
-        raise UsageError(f"nothing here uses a module {module!r}; {near}")
+        raise UsageError(f"unknown module {module!r}; {near}")
 
 
 def check_config(module: str, config: MapNode) -> None:
-    """Hold the configuration of a module that ships with the program against its schema.
+    """Validate the configuration of a bundled module against its schema.
 
     Raises:
-        PlanError: It is not what the schema says.
-        ModuleError: The module gives no valid schema.
+        PlanError: The configuration does not match the schema.
+        ModuleError: The module's schema is invalid.
     """
     own = installed.bundled().get(module)
     if own is None or not config.items:
-        # Code of others is not imported to change settings.
+        # Third-party code is not imported to change settings.
         return
     from importlib import import_module
 
@@ -64,7 +66,7 @@ def check_config(module: str, config: MapNode) -> None:
 
 
 def _with_variables(node: Node) -> Node:
-    """The configuration with every text that names a variable marked: it may become anything."""
+    """The configuration with texts that contain variables marked, as their value is unknown."""
     if isinstance(node, MapNode):
         items = {key: _with_variables(value) for key, value in node.items.items()}
         return MapNode(items, node.at, node.keys)
@@ -75,7 +77,7 @@ def _with_variables(node: Node) -> Node:
 
 
 def open_secrets(config: MapNode) -> str | None:
-    """What to say of a secret that would stand in the settings as it is; None if none would."""
+    """The warning about a secret in plain text; None if there is none."""
     names = [
         key
         for key, node in config.items.items()
@@ -84,6 +86,6 @@ def open_secrets(config: MapNode) -> str | None:
     if not names:
         return None
     return (
-        f"{names[0]} stands there in plain text; better set a variable and write "
+        f"{names[0]} is stored in plain text; better set an environment variable and use "
         f"--config '{names[0]}=${{VARIABLE}}'"
     )

@@ -1,7 +1,7 @@
-"""Modules in settings files: which are there, where each comes from; added, removed, overridden.
+"""Adds, removes and overrides modules in settings files.
 
-Only the one value that is meant is changed (`amplifier_app.plan.edit`): comments and order stay,
-and a file that cannot be read is never written.
+Only the value in question is changed (`amplifier_app.plan.edit`): comments and order are kept, and
+a file that cannot be read is never written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from amplifier_app.sources.loading import load_profile
 from amplifier_support.did_you_mean import did_you_mean
 
 SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
-"""Kind of a module → the section of a plan that lists it."""
+"""Module kind → the plan section that lists it."""
 
 
 class Target(NamedTuple):
@@ -41,8 +41,8 @@ class Target(NamedTuple):
 
     Attributes:
         scope: `"user"`, `"project"` or `"local"`.
-        file: The file, whether or not it is there.
-        project: The folder of the project that the working directory belongs to.
+        file: The file, which may not exist.
+        project: The project folder of the working directory.
     """
 
     scope: str
@@ -51,12 +51,12 @@ class Target(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What a change did.
+    """The result of a change.
 
     Attributes:
         file: The file that was changed.
-        what: What is different now, for a person.
-        warning: What is not good about it, if anything.
+        what: The change, as shown to the user.
+        warning: A concern about it, if any.
     """
 
     file: Path
@@ -68,11 +68,11 @@ def target(scope: str | None, *, in_project: str) -> Target:
     """The settings file of a scope.
 
     Args:
-        scope: The scope; by default the user's own, in a project `in_project`.
-        in_project: The scope to choose in a project.
+        scope: The scope; by default `in_project` inside a project, otherwise the user's own.
+        in_project: The default scope inside a project.
 
     Raises:
-        ConfigError: The scope is that of a project, and there is none.
+        ConfigError: The scope belongs to a project, and there is none.
     """
     from amplifier_app.trust import ignored_by_environment
 
@@ -81,8 +81,8 @@ def target(scope: str | None, *, in_project: str) -> Target:
     file = settings_path(chosen, project)
     if file is None:
         raise ConfigError(
-            f"there is no project here to have settings of scope {chosen!r}",
-            hint="Make its folder '.amplifier' first, or use --scope user.",
+            f"no project here for settings of scope {chosen!r}",
+            hint="Create a .amplifier folder first, or use --scope user.",
         )
     return Target(chosen, file, project)
 
@@ -91,16 +91,16 @@ def target(scope: str | None, *, in_project: str) -> Target:
 
 
 def override_source(module: str, source: str, where: Target) -> Changed:
-    """Have a module come from another source, whatever a plan says.
+    """Load a module from a different source in every plan.
 
     Args:
         module: Its id.
-        source: The source; a relative path starts from the working directory.
+        source: The source; a relative path starts at the working directory.
         where: The settings to change.
 
     Raises:
-        UsageError: The id or the source cannot be, or the id is like one there is.
-        SourceError: The folder that is named holds no such module.
+        UsageError: The id or the source is invalid, or the id is probably misspelt.
+        SourceError: The folder does not contain the module.
         ConfigError: The settings cannot be read or written.
     """
     check_id(module)
@@ -109,35 +109,35 @@ def override_source(module: str, source: str, where: Target) -> Changed:
         refuse_near_miss(module, known_modules(where.project))
     text = _written(parsed, source, where)
     edit.set_value(where.file, ("sources", module), text)
-    return Changed(where.file, f"{module} comes from {text}")
+    return Changed(where.file, f"{module} is now loaded from {text}")
 
 
 def written_source(source: str, where: Target) -> str:
     """A source as `override_source` would write it.
 
     Raises:
-        UsageError: The source cannot be.
+        UsageError: The source is invalid.
     """
     return _written(_parsed(source), source, where)
 
 
 def remove_override(module: str, where: Target) -> Changed:
-    """Take back what `override_source` did.
+    """Remove the override of a module's source.
 
     Raises:
-        ConfigError: Nothing is overridden there, or the settings cannot be read or written.
+        ConfigError: There is no override, or the settings cannot be read or written.
     """
     if edit.remove_value(where.file, ("sources", module)):
-        return Changed(where.file, f"{module} comes from where the plan says")
+        return Changed(where.file, f"{module} is no longer overridden")
     settings = read_settings(where.project)
     elsewhere = settings.sources.get(module)
     if elsewhere is not None:
         raise ConfigError(
             f"the {where.scope} settings do not override {module}",
-            hint=f"It is overridden at {elsewhere.at}.",
+            hint=f"The override is set in {elsewhere.at}.",
         )
     raise ConfigError(
-        f"no settings override {module}", hint=_listed("overridden", module, settings.sources)
+        f"no settings override {module}", hint=_overrides_hint(module, settings.sources)
     )
 
 
@@ -147,20 +147,20 @@ def remove_override(module: str, where: Target) -> Changed:
 def add_module(
     module: str, kind: str, where: Target, *, source: str | None, config: MapNode
 ) -> Changed:
-    """Have every profile use a module.
+    """Add a module to every profile.
 
     Args:
         module: Its id.
         kind: `"tool"`, `"hook"` or `"provider"`.
         where: The settings to change.
-        source: Where it comes from; a relative path starts from the working directory.
-        config: Its configuration, as `config_of` gives it.
+        source: Where to load it from; a relative path starts at the working directory.
+        config: Its configuration, as returned by `config_of`.
 
     Raises:
-        UsageError: The id or the source cannot be, or there is no such module.
-        SourceError: The folder that is named holds no such module.
-        ConfigError: It is there already, its configuration is not what its schema says, or the
-            settings cannot be read or written.
+        UsageError: The id or the source is invalid, or the module is unknown.
+        SourceError: The folder does not contain the module.
+        ConfigError: The module is already used, its configuration does not match its schema, or
+            the settings cannot be read or written.
     """
     check_id(module)
     entry: dict[str, Any] = {"module": module}
@@ -179,29 +179,29 @@ def add_module(
         edit.remove_value(where.file, ("exclude", module))
     if not excluded or len(entry) > 1:
         edit.append_value(where.file, (SECTIONS[kind],), entry)
-    return Changed(where.file, f"{module} is in {SECTIONS[kind]}", open_secrets(config))
+    return Changed(where.file, f"added {module} to {SECTIONS[kind]}", open_secrets(config))
 
 
 def remove_module(module: str, where: Target) -> Changed:
-    """Have no profile use a module: without the entry in the settings, or excluded by them.
+    """Remove a module from every profile: delete its entry in the settings, or else exclude it.
 
     Raises:
-        ConfigError: Nothing uses it, or the settings cannot be read or written.
+        ConfigError: The module is not used, or the settings cannot be read or written.
     """
     settings = read_settings(where.project)
     at = _entries(settings, where.file).get(module)
     if at is not None:
         edit.remove_value(where.file, (at.section, module))
         inherited = _modules(load_profile(project=where.project).merged.document).get(module)
-        rest = f"but still used, by {inherited}; remove it again to exclude it"
-        what = f"{module} is taken out of {at.section}"
-        return Changed(where.file, what if inherited is None else f"{what}, {rest}")
+        rest = f"it is still used by {inherited}; remove it again to exclude it"
+        what = f"removed {module} from {at.section}"
+        return Changed(where.file, what if inherited is None else f"{what}; {rest}")
     for scope in SCOPES:
         other = _entries(settings, settings_path(scope, where.project)).get(module)
         if other is not None:
             raise ConfigError(
-                f"the {where.scope} settings have no {module}",
-                hint=f"It stands at {other.at}; use --scope {scope}.",
+                f"the {where.scope} settings do not contain {module}",
+                hint=f"It is set at {other.at}; use --scope {scope}.",
             )
     return _exclude(module, settings, where)
 
@@ -211,25 +211,25 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
     inherited = _modules(profile.merged.document)
     if module not in inherited:
         if _excluded(settings, where, module):
-            raise ConfigError(f"{module} is excluded already", location=Location(str(where.file)))
+            raise ConfigError(f"{module} is already excluded", location=Location(str(where.file)))
         raise ConfigError(
-            f"neither settings nor the profile {profile.name!r} have a module {module!r}",
+            f"module {module!r} is in neither the settings nor the profile {profile.name!r}",
             hint=suggest(module, sorted(inherited)),
         )
     if module in _parts(profile.merged.document):
         raise ConfigError(
-            f"{module} cannot be left out: a plan needs an orchestrator and a context",
-            hint="Name another one under 'session:' in the settings.",
+            f"cannot exclude {module}: a plan needs an orchestrator and a context",
+            hint="Set another one under 'session:' in the settings.",
         )
     edit.append_value(where.file, ("exclude",), module)
-    return Changed(where.file, f"{module} of the profile {profile.name!r} is excluded")
+    return Changed(where.file, f"excluded {module} of the profile {profile.name!r}")
 
 
 def config_of(texts: Sequence[str]) -> MapNode:
-    """`key=value` texts of the command line as configuration that knows where it is from.
+    """`key=value` texts of the command line as configuration with its origin.
 
     Raises:
-        PlanError: A text has no such form.
+        PlanError: A text does not have this form.
     """
     problems = Problems()
     tree = apply_sets(MapNode({}, NOWHERE), parse_sets(texts, option="--config"), problems)
@@ -237,11 +237,11 @@ def config_of(texts: Sequence[str]) -> MapNode:
     return tree
 
 
-# -- what there is ---------------------------------------------------------------------------
+# -- known modules ---------------------------------------------------------------------------
 
 
 def known_modules(project: Path | None) -> set[str]:
-    """The ids of modules here: of the profile and the settings, bundled, installed, workspace."""
+    """Ids of the modules in the profile, settings and workspace, and of bundled and installed ones."""
     known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
     known |= set(_modules(load_profile(project=project).merged.document))
     workspace = project / "modules" if project is not None else None
@@ -294,36 +294,36 @@ def _excluded(settings: Settings, where: Target, module: str) -> bool:
     return False
 
 
-# -- what cannot be --------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------
 
 
 def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
-    there = _entries(settings, where.file).get(module)
-    if there is not None:
+    present = _entries(settings, where.file).get(module)
+    if present is not None:
         raise ConfigError(
-            f"the {where.scope} settings have {module} already, at {there.at}",
-            hint="Change it there, or remove it first: amplifier module remove " + module,
+            f"the {where.scope} settings already contain {module}, at {present.at}",
+            hint=f"Change it there, or remove it first: amplifier module remove {module}",
         )
     if "source" in entry or _excluded(settings, where, module):
         return
     inherited = _modules(load_profile(project=where.project).merged.document).get(module)
     if inherited is not None and "config" not in entry:
         raise ConfigError(
-            f"{module} is used already, by {inherited}",
-            hint="Give --config or --source to change it.",
+            f"{module} is already used by {inherited}",
+            hint="Pass --config or --source to change it.",
         )
     known = {*known_modules(where.project), *settings.sources}
     if module not in known:
         raise UsageError(
-            f"there is no module {module!r}",
-            hint=did_you_mean(module, known) or "Say where it comes from: --source SOURCE",
+            f"unknown module {module!r}",
+            hint=did_you_mean(module, known) or "Pass its location: --source SOURCE",
         )
 
 
-def _listed(what: str, module: str, names: Iterable[str]) -> str:
+def _overrides_hint(module: str, names: Iterable[str]) -> str:
     listed = sorted(names)
     near = did_you_mean(module, listed)
-    return near or (f"Overridden are: {', '.join(listed)}." if listed else f"Nothing is {what}.")
+    return near or (f"Overridden: {', '.join(listed)}" if listed else "There are no overrides.")
 
 
 # -- sources ---------------------------------------------------------------------------------
@@ -337,16 +337,16 @@ def _parsed(source: str) -> Source:
 
 
 def _offers(source: Source, module: str) -> bool:
-    """Whether a source on this machine is the module that is meant, by its own account.
+    """Whether a source on this machine declares itself as this module.
 
     Raises:
-        SourceError: It holds no module at all, or several others.
+        SourceError: It contains no module, or several others.
     """
     return isinstance(source, FolderSource) and find_layout(source.path, module).module_id == module
 
 
 def _written(source: Source, given: str, where: Target) -> str:
-    """The source as the settings name it: what lies in the project by a relative path."""
+    """The source as settings name it: relative if it is inside the project."""
     if isinstance(source, FolderSource):
         path, rest = source.path, ""
     elif isinstance(source, ArchiveSource) and source.is_local:

@@ -1,4 +1,4 @@
-"""What commands that change settings have in common: which file, and what is told."""
+"""Shared by the commands that change settings: the `--scope` option and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Scope(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """Whose settings."""
+    """Which settings file."""
 
     USER = "user"
     PROJECT = "project"
@@ -27,18 +27,19 @@ class Scope(str, Enum):  # noqa: UP042 - Typer shows the members' values
 ScopeOption = Annotated[
     Scope | None,
     typer.Option(
-        "--scope", help="Whose settings: your own, the project's, or yours in the project."
+        "--scope",
+        help="Settings to change: your own, the project's, or your own for this project.",
     ),
 ]
 
 
 @contextlib.contextmanager
 def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
-    """The settings file that the option names; a project stays trusted over what is changed.
+    """The settings file to change; a trusted project stays trusted after the change.
 
     Args:
-        scope: The option.
-        in_project: The scope to choose in a project when there is no option.
+        scope: The scope option.
+        in_project: The default scope inside a project.
     """
     from amplifier_app.commands.settings.modules import target
     from amplifier_app.trust.renewal import keeping_trust
@@ -48,8 +49,8 @@ def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
         yield where
 
 
-def tell(changed: Changed) -> None:
-    """Say what was changed."""
+def report(changed: Changed) -> None:
+    """Report a change on stderr."""
     to_stderr(one_line(f"amplifier: {changed.what} ({changed.file})", 1000))
     if changed.warning:
         to_stderr(one_line(f"amplifier: {changed.warning}", 1000))

@@ -1,4 +1,4 @@
-"""`amplifier trust`: look at what a project brings along, and trust it or not."""
+"""`amplifier trust`: review a project's configuration and trust it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,36 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def trust(
     path: Annotated[
         Path | None,
-        typer.Argument(help="A folder of the project; the working directory by default."),
+        typer.Argument(
+            help="Folder of the project. [default: working directory]", show_default=False
+        ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Only show all of it.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it without asking.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the full contents without asking.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Trust the project without asking.")
+    ] = False,
     always: Annotated[
         bool,
-        typer.Option("--always", help="Trust it whatever it will hold: for what you write."),
+        typer.Option(
+            "--always",
+            help="Always trust this project, including future changes (for projects only you "
+            "write to).",
+        ),
     ] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no more.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Trust a project: its .amplifier folder, and what that selects outside of it.
+    """Review a project's configuration and trust it.
 
-    Shows what is there, or what changed since you trusted it, and asks. Settings, profiles,
-    agents and modules of a project count only if it is trusted.
+    Shows the project's .amplifier folder and what it selects outside that folder, or the changes
+    since you last trusted it, and asks. Settings, profiles, agents and modules of a project apply
+    only if you trust it.
     """
     if sum((show, yes or always, revoke, list_)) > 1:
-        raise UsageError("--show, --yes or --always, --revoke and --list exclude each other")
+        raise UsageError("--show, --yes or --always, --revoke and --list are mutually exclusive")
     if list_:
         _list(path, output)
     elif revoke:
@@ -63,25 +74,23 @@ def _look(
         _print(content, record, trusted=trusted, whole=only_show)
     if decide and (agreed or _agrees(content, always)):
         record, trusted, decide = store.trust(content, always=always), True, False
-        to_stderr(f"amplifier: {visible(str(content.root))} is trusted from now on")
+        to_stderr(f"amplifier: {visible(str(content.root))} is now trusted")
     if output is Format.JSON:
         print(json.dumps(_facts(content, record, trusted=trusted), indent=2))
     if decide:
-        raise ConfigError(f"{visible(str(content.root))} stays as it was")
+        raise ConfigError(f"trust of {visible(str(content.root))} is unchanged")
 
 
 def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
     if folder is None:
         where = visible(str(path or os.getcwd()))
-        raise ConfigError(
-            f"there is no project at {where}", hint="A project has a folder .amplifier."
-        )
+        raise ConfigError(f"no project at {where}", hint="A project has a .amplifier folder.")
     return folder
 
 
 def _content(folder: Path, *, must: bool) -> Content:
-    """What the project holds; nothing if that cannot be looked through and need not be."""
+    """The project's contents; empty if they cannot be read and are not needed."""
     try:
         return examine(folder)
     except ConfigError as error:
@@ -92,16 +101,16 @@ def _content(folder: Path, *, must: bool) -> Content:
 
 
 def _agrees(content: Content, always: bool) -> bool:
-    """Whether the person at the terminal says so.
+    """Ask on the terminal whether to trust the project.
 
     Raises:
-        ConfigError: There is nobody.
+        ConfigError: There is no terminal.
     """
     terminal = next((fd for fd in (1, 2) if os.isatty(fd)), None)
     if terminal is None or not stdin_is_tty():
         raise ConfigError(
-            f"nobody is there to say whether {visible(str(content.root))} is trusted",
-            hint="Say so with --yes.",
+            f"cannot ask whether to trust {visible(str(content.root))} without a terminal",
+            hint="Pass --yes to trust it.",
         )
     import asyncio
 
@@ -109,8 +118,8 @@ def _agrees(content: Content, always: bool) -> bool:
     from amplifier_app.chat.trust_question import forget_typed
 
     forget_typed()
-    what = "whatever it will hold" if always else "with what it holds now"
-    question = f"Trust {visible(str(content.root))}, {what}? It then runs with your rights."
+    what = "including future changes" if always else "with its current contents"
+    question = f"Trust {visible(str(content.root))} {what}? Its code runs with your rights."
     return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
 
 
@@ -119,10 +128,10 @@ def _print(content: Content, record: Record | None, *, trusted: bool, whole: boo
     if trusted and not whole:
         return
     before = {} if record is None or record.always or trusted else record.entries
-    head = "What changed since:" if before else "What is in it:"
+    head = "Changes since you last trusted it:" if before else "Contents:"
     for title, lines in (
-        ("It brings along:", review.listing(content)),
-        ("It selects:", review.selection(content)),
+        ("Files:", review.listing(content)),
+        ("Selects:", review.selection(content)),
         (head, [*review.changes(before, content.entries)]),
     ):
         if lines:
@@ -134,7 +143,7 @@ def _state(record: Record | None, trusted: bool) -> str:
         return "not trusted"
     day = record.time[:10]
     if record.always:
-        return f"trusted since {day}, whatever it holds"
+        return f"trusted since {day}, including future changes"
     return f"trusted since {day}" if trusted else f"changed since it was trusted on {day}"
 
 
@@ -161,17 +170,17 @@ def _facts(content: Content, record: Record | None, *, trusted: bool) -> dict[st
 
 
 def _revoke(path: Path | None) -> None:
-    # What is trusted can be gone by now.
+    # The trusted folder may no longer exist.
     folder = paths.project_dir(path)
     root = folder.parent if folder else Path(os.path.realpath(path or os.getcwd()))
     known = TrustStore().revoke(root)
-    state = "is not trusted any more" if known else "was not trusted"
+    state = "is no longer trusted" if known else "was not trusted"
     to_stderr(f"amplifier: {visible(str(root))} {state}")
 
 
 def _list(path: Path | None, output: Format) -> None:
     if path is not None:
-        raise UsageError("--list lists all projects", hint="Leave the path out.")
+        raise UsageError("--list does not take a path", hint="Run: amplifier trust --list")
     rows = [(record, _now(record)) for record in TrustStore().records()]
     if output is Format.JSON:
         facts = [
@@ -187,7 +196,7 @@ def _list(path: Path | None, output: Format) -> None:
         print(json.dumps(facts, indent=2))
         return
     if not rows:
-        to_stderr("No project is trusted.")
+        to_stderr("No trusted projects.")
     shown = [
         (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
@@ -197,7 +206,7 @@ def _list(path: Path | None, output: Format) -> None:
 
 
 def _now(record: Record) -> str:
-    """What a project is now, beside what it was when it was trusted."""
+    """Whether a project has changed since it was trusted."""
     folder = paths.project_dir(record.root)
     if folder is None or folder.parent != record.root:
         return "gone"
@@ -206,5 +215,5 @@ def _now(record: Record) -> str:
     try:
         return "trusted" if record.allows(examine(folder)) else "changed"
     except ConfigError:
-        # What is in the way is told by `amplifier trust` there.
+        # `amplifier trust` in that project shows the reason.
         return "unreadable"

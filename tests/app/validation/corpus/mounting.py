@@ -11,7 +11,7 @@ IMPORT = [
         ((TYPE, "import not_there_at_all\n" + TYPE),),
         "module_importable",
         "No module named 'not_there_at_all' (amplifier_module_thing/__init__.py, line 4)",
-        "add what provides not_there_at_all to 'dependencies'",
+        "add the package that provides not_there_at_all to 'dependencies'",
     ),
     Case(
         "a missing file of its own",
@@ -27,7 +27,7 @@ IMPORT = [
         ((TYPE, "from pydantic import NotYetThere\n" + TYPE),),
         "module_importable",
         "cannot import name 'NotYetThere' from 'pydantic'",
-        "set in 'dependencies' which version of pydantic it needs",
+        "set the required version of pydantic in 'dependencies'",
     ),
     Case(
         "a name that its own file lacks",
@@ -35,7 +35,7 @@ IMPORT = [
         ((TYPE, "from amplifier_module_thing import gone\n" + TYPE),),
         "module_importable",
         "cannot import name 'gone'",
-        "add it to amplifier_module_thing, or mend the import",
+        "add it to amplifier_module_thing, or fix the import",
     ),
     Case(
         "a syntax error",
@@ -43,7 +43,7 @@ IMPORT = [
         (("async def mount(coordinator, config=None):", "async def mount(coordinator:"),),
         "module_importable",
         "SyntaxError: '(' was never closed (amplifier_module_thing/__init__.py, line 27)",
-        "mend that line",
+        "fix that line",
     ),
     Case(
         "an exception while it is imported",
@@ -51,7 +51,7 @@ IMPORT = [
         ((TYPE, "import os\nKEY = os.environ['NO_SUCH_KEY_AT_ALL']\n" + TYPE),),
         "module_importable",
         "KeyError: 'NO_SUCH_KEY_AT_ALL' (amplifier_module_thing/__init__.py, line 5)",
-        "leave it to mount()",
+        "from the import to mount()",
     ),
     Case(
         "sys.exit while it is imported",
@@ -59,7 +59,7 @@ IMPORT = [
         ((TYPE, "import sys\nsys.exit(0)\n" + TYPE),),
         "module_importable",
         "SystemExit: 0",
-        "must not end the program",
+        "must not exit the program",
     ),
     Case(
         "KeyboardInterrupt while it is imported",
@@ -70,12 +70,12 @@ IMPORT = [
         "raise an Exception",
     ),
     Case(
-        "recursion without an end",
+        "endless recursion",
         "tool",
         ((TYPE, "def deep():\n    return deep() + 1\n\n\ndeep()\n" + TYPE),),
         "module_importable",
         "RecursionError: maximum recursion depth exceeded",
-        "leave it to mount()",
+        "from the import to mount()",
     ),
 ]
 
@@ -130,7 +130,7 @@ FOLDER = [
         "tool",
         (),
         "entry_point",
-        "an installed package does not",
+        "but not as an installed package",
         'add [project.entry-points."amplifier.modules"] with thing = "amplifier_module_thing:mount"',
         severity="warning",
         project=None,
@@ -141,7 +141,7 @@ FOLDER = [
         (),
         "dependencies",
         "not-anywhere-at-all",
-        "mend 'dependencies' in pyproject.toml",
+        "fix 'dependencies' in pyproject.toml",
         project=project(("dependencies = []", 'dependencies = ["not-anywhere-at-all"]')),
     ),
 ]
@@ -193,7 +193,7 @@ MOUNT = [
         (("    return coordinator", "    config['key']\n    return coordinator"),),
         "protocol_compliance",
         "mount() raised KeyError: 'key' (amplifier_module_thing/__init__.py, line 16, in mount)",
-        "give them with --config",
+        "pass them with --config",
     ),
     Case(
         "settings that are required and not given",
@@ -204,7 +204,7 @@ MOUNT = [
         ),
         "protocol_compliance",
         "mount() raised KeyError: 'key'",
-        "it requires settings: give --config key=…",
+        "pass the required settings: --config key=…",
     ),
     Case(
         "mounting nothing",
@@ -227,7 +227,7 @@ MOUNT = [
         ),
         "protocol_compliance",
         "(it logged: parrot: PARROT_KEY is not set)",
-        "give it what it asks for, in its --config or the environment",
+        "provide what it asks for, with --config or in the environment",
     ),
     Case(
         "a provider that declines and does not say why",
@@ -235,7 +235,7 @@ MOUNT = [
         (("    await coordinator", "    return\n    await coordinator"),),
         "protocol_compliance",
         "mount() mounted no provider and returned NoneType",
-        "if it wants a key, give it in its --config or the environment",
+        "if it needs a key, pass one with --config or in the environment",
     ),
     Case(
         "a mount point there is not",
@@ -243,7 +243,7 @@ MOUNT = [
         (('mount("tools"', 'mount("tool"'),),
         "protocol_compliance",
         "mount() raised ValueError",
-        "log a warning that says why",
+        "log a warning with the reason",
     ),
     Case(
         "state that outlives a mount",
@@ -295,7 +295,7 @@ MOUNT = [
         (("    tool = Shout()", "    tool = Shout() if not config else int(config['times'])"),),
         "protocol_compliance",
         "mount() raised ValueError: invalid literal for int()",
-        "mend the --config, or what mount() makes of it",
+        "fix the --config, or how mount() uses it",
         options={"config": {"times": "x"}},
     ),
     Case(
@@ -311,7 +311,7 @@ MOUNT = [
         ),
         "protocol_compliance",
         "mount() raised Odd: (its text is not available) (amplifier_module_thing/__init__.py, line 3",
-        "log a warning that says why",
+        "log a warning with the reason",
     ),
     Case(
         "an error of a million characters that no terminal can show",
@@ -319,7 +319,7 @@ MOUNT = [
         ((MOUNT_TOOL, MOUNT_TOOL + "    raise OSError('\\udc80' + 'x' * 1_000_000)\n"),),
         "protocol_compliance",
         "mount() raised OSError: ?xxx",
-        "log a warning that says why",
+        "log a warning with the reason",
     ),
     Case(
         "a kind there is not",
@@ -334,7 +334,7 @@ MOUNT = [
         "tool",
         (),
         "module_type",
-        "it says it is a tool, and is checked as a hook",
+        "it is declared as a tool, but checked as a hook",
         "check it with --type tool",
         options={"kind": "hook"},
     ),
@@ -343,7 +343,7 @@ MOUNT = [
         "hook",
         (('__amplifier_module_type__ = "hook"', ""),),
         "module_type",
-        "checked as a tool, but its mount function registers handlers of events: it is a hook",
+        "checked as a tool, but its mount function registers event handlers: it is a hook",
         "check it with --type hook",
         options={"kind": "tool"},
     ),
@@ -369,7 +369,7 @@ MOUNT = [
         "hook",
         (('register("tool:pre"', 'register("tool_pre"'),),
         "events",
-        "a handler of 'tool_pre', which is no event of the contracts",
+        "a handler for 'tool_pre', which is not an event of the contracts",
         "did you mean 'tool:pre'?",
         severity="warning",
     ),

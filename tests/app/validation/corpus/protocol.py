@@ -25,11 +25,11 @@ PROTOCOL = [
         "write `name: str`",
     ),
     Case(
-        "a name that services of models refuse",
+        "a name that model services reject",
         "tool",
         (('name = "shout"', 'name = "shout it out!"'),),
         "tool_name_form",
-        "mounted as 'shout it out!', which services of models refuse",
+        "mounted as 'shout it out!', a name that model services reject",
         "letters, digits, '_' and '-'",
         severity="warning",
     ),

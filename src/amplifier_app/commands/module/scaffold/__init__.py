@@ -1,6 +1,6 @@
-"""`amplifier module new`: a package to begin a module with, which works from the start.
+"""`amplifier module new`: the package of a new, working module.
 
-kinds.py       what the templates of each kind are told
+kinds.py       the values of each kind for its templates
 generate.py    templates → files
 templates/     `common` for every kind, then one folder each; `package` becomes the package
 """

@@ -17,36 +17,36 @@ _ENDING = ".tmpl"
 
 
 def generate(kind: Kind, module_id: str, parent: Path) -> Path:
-    """Write the package of a new module; all of it or nothing.
+    """Write the package of a new module, completely or not at all.
 
     Args:
-        kind: What it is.
+        kind: Its kind.
         module_id: Its id.
-        parent: The folder that gets a folder of that name; made if it is not there.
+        parent: The parent folder of the new folder; created if necessary.
 
     Returns:
         The new folder.
 
     Raises:
-        UsageError: It cannot be called so, is there already, or cannot be written.
+        UsageError: The id is invalid, the folder exists, or it cannot be written.
     """
     check_name(module_id)
     target = parent / module_id
     if os.path.lexists(target):
         raise UsageError(
-            f"{target} is there already, and is not overwritten",
-            hint="Give another name, or another folder with --dir.",
+            f"{target} already exists",
+            hint="Choose another name, or another folder with --dir.",
         )
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{module_id}-", dir=parent) as name:
             staged = Path(name) / module_id
             _write(kind, module_id, staged)
-            # Refused by the system, too, if somebody else was faster.
+            # The rename fails if the folder was created in the meantime.
             staged.rename(target)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{target} cannot be written: {reason}") from error
+        raise UsageError(f"cannot write {target}: {reason}") from error
     return target
 
 
@@ -65,7 +65,7 @@ def _write(kind: Kind, module_id: str, target: Path) -> None:
 def _templates(
     folder: Traversable, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Traversable]]:
-    """The templates below a folder, each with the path of what it makes."""
+    """The templates below a folder, each with the path of its file."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _templates(entry, (*path, entry.name))

@@ -1,4 +1,4 @@
-"""The kinds of modules there are templates for, and the names a new module gets."""
+"""The kinds of modules with templates, and the names in a new module."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LONGEST = 50
 
 
 class Template(NamedTuple):
-    """What is particular to a kind.
+    """The values of a kind for its templates.
 
     Attributes:
-        suffix: The end of its class's name.
-        words: What ids of this kind begin with by custom.
+        suffix: The end of its class name.
+        words: Conventional first words of ids of this kind.
         summary: What the module does, as a sentence.
-        section: Where a plan names it: a list, or a part of the session.
-        prompt: What to ask to see it work.
-        demonstration: What can be seen then.
+        section: Where a plan lists it: a list, or a part of the session.
+        prompt: The prompt of the demonstration.
+        demonstration: What the demonstration shows.
     """
 
     suffix: str
@@ -39,24 +39,24 @@ TEMPLATES: dict[Kind, Template] = {
         ("tool",),
         "Counts the characters, words and lines of a text.",
         "tools",
-        "How many words has it?",
+        "How many words does this have?",
         "a scripted provider calls the tool",
     ),
     "provider": Template(
         "Provider",
         ("provider",),
-        "Repeats what it is told, word by word.",
+        "Repeats the prompt, word by word.",
         "providers",
-        "Is anybody there?",
-        "the answer is what was asked",
+        "Is anyone there?",
+        "the answer repeats the prompt",
     ),
     "hook": Template(
         "Hook",
         ("hooks", "hook"),
-        "Counts the calls of tools, and denies those of some.",
+        "Counts tool calls and denies some of them.",
         "hooks",
         "Run a command.",
-        "a scripted provider calls a tool, and the hook does not let it",
+        "a scripted provider calls a tool, and the hook denies it",
     ),
     "orchestrator": Template(
         "Orchestrator",
@@ -64,41 +64,42 @@ TEMPLATES: dict[Kind, Template] = {
         "Runs the tools the model calls until there is an answer.",
         "orchestrator",
         "Say hello.",
-        "a scripted provider calls a tool, and then answers",
+        "a scripted provider calls a tool, then answers",
     ),
     "context": Template(
         "Context",
         ("context",),
-        "Keeps the conversation, and shows the latest turns that fit.",
+        "Keeps the conversation and shows the latest turns that fit.",
         "context",
-        "Is anybody there?",
-        "a scripted provider repeats what the context shows it",
+        "Is anyone there?",
+        "a scripted provider repeats what the context contains",
     ),
 }
 
 
 def check_name(name: str) -> None:
-    """
+    """Check the id of a new module.
+
     Raises:
-        UsageError: It cannot be the id of a module.
+        UsageError: It is not a valid id.
     """
     if re.fullmatch(_NAME, name) and len(name) <= _LONGEST:
         return
     words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
     proposed = "-".join(words).lstrip("0123456789-")[:_LONGEST].rstrip("-")
-    hint = f"Call it '{proposed}'." if proposed else "Call it 'my-tool', for example."
+    hint = f"Use '{proposed}'." if proposed else "Use a name such as 'my-tool'."
     raise UsageError(
-        f"{name!r} cannot be the name of a module: it takes lower-case letters and digits in "
-        f"words joined by '-', {_LONGEST} characters at most",
+        f"invalid module name {name!r}: expected words of lower-case letters and digits joined by "
+        f"'-', at most {_LONGEST} characters",
         hint=hint,
     )
 
 
 def substitutions(kind: Kind, module_id: str) -> dict[str, str]:
-    """What stands for what in the templates of a kind."""
+    """The placeholders of the templates of a kind, with their values."""
     template = TEMPLATES[kind]
     words = module_id.split("-")
-    # By custom ids say their kind, which the names in the code need not repeat.
+    # Ids conventionally start with their kind, which names in the code need not repeat.
     own = words[1:] if words[0] in template.words and len(words) > 1 else words
     own = words if own[0][0].isdigit() else own
     described = own[:-1] if own[-1] in template.words and len(own) > 1 else own

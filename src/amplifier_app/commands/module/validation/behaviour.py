@@ -1,5 +1,5 @@
-"""The behaviour of a module, tried out in the child process: the kernel's suite of its kind, and
-what its contract promises beyond that."""
+"""Checks a module's behaviour in the child process: the kernel's suite of its kind, then what the
+contract promises beyond that."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_behaviour(findings: Findings) -> None:
 
 
 def _run_suite(findings: Findings) -> None:
-    # Only what this run needs: plugins of the environment are no business of the module.
+    # The environment's plugins must not affect the result.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     request = findings.request
     kind = str(request.kind)
@@ -44,7 +44,7 @@ def _run_suite(findings: Findings) -> None:
             [
                 *("-p", "pytest_asyncio.plugin", "-p", "amplifier_core.pytest_plugin"),
                 *(part for name in without for part in ("-p", f"no:{name}")),
-                # Not captured: the warden takes what the module writes, however much.
+                # Not captured: the warden reads the module's output, however much it is.
                 *("-s", "-c", os.devnull, "--rootdir", str(Path.cwd())),
                 *(
                     "-o",
@@ -62,13 +62,13 @@ def _run_suite(findings: Findings) -> None:
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         findings.bad(
             "behavior",
-            f"the suite broke off: {recorder.problem or pytest.ExitCode(code).name}",
-            "leave sys.stdout, the event loop and what else is everybody's as it is",
+            f"the suite was aborted: {recorder.problem or pytest.ExitCode(code).name}",
+            "do not replace or close sys.stdout, the event loop or other shared objects",
         )
 
 
 def _importable(request: Request) -> Path:
-    """What the suite's fixtures import: the package, or a file that says where its `mount` is."""
+    """What the suite's fixtures import: the package, or a file that imports its `mount`."""
     target, _, attribute = (request.entry_point or "").partition(":")
     if "." not in target and attribute in ("", "mount"):
         return Path(request.package)
@@ -78,7 +78,7 @@ def _importable(request: Request) -> Path:
 
 
 class _Recorder:
-    """Makes a finding of each test as it ends."""
+    """Reports each test as a finding when it ends."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
@@ -93,7 +93,7 @@ class _Recorder:
         error = None if call.excinfo is None else call.excinfo.value
         if error is None:
             if call.when == "call":
-                self._findings.good(name, "as the contract has it")
+                self._findings.good(name, "follows the contract")
             return
         if name in self._ended:
             return
@@ -101,16 +101,16 @@ class _Recorder:
         kind = type(error).__name__
         if kind == "Skipped":
             message = f"not checked: {error}"
-            self._findings.bad(name, message, "give it what it needs for this", "info")
+            self._findings.bad(name, message, "provide what this check needs", "info")
             return
         message = _own_message(error) if kind in ("AssertionError", "Failed") else ""
-        message = message or self._findings.told(error)
+        message = message or self._findings.describe(error)
         if call.when != "call":
             message = f"{'mount' if call.when == 'setup' else 'cleanup'}: {message}"
         self._findings.bad(name, message, SUITE.get(name, SUITE["mount_succeeds"]))
 
     def pytest_internalerror(self, excrepr: Any, excinfo: Any) -> bool:
-        self.problem = self._findings.told(excinfo.value)
+        self.problem = self._findings.describe(excinfo.value)
         return True
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -123,6 +123,6 @@ def _name(nodeid: str) -> str:
 
 
 def _own_message(error: BaseException) -> str:
-    """What an assertion says itself, without the comparison that pytest adds to it."""
+    """The message of an assertion, without the comparison that pytest appends."""
     text = str(error)
     return text.partition("\nassert ")[0].strip()

@@ -1,15 +1,15 @@
-"""The child process of `amplifier module validate`: tries a foreign module out.
+"""The child process of `amplifier module validate`: checks a third-party module.
 
     python -P -m amplifier_app.commands.module.validation.child DESCRIPTOR
 
-reads its request from that socket and reports there as it goes, one JSON object a line, each line
-behind the word that the request gives:
+reads its request from that socket and reports to it as it goes: one JSON object per line, each line
+prefixed with the word that the request contains:
 
-    {"stage": "mount"}            what comes next
-    {"place": "tool.py, line 3"}  where the module's own code is, looked at from time to time
-    {"kind": "tool"}              what the module is checked as
+    {"stage": "mount"}            the next stage
+    {"place": "tool.py, line 3"}  where the module's own code is, sampled from time to time
+    {"kind": "tool"}              the kind the module is checked as
     {"check": {…}}                a finding, as `report.Check`
-    {"done": true}                there are no more
+    {"done": true}                the checks are complete
 
 Standard output and error belong to the module.
 """
@@ -25,19 +25,19 @@ import threading
 from collections.abc import Callable
 
 from amplifier_app.commands.module.validation.findings import Findings
-from amplifier_app.commands.module.validation.isolation import NOT_TOLD
+from amplifier_app.commands.module.validation.isolation import NOT_REPORTED
 from amplifier_app.commands.module.validation.locations import place_now
 from amplifier_core.package_import import before_installed
 from amplifier_support.process_privacy import forbid_inspection
 
-_LOOK_SECONDS = 0.2
+_SAMPLE_SECONDS = 0.2
 
 
 def main(descriptor: int) -> None:
-    """Carry out the request, and end the process whatever the module left running in it."""
+    """Carry out the request and exit the process, whatever the module left running in it."""
     forbid_inspection()
     connection = socket.socket(fileno=descriptor)
-    # What the module starts has no business with it.
+    # Processes the module starts must not inherit it.
     connection.set_inheritable(False)
     findings = Findings(connection)
     if findings.request.preferred_paths:
@@ -45,16 +45,16 @@ def main(descriptor: int) -> None:
         sys.path[position:position] = findings.request.preferred_paths
     os.environ.update(findings.secrets)
     sys.path.extend(findings.request.import_paths)
-    carry_out = _what_to_do(findings.request.mode)
-    # From here on the time counts.
+    carry_out = _checker_of(findings.request.mode)
+    # The time limit starts here.
     findings.say(stage="start")
     faulthandler.enable()
     if findings.request.folder:
         sys.path.insert(0, findings.request.folder)
-        # What is tried out is the source, and no byte code that happens to lie beside it.
+        # Check the source, not byte code that happens to be next to it.
         sys.pycache_prefix = os.devnull
-    threading.Thread(target=_look_on, args=(findings,), daemon=True).start()
-    code = NOT_TOLD
+    threading.Thread(target=_report_places, args=(findings,), daemon=True).start()
+    code = NOT_REPORTED
     try:
         _carry_out(findings, carry_out)
         code = 0
@@ -62,11 +62,11 @@ def main(descriptor: int) -> None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        # Not sys.exit(): threads of the module would be waited for.
+        # sys.exit() would wait for the module's threads.
         os._exit(code)
 
 
-def _what_to_do(mode: str) -> Callable[[Findings], None]:
+def _checker_of(mode: str) -> Callable[[Findings], None]:
     if mode == "contract":
         from amplifier_app.commands.module.validation.contract import check_contract
 
@@ -79,18 +79,20 @@ def _what_to_do(mode: str) -> Callable[[Findings], None]:
 def _carry_out(findings: Findings, check: Callable[[Findings], None]) -> None:
     try:
         check(findings)
-    # Whatever it raises, KeyboardInterrupt and its kind included, it is the module's.
+    # Any exception comes from the module, including KeyboardInterrupt and the like.
     except BaseException as error:
-        advice = "raise an Exception where something fails; leave tasks and the event loop alone"
-        findings.bad("isolation", f"it raised {findings.told(error)}", advice)
+        advice = (
+            "raise an Exception on failure; do not touch tasks or the event loop you did not create"
+        )
+        findings.bad("isolation", f"it raised {findings.describe(error)}", advice)
     findings.say(done=True)
 
 
-def _look_on(findings: Findings) -> None:
-    """Report where the module's code is; the last report tells where it hangs."""
+def _report_places(findings: Findings) -> None:
+    """Report where the module's code is; the last report shows where it hangs."""
     root, main_thread = findings.request.root, threading.main_thread().ident or 0
     pause, last = threading.Event(), ""
-    while not pause.wait(_LOOK_SECONDS):
+    while not pause.wait(_SAMPLE_SECONDS):
         place = place_now(root, main_thread)
         if place and place != last:
             last = place

@@ -1,4 +1,4 @@
-"""Import, mount, protocol, schemas and cleanup of a module, tried out in the child process."""
+"""Checks a module's import, mount, protocol, schemas and cleanup in the child process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 def check_contract(findings: Findings) -> None:
-    """Try a module out against the contract of its kind; the findings tell how it went."""
+    """Check a module against the contract of its kind, and report the findings."""
     request = findings.request
     target, _, attribute = (request.entry_point or "").partition(":")
     place: str | Path = target or Path(request.package)
@@ -45,74 +45,74 @@ def check_contract(findings: Findings) -> None:
     kind = _kind(findings, package, attribute or "mount")
     if kind not in VALIDATORS:
         if not findings.failed:
-            message = f"there is no contract of kind {kind!r} to check"
+            message = f"no contract to check for kind {kind!r}"
             findings.add(Check("contract", False, message, "info"))
         return
     findings.say(kind=kind)
     findings.say(stage="config_schema()")
-    wanting = check_config_schema(findings, package)
+    missing = check_config_schema(findings, package)
     findings.say(stage="mount")
-    asyncio.run(_check_mounting(findings, kind, package, attribute, wanting))
+    asyncio.run(_check_mounting(findings, kind, package, attribute, missing))
 
 
 def _import(findings: Findings, place: str | Path) -> ModuleType | None:
     try:
         return imported(place)
     except _FOREIGN_ERRORS as error:
-        message = f"it cannot be imported: {findings.told(error)}"
+        message = f"cannot be imported: {findings.describe(error)}"
         findings.bad("module_importable", message, for_import(error, findings.request))
     return None
 
 
 def imported(place: str | Path) -> ModuleType:
-    """The package of a dotted name, or at a path."""
+    """Import the package of a dotted name or at a path."""
     return importlib.import_module(place) if isinstance(place, str) else import_from_path(place)
 
 
 def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
-    """What the module is checked as: what was asked for, what it declares, what it mounts, or
-    what its name suggests."""
+    """The kind to check the module as: as requested, declared, mounted, or guessed from its
+    name."""
     wanted = findings.request.kind
     try:
         declared = declared_kind(findings.request.name, package)
     except ModuleValidationError as error:
-        advice = f'write __amplifier_module_type__ = "{wanted or "tool"}", or what else it is'
+        advice = f'set __amplifier_module_type__ to its kind, for example "{wanted or "tool"}"'
         findings.bad("module_type", str(error), advice)
         return ""
     if declared is not None and wanted not in (None, declared):
-        message = f"it says it is a {declared}, and is checked as a {wanted}"
+        message = f"it is declared as a {declared}, but checked as a {wanted}"
         findings.bad("module_type", message, f"check it with --type {declared}")
         return wanted
     if declared is not None:
-        findings.good("module_type", f"{declared}, as it says itself")
+        findings.good("module_type", f"{declared}, declared by the module")
         return declared
     findings.say(stage="mount")
     mount: Any = getattr(package, mount_name, None)
     mounted = asyncio.run(_mounted_kind(mount, findings.request.config))
     if wanted and mounted not in (None, wanted):
-        what = "registers handlers of events" if mounted == "hook" else f"mounts a {mounted}"
+        what = "registers event handlers" if mounted == "hook" else f"mounts a {mounted}"
         message = f"it is checked as a {wanted}, but its mount function {what}: it is a {mounted}"
         findings.bad("module_type", message, f"check it with --type {mounted}")
     elif wanted:
-        findings.good("module_type", f"{wanted}, as asked for")
+        findings.good("module_type", f"{wanted}, as requested")
     elif mounted:
-        findings.good("module_type", f"{mounted}, by what its mount function does")
+        findings.good("module_type", f"{mounted}, determined from its mount function")
     else:
         mounted = kind_of(findings.request.name)
-        advice = f'add __amplifier_module_type__ = "{mounted}" to the package, or give --type'
+        advice = f'add __amplifier_module_type__ = "{mounted}" to the package, or pass --type'
         findings.bad("module_type", f"{mounted}, guessed from its name", advice, "warning")
     return wanted or mounted or ""
 
 
 async def _mounted_kind(mount: Any, config: dict[str, Any]) -> str | None:
-    """The kind of what is mounted; None where nothing is, or mounting fails."""
+    """The kind of what `mount` mounts; None if it mounts nothing or fails."""
     coordinator = MockCoordinator()
     before = Footprint(coordinator)
     returned: Any = None
     try:
         returned = await mount(coordinator, copy.deepcopy(config))
         return before.kind(returned)
-    # What is wrong with it is reported by the checks that follow.
+    # The checks that follow report the error.
     except _FOREIGN_ERRORS:
         return None
     finally:
@@ -125,17 +125,17 @@ async def _mounted_kind(mount: Any, config: dict[str, Any]) -> str | None:
 
 
 async def _check_mounting(
-    findings: Findings, kind: str, package: ModuleType, attribute: str, wanting: list[str]
+    findings: Findings, kind: str, package: ModuleType, attribute: str, missing: list[str]
 ) -> None:
-    """The kernel's own validator, then mounting once more as the session of a sub-agent does."""
+    """Run the kernel's validator, then mount a second time, as a sub-agent's session does."""
     name = attribute or "mount"
     config = findings.request.config
-    # By its dotted name: imported as it is, and not once more.
+    # By its dotted name, so that the imported package is used and not imported again.
     result = await VALIDATORS[kind]().validate(
         package.__name__, None if name == "mount" else name, config
     )
     for check in result.checks:
-        findings.add(for_kernel_check(check, kind, wanting, configured=bool(config)))
+        findings.add(for_kernel_check(check, kind, missing, configured=bool(config)))
     if not result.passed:
         return
     findings.say(stage="a second mount")
@@ -145,16 +145,16 @@ async def _check_mounting(
     try:
         returned = await mount(coordinator, config)
     except _FOREIGN_ERRORS as error:
-        message = f"mounting it a second time raised {findings.told(error)}"
+        message = f"the second mount raised {findings.describe(error)}"
         findings.bad("second_mount", message, "keep no state between mounts")
         return
-    findings.good("second_mount", "it can be mounted more than once in a process")
+    findings.good("second_mount", "can be mounted more than once in a process")
     await _check_ready(findings, package, coordinator)
     await _check_events(findings, coordinator)
     for tool_name, tool in coordinator.get("tools").items():
         check_tool_schema(findings, tool_name, tool)
         if not re.fullmatch(TOOL_NAME, tool_name):
-            message = f"the tool is mounted as {tool_name!r}, which services of models refuse"
+            message = f"the tool is mounted as {tool_name!r}, a name that model services reject"
             advice = "use at most 64 letters, digits, '_' and '-'"
             findings.bad("tool_name_form", message, advice, "warning")
     if all(check.name != "cleanup" or check.passed for check in result.checks):
@@ -174,10 +174,10 @@ async def _check_ready(
     try:
         await ready(coordinator)
     except _FOREIGN_ERRORS as error:
-        advice = "bear a session in which what it looks for is not mounted"
-        findings.bad(name, f"{name}() raised {findings.told(error)}", advice)
+        advice = "handle a session in which what it looks for is not mounted"
+        findings.bad(name, f"{name}() raised {findings.describe(error)}", advice)
         return
-    findings.good(name, "it ran")
+    findings.good(name, "ran without errors")
 
 
 async def _check_cleanup(
@@ -190,24 +190,24 @@ async def _check_cleanup(
                 await pending
         await coordinator.cleanup()
     except _FOREIGN_ERRORS as error:
-        advice = "a cleanup must bear being called whatever state the module is in"
-        findings.bad("cleanup", f"the cleanup raised {findings.told(error)}", advice)
+        advice = "cleanup must be safe to call in any state"
+        findings.bad("cleanup", f"the cleanup raised {findings.describe(error)}", advice)
         return
-    findings.good("cleanup", "it ran" if cleanup is not None else "mount() returned none")
+    findings.good("cleanup", "ran without errors" if cleanup is not None else "no cleanup function")
 
 
 async def _check_events(findings: Findings, coordinator: MockCoordinator) -> None:
-    """Handlers of events that look like a contract's, and are not."""
+    """Report handlers of events that no contract defines, such as misspelt ones."""
     contributed: set[str] = set()
     for names in await coordinator.collect_contributions("observability.events"):
         contributed.update(names if isinstance(names, (list, tuple, set)) else ())
     registered = [event for event, names in coordinator.hooks.list_handlers().items() if names]
     for event in registered:
         near = did_you_mean(event, ALL_EVENTS, 0.8)
-        # An event of another module has a namespace of its own, and no such resemblance.
+        # Events of other modules have a namespace and resemble none of the contracts' events.
         if event in {*ALL_EVENTS, *contributed} or (":" in event and not near):
             continue
-        message = f"it registers a handler of {event!r}, which is no event of the contracts"
+        message = f"it registers a handler for {event!r}, which is not an event of the contracts"
         advice = near or "see amplifier_core.events"
         findings.bad("events", message, advice, "warning")
 
@@ -221,10 +221,12 @@ async def _check_left(
         message = f"tasks still run after the cleanup: {some(tasks)}"
         advice = "return a cleanup from mount() that cancels and awaits them"
         findings.bad("left_behind", message, advice, "warning")
-    # Workers of an executor are daemons in all but name: Python ends them itself.
+    # Python ends the worker threads of executors itself.
     started = [thread for thread in set(threading.enumerate()) - threads if not thread.daemon]
     names = [thread.name for thread in started if "ThreadPoolExecutor" not in thread.name]
     if names:
         message = f"threads still run after the cleanup: {some(names)}"
-        advice = "return a cleanup from mount() that stops and joins them, or make them daemons"
+        advice = (
+            "return a cleanup from mount() that stops and joins them, or make them daemon threads"
+        )
         findings.bad("left_behind", message, advice, "warning")

@@ -1,4 +1,4 @@
-"""What the child process is asked, and its reports to the process that asked."""
+"""The child process's request, and its reports to the parent."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LONGEST = 2_000
 
 
 class Request(NamedTuple):
-    """What is to be tried out, and how.
+    """What to check, and how.
 
     Attributes:
         mode: `contract` or `behaviour`.
-        folder: What goes in front of `sys.path`, if anything.
-        import_paths: What goes to its end.
-        preferred_paths: What goes before the environment's packages.
+        folder: Put at the start of `sys.path`; may be empty.
+        import_paths: Put at the end of `sys.path`.
+        preferred_paths: Put before the environment's packages.
         entry_point: `"package:mount"`; None for a folder that is itself the package.
-        package: The folder or file that is imported; what is in it is the module's own code.
-        name: The module's id, or what comes closest to it.
-        kind: What it is to be checked as; None for what it says it is.
-        config: What `mount` is given.
+        package: The folder or file that is imported, containing the module's own code.
+        name: The module's id, or the closest name to it.
+        kind: The kind to check it as; None for the one it declares.
+        config: The configuration for `mount`.
     """
 
     mode: str
@@ -42,16 +42,16 @@ class Request(NamedTuple):
 
     @property
     def root(self) -> Path:
-        """Where the module's own code is."""
+        """The folder or file of the module's own code."""
         return Path(self.package).resolve()
 
 
 class Findings:
-    """Reports to whoever asked for the validation.
+    """Reports findings to the parent process.
 
     Attributes:
-        request: What was asked for.
-        secrets: Variables that the module gets, and other processes are not to see.
+        request: The request.
+        secrets: Environment variables for the module that other processes must not see.
         failed: Whether a finding so far fails the module.
     """
 
@@ -66,15 +66,15 @@ class Findings:
         self._lock = threading.Lock()
 
     def good(self, name: str, message: str) -> None:
-        """Report something that is in order."""
+        """Report a check that passed."""
         self.add(Check(name, True, message))
 
     def bad(self, name: str, message: str, advice: str, severity: Severity = "error") -> None:
-        """Report something that is not, and how to mend it."""
+        """Report a check that failed, and how to fix it."""
         self.add(Check(name, False, message, severity, advice))
 
     def add(self, check: Check) -> None:
-        """Report a finding; of a text that goes on for pages, its beginning."""
+        """Report a finding; a very long message is cut."""
         self.failed = self.failed or (not check.passed and check.severity == "error")
         message = check.message.encode("utf-8", "replace").decode()
         if len(message) > _LONGEST:
@@ -82,12 +82,12 @@ class Findings:
         self.say(check=check._replace(message=message)._asdict())
 
     def say(self, **facts: Any) -> None:
-        """Report facts; a copy of this process that the module made by forking stays silent."""
+        """Report facts, except from a process that the module forked."""
         if os.getpid() == self._owner:
             line = f"{self._word} {json.dumps(facts)}\n".encode()
             with self._lock:
                 self._connection.sendall(line)
 
-    def told(self, error: BaseException) -> str:
-        """An exception in the module's code in one sentence, with the line it came from."""
+    def describe(self, error: BaseException) -> str:
+        """An exception in the module's code in one sentence, with its line."""
         return describe_exception(error, self.request.root)

@@ -1,4 +1,4 @@
-"""Running the child that tries a module out, and understanding how it ended."""
+"""Runs the child that checks a module, and interprets how it ended."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from amplifier_app.base.errors import AppError
 from amplifier_support.environment import without_secrets
 
 MEMORY_BYTES = 4 * 1024**3
-"""Resident memory that a module, with all it starts, may take while it is checked."""
+"""Resident memory that a module and the processes it starts may use during the checks."""
 
-NOT_TOLD = 70
-"""The child's exit code where it could not report the end of its checks."""
+NOT_REPORTED = 70
+"""The child's exit code if it could not report the end of its checks."""
 
 _START = """\
 import sys
@@ -36,12 +36,12 @@ _OUTPUT_LINES = 20
 
 
 class Tried(NamedTuple):
-    """What came of trying a module out.
+    """The result of running a module's checks.
 
     Attributes:
-        kind: What it was taken for, if it came so far.
-        checks: What the child found; how it ended, where that is a fault, is among them.
-        output: The end of what was written to the outputs.
+        kind: The kind it was checked as; None if it was not determined.
+        checks: The child's findings, and a finding about its end if that is a fault.
+        output: The end of its standard output and error.
     """
 
     kind: str | None
@@ -50,23 +50,23 @@ class Tried(NamedTuple):
 
 
 def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYTES) -> Tried:
-    """Have the child carry out a request; nothing it starts is left when this returns.
+    """Run a request in the child; nothing it started is left when this returns.
 
     Args:
-        request: As `amplifier_app.commands.module.validation.child` takes it.
-        seconds: The longest the module may take.
-        memory: Bytes of resident memory it may take.
+        request: As read by `amplifier_app.commands.module.validation.child`.
+        seconds: Time limit of the module.
+        memory: Limit of resident memory in bytes.
     """
-    # The module shares a process with its judge. That it prints something, or writes to what
-    # it finds open, is not taken for a finding.
+    # The module runs in the process that reports on it. The word tells findings apart from what
+    # the module prints or writes to descriptors it finds open.
     word = secrets.token_hex(16)
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    # Any process of the user can read the variables a program is started with.
+    # Any process of the user can read a program's initial environment.
     environment = without_secrets(own)
     hidden = {name: value for name, value in own.items() if name not in environment}
     with tempfile.TemporaryDirectory(prefix="amplifier-validate-", ignore_cleanup_errors=True) as d:
         spec = {
-            # -P: what lies in the current folder is not importable by accident.
+            # -P keeps the current folder from being importable.
             "argv": [sys.executable, "-P", "-m", "amplifier_app.commands.module.validation.child"],
             "cwd": d,
             "seconds": seconds,
@@ -76,8 +76,8 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
         ended = _watched(spec, environment)
     kind, checks, last = _read_answers(ended["answers"], word)
     if not last.stage and ended["how"] in ("ended", "time"):
-        # The module was not even looked at.
-        raise AppError(f"the process that tries modules out does not work: {ended['output']}")
+        # The checks did not start.
+        raise AppError(f"the process that checks modules failed to start: {ended['output']}")
     fault = _fault(ended, last, seconds, memory)
     checks += [fault] if fault else []
     if ended["left"]:
@@ -87,7 +87,7 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
 
 
 def _watched(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Run a warden to its end; it ends at once, with all it watches over, when this is left."""
+    """Run a warden to its end; it and all processes below it end when this returns or raises."""
     pid = b""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _START, *_FOLDERS],
@@ -115,17 +115,17 @@ def _watched(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any
     if answer.strip():
         return cast("dict[str, Any]", json.loads(answer))
     if not pid:
-        raise AppError(f"the process that watches over modules did not start: {complaint}")
+        raise AppError(f"the process that supervises modules did not start: {complaint}")
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(int(pid), signal.SIGKILL)
     return {"how": "lost", "code": None, "answers": "", "output": "", "left": []}
 
 
-# -- what the child said -----------------------------------------------------------------
+# -- reports of the child -----------------------------------------------------------------
 
 
 class _Last(NamedTuple):
-    """How far the child came: its last stage, the place it was seen at, whether it is through."""
+    """How far the child got: its last stage, the last known place, whether it finished."""
 
     stage: str = ""
     place: str = ""
@@ -137,8 +137,8 @@ def _read_answers(answers: str, word: str) -> tuple[str | None, list[Check], _La
     checks: list[Check] = []
     last = _Last()
     for line in answers.splitlines():
-        said, _, text = line.partition(" ")
-        if said != word:
+        first, _, text = line.partition(" ")
+        if first != word:
             continue
         answer = json.loads(text)
         if "check" in answer:
@@ -149,7 +149,7 @@ def _read_answers(answers: str, word: str) -> tuple[str | None, list[Check], _La
 
 
 def _fault(ended: dict[str, Any], last: _Last, seconds: float, memory: int) -> Check | None:
-    """What is wrong with the way the child ended; nothing if it came to its end."""
+    """A finding about how the child ended; None if it finished."""
     during = f" during {last.stage}" if last.stage else ""
     where = f"; it was at {last.place}" if last.place else ""
     how = ended["how"]
@@ -158,30 +158,30 @@ def _fault(ended: dict[str, Any], last: _Last, seconds: float, memory: int) -> C
             "time",
             False,
             f"it did not end within {seconds:g} s{during} and was stopped{where}",
-            advice="wait for nothing without a limit; if it needs longer, give a longer --timeout",
+            advice="give every wait a time limit; if it needs longer, pass a longer --timeout",
         )
     if how == "memory":
         return Check(
             "memory",
             False,
-            f"it took more than {_size(memory)} of memory{during} and was stopped{where}",
-            advice="read and keep what is needed, in pieces",
+            f"it used more than {_size(memory)} of memory{during} and was stopped{where}",
+            advice="process data in pieces and keep only what is needed",
         )
     if last.done:
         return None
     code = ended["code"]
-    advice = "raise an exception, or log a warning and return None, instead of ending it"
+    advice = "raise an exception, or log a warning and return None, instead of exiting"
     if how == "lost":
-        found = "it killed the process that watches over it"
-        advice = "end no processes but your own"
-    elif how == "answers" or code == NOT_TOLD:
-        found = "it took away, or filled, what the checks need"
-        advice = "leave the files that are open, and the standard library, as they are"
+        found = "it killed the process that supervises it"
+        advice = "end only processes that the module started"
+    elif how == "answers" or code == NOT_REPORTED:
+        found = "it closed or filled files the checks need"
+        advice = "do not touch open files or the standard library"
     elif code < 0:
-        found = f"it was ended by {_signal_name(-code)}"
-        advice = "a crash is in native code, or in recursion without an end"
+        found = f"it was killed by {_signal_name(-code)}"
+        advice = "look for a crash in native code, or for endless recursion"
     else:
-        found = f"it ended the whole process with exit code {code}"
+        found = f"it exited the process (code {code})"
     return Check("isolation", False, f"{found}{during}{where}", advice=advice)
 
 
@@ -190,7 +190,7 @@ def _left_behind(names: list[str]) -> Check:
     return Check(
         "left_behind",
         False,
-        f"it left {count} running, which had to be killed: {some(set(names))}",
+        f"it left {count} running, which the check killed: {some(set(names))}",
         "warning",
         "return a cleanup from mount() that ends them and waits for them",
     )

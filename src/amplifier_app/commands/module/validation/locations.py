@@ -1,4 +1,4 @@
-"""Where a module's own code is while it runs: a line its author can go to."""
+"""Finds the line of a module's own code that is being run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amplifier_core._foreign import line_in
 
 
 def place_now(root: Path, thread: int) -> str:
-    """The line below `root` that a thread, or a task that waits in it, is at; empty if none is."""
+    """The line below `root` that a thread, or a task waiting in it, is at; empty if none."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
     tasks: list[asyncio.Task[Any]] = []
     while frame is not None:
@@ -34,16 +34,16 @@ def _tasks(loop: Any) -> list[asyncio.Task[Any]]:
     """The unfinished tasks of a loop that another thread runs."""
     try:
         return list(asyncio.all_tasks(loop))
-    # It is the module's loop, and in use: if it cannot be asked now, the next look may do.
+    # The module's loop is in use; if this fails, the next sample may work.
     except Exception:
         return []
 
 
 def _frames(coroutine: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of what it waits for, from the outermost in."""
+    """The frames of a coroutine and of what it awaits, outermost first."""
     while coroutine is not None:
         inner = None
-        # Coroutines, generators and async generators name the same things differently.
+        # Coroutines, generators and async generators use different attribute names.
         for prefix, awaited in (("cr", "await"), ("gi", "yieldfrom"), ("ag", "await")):
             frame = getattr(coroutine, f"{prefix}_frame", None)
             if frame is not None:

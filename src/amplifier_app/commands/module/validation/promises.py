@@ -1,6 +1,6 @@
-"""What the contracts promise beyond the suites, tried out on a module that is mounted for it.
+"""Checks what the contracts promise beyond the behaviour suites.
 
-The suites are inherited by modules that are published, so they cannot grow; this can.
+Published modules inherit the suites in their own tests, so new checks are added here instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
-    """Mount the module, check what its kind promises, clean up."""
+    """Mount the module, check the promises of its kind, and clean up."""
     kind = str(findings.request.kind)
     findings.say(stage="mount")
     coordinator = MockCoordinator()
@@ -43,8 +43,8 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
             try:
                 await check(findings, instance, name)
             except _FOREIGN_ERRORS as error:
-                message = f"it raised {findings.told(error)}"
-                advice = f"contracts/{kind}.md of amplifier_core says what it can rely on"
+                message = f"it raised {findings.describe(error)}"
+                advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
                 findings.bad(name, message, advice)
     findings.say(stage="cleanup")
     cleanup = cleanup_of(returned)
@@ -86,11 +86,11 @@ _DATA: dict[str, dict[str, Any]] = {
     "orchestrator:complete": {"orchestrator": "loop", "turn_count": 1, "status": "success"},
     "session:end": {"status": "completed"},
 }
-"""What comes with an event beside the ids; nothing with those that are not here."""
+"""The data of an event in addition to the ids; events not listed have none."""
 
 
 def _recorded(coordinator: MockCoordinator) -> list[tuple[str, Any]]:
-    """Event and handler of everything that is registered from now on."""
+    """A list that receives the event and handler of every registration from now on."""
     handlers: list[tuple[str, Any]] = []
     register = coordinator.hooks.register
 
@@ -106,14 +106,14 @@ def _recorded(coordinator: MockCoordinator) -> list[tuple[str, Any]]:
 
 
 async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -> None:
-    """Each handler with the data of its event: the registry would pass over one that raises."""
+    """Call each handler with its event's data; the registry itself would skip errors."""
     if not handlers:
-        advice = "register one, or give the --config with which it does"
-        findings.bad("handlers", "it registers no handler", advice, "warning")
+        advice = "register one, or pass the --config with which it does"
+        findings.bad("handlers", "it registers no handlers", advice, "warning")
         return
     faults: list[str] = []
     for event, handler in handlers:
-        findings.say(stage=f"its handler of {event}")
+        findings.say(stage=f"its handler for {event}")
         try:
             answer = handler(event, copy.deepcopy({**_COMMON, **_DATA.get(event, {})}))
             if inspect.isawaitable(answer):
@@ -121,28 +121,28 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
             if isinstance(answer, dict):
                 answer = HookResult.model_validate(answer)
         except _FOREIGN_ERRORS as error:
-            faults.append(f"on {event} it raised {findings.told(error)}")
+            faults.append(f"on {event} it raised {findings.describe(error)}")
             continue
         if answer is not None and not isinstance(answer, HookResult):
-            faults.append(f"on {event} it answered {type(answer).__name__}, not a HookResult")
+            faults.append(f"on {event} it returned {type(answer).__name__}, not a HookResult")
     if faults:
         message = "; ".join(list(dict.fromkeys(faults))[:3])
         advice = (
-            "a handler that raises is skipped, and one that answers anything but a HookResult, "
-            "a dict of its fields or None denies the event: read data with .get(…), return "
-            'HookResult(action="continue")'
+            'read data with .get(…), and return HookResult(action="continue"): a handler that raises '
+            "is skipped, and one that returns anything but a HookResult, a dict of its fields or "
+            "None denies the event"
         )
         findings.bad("handlers", message, advice)
     else:
         events = {event for event, _ in handlers}
-        findings.good("handlers", f"they answer {len(events)} events as the contract has it")
+        findings.good("handlers", f"handle {len(events)} events as the contract requires")
 
 
 # -- orchestrators -----------------------------------------------------------------------
 
 
 async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
-    """A turn in which the model calls a tool that is there and one that is not."""
+    """Run a turn in which the model calls an existing and an unknown tool."""
     context, recorder, provider = MockContextManager(), EventRecorder(), MockProvider()
     tool = MockTool("look", output="three lines")
     calls = [ToolCall(id="call_1", name="look", arguments={"at": "notes"})]
@@ -161,17 +161,17 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
     answered = [_answered_call(message) for message in context.messages]
     missing = [call.id for call in calls if call.id not in answered]
     if tool.last_input is None:
-        message = "the model called a tool, and it was not executed"
+        message = "a tool that the model called was not executed"
     elif missing:
-        message = f"of two tool calls {len(missing)} got no answer in the context"
+        message = f"{len(missing)} of 2 tool calls got no result in the context"
     elif not isinstance(answer, str) or "Three lines." not in answer:
-        message = f"after tool calls it returned {answer!r}, not the model's last answer"
+        message = f"after tool calls it returned {answer!r} instead of the model's last answer"
     else:
-        findings.good(name, "tools are run, and every call is answered")
+        findings.good(name, "runs tools and answers every call")
         return
     advice = (
-        "for each call run the tool, or say why not, and add a message of role 'tool' with its "
-        "tool_call_id; then ask the provider again"
+        "for each call run the tool, or give the reason why not, in a message of role 'tool' with "
+        "its tool_call_id; then call the provider again"
     )
     findings.bad(name, message, advice, "warning")
 
@@ -196,15 +196,17 @@ async def _check_completion(findings: Findings, loop: Any, name: str) -> None:
         hooks=recorder,
     )
     wanted = {"orchestrator", "turn_count", "status"}
-    told = recorder.get_events(name)
-    lacking = sorted(wanted - told[-1][1].keys()) if told else sorted(wanted)
-    if told and not lacking:
-        findings.good(name, "the end of a turn is told")
+    emitted = recorder.get_events(name)
+    missing = sorted(wanted - emitted[-1][1].keys()) if emitted else sorted(wanted)
+    if emitted and not missing:
+        findings.good(name, "emitted at the end of a turn")
         return
-    message = f"the event lacks {', '.join(lacking)}" if told else "the event is not emitted"
+    message = (
+        f"the event is missing {', '.join(missing)}" if emitted else "the event is not emitted"
+    )
     advice = (
         f'await hooks.emit("{name}", {{"orchestrator": …, "turn_count": …, "status": "success", '
-        '"incomplete" or "error"}) whatever way a turn ends'
+        '"incomplete" or "error"}) however a turn ends'
     )
     findings.bad(name, message, advice)
 
@@ -236,18 +238,18 @@ async def _check_fidelity(findings: Findings, context: Any, name: str) -> None:
     await context.set_messages(copy.deepcopy(_MESSAGES))
     replaced = await context.get_messages()
     if not _same(added):
-        message = "messages do not come back as they were added"
+        message = "messages are not returned as they were added"
     elif not _same(replaced):
-        message = "messages do not come back as set_messages() was given them"
+        message = "messages are not returned as they were passed to set_messages()"
     else:
-        findings.good(name, "messages come back as they went in")
+        findings.good(name, "returns messages as they were added")
         return
-    advice = "store each message as it comes: blocks whole, thinking with its signature, in order"
+    advice = "store each message unchanged and in order: whole blocks, thinking with its signature"
     findings.bad(name, message, advice)
 
 
 def _same(found: Any) -> bool:
-    """Whether the messages are all there, in order and unchanged; a context may add to them."""
+    """Whether all messages are returned in order and unchanged; additional keys are allowed."""
     return (
         isinstance(found, list)
         and len(found) == len(_MESSAGES)
@@ -259,7 +261,7 @@ def _same(found: Any) -> bool:
 
 
 async def _check_view(findings: Findings, context: Any, name: str) -> None:
-    """A conversation that is too long: the view of it has whole pairs, the rest stays."""
+    """Check the view of a conversation that is too long: pairs stay whole, the store unchanged."""
     await context.clear()
     for number in range(40):
         call = {**_CALL, "id": f"call_{number}"}
@@ -274,21 +276,21 @@ async def _check_view(findings: Findings, context: Any, name: str) -> None:
     answered = [m["tool_call_id"] for m in view if m.get("role") == "tool"]
     if await context.get_messages() != before:
         message, advice = (
-            "making a view that fits the budget changed what is stored",
-            "compact a copy; what is stored stays",
+            "building a view within the budget changed the stored messages",
+            "compact a copy, not the stored messages",
         )
     elif sorted(called) != sorted(answered):
         message, advice = (
-            "a view that fits the budget has calls without results, or results without calls",
+            "a view within the budget has calls without results, or results without calls",
             "keep an assistant's tool calls and their results together, or drop them together",
         )
     elif len(view) >= len(before):
         message, advice = (
-            "token_budget makes no difference: the view has everything",
+            "token_budget makes no difference: the view contains everything",
             "leave out the oldest turns until the rest fits",
         )
     else:
-        findings.good(name, "a view that fits keeps pairs whole, and what is stored stays")
+        findings.good(name, "a view within the budget keeps pairs whole and the store unchanged")
         return
     findings.bad(name, message, advice, "warning" if "no difference" in message else "error")
 
@@ -301,22 +303,22 @@ async def _check_parsing(findings: Findings, provider: Any, name: str) -> None:
     blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
     parsed = provider.parse_tool_calls(ChatResponse(content=list(blocks), tool_calls=calls))
     if [getattr(call, "name", None) for call in parsed] == ["a", "b"]:
-        findings.good(name, "tool calls are found, in their order")
+        findings.good(name, "returns tool calls in order")
     else:
-        message = "parse_tool_calls() does not give the calls of a response in their order"
+        message = "parse_tool_calls() does not return the calls of a response in order"
         findings.bad(name, message, "return list(response.tool_calls or ())")
 
 
 async def _check_window(findings: Findings, provider: Any, name: str) -> None:
     defaults = provider.get_info().defaults or {}
     wanted = ("context_window", "max_output_tokens")
-    lacking = [key for key in wanted if not isinstance(defaults.get(key), int)]
-    if lacking:
-        message = f"the defaults of get_info() lack {' and '.join(lacking)}"
-        advice = "give them, in tokens: contexts compute from them how much fits into a request"
+    missing = [key for key in wanted if not isinstance(defaults.get(key), int)]
+    if missing:
+        message = f"{' and '.join(missing)} missing in the defaults of get_info()"
+        advice = "add them, in tokens: contexts use them to compute how much fits into a request"
         findings.bad(name, message, advice, "warning")
     else:
-        findings.good(name, "contexts can tell how much fits into a request")
+        findings.good(name, "get_info() has the limits that contexts need")
 
 
 _Promise = Callable[["Findings", Any, str], Awaitable[None]]

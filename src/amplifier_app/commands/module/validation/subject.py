@@ -1,4 +1,4 @@
-"""What is to be validated: a path, a source text, or the id of a module that is there."""
+"""What to validate: a path, a source, or the id of an available module."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Subject(NamedTuple):
-    """A module to be validated.
+    """A module to validate.
 
     Attributes:
-        shown: What a report calls it.
-        path: Its folder or file; None for what is installed.
-        layout: How it is imported, if that is known already.
+        shown: Its name in the report.
+        path: Its folder or file; None if it is installed.
+        layout: How it is imported, if already known.
     """
 
     shown: str
@@ -34,15 +34,15 @@ class Subject(NamedTuple):
 
 
 def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> Subject:
-    """What a person means by a text on the command line.
+    """The module that a command-line argument refers to.
 
     Args:
         text: A folder or file, a source as in a plan, or the id of a module.
-        resolver: Gives what knows the ids; called only for one.
+        resolver: Returns the resolver of ids; called only for an id.
 
     Raises:
-        UsageError: There is nothing of that name.
-        SourceError: The source cannot be had.
+        UsageError: There is no such module.
+        SourceError: The source is unavailable.
     """
     path = Path(text).expanduser().absolute()
     if path.is_dir() or path.suffix == ".py":
@@ -60,10 +60,10 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
         found = resolver().resolve(text)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"there is no folder or file {text!r} here, and no module of that id",
+            f"{text!r} is neither a folder or file here nor a known module id",
             hint=did_you_mean(text, installed.bundled(), 0.7)
-            or "Give its folder, a source such as git+https://…, or an id that "
-            "'amplifier module list' shows.",
+            or "Pass its folder, a source such as git+https://…, or an id from "
+            "'amplifier module list'.",
         ) from error
     return _subject_of(found, f"{text} ({found.text})", text)
 
@@ -72,9 +72,9 @@ def _refuse_missing(path: Path, text: str) -> None:
     if path.exists():
         return
     siblings = os.listdir(path.parent) if path.parent.is_dir() else []
-    beside = [str(Path(text).parent / name) for name in siblings]
+    nearby = [str(Path(text).parent / name) for name in siblings]
     raise UsageError(
-        f"there is no folder or file {path}", hint=did_you_mean(str(Path(text)), beside, 0.7)
+        f"no such folder or file: {path}", hint=did_you_mean(str(Path(text)), nearby, 0.7)
     )
 
 
@@ -82,7 +82,7 @@ def _fetched(source: str) -> Subject:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
     name = _name_in(source)
-    # This very source, and not what stands in for a module of that name.
+    # Use exactly this source, without any override for a module of that name.
     found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
     return _subject_of(found, found.text, name)
 
@@ -99,19 +99,19 @@ def _subject_of(found: ResolvedSource, shown: str, name: str) -> Subject:
 
 
 def _name_in(source: str) -> str:
-    """The name of a repository, archive or package, which is what comes closest to an id."""
+    """The name of a repository, archive or package, the closest thing to an id."""
     name = re.split(r"[/:]", source.partition("#")[0].rstrip("/"))[-1]
     match = re.match(r"[A-Za-z0-9_-]+", name)
     return match[0] if match else "module"
 
 
 def _installed_layout(module_id: str, entry_point: str) -> Layout:
-    """The layout of a package on `sys.path`, found without importing anything of it."""
+    """The layout of a package on `sys.path`, found without importing it."""
     target = entry_point.partition(":")[0]
     top, *inner = target.split(".")
     spec = find_spec(top)
     if spec is None or spec.origin is None:
-        raise UsageError(f"{module_id} is installed as {target}, which cannot be found")
+        raise UsageError(f"{module_id} is installed as {target}, but that package was not found")
     file = Path(spec.origin)
     package = file.parent if file.name == "__init__.py" else file
     if inner and package.is_dir():

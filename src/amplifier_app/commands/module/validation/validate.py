@@ -1,4 +1,4 @@
-"""What can be told of a module by looking at its folder; then it is tried out in a child process."""
+"""Checks a module's folder, then runs its other checks in a child process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DEFAULT_SECONDS = 60.0
 
 _KEY = "api_key"
 _MADE_UP_KEY = "made-up-by-module-validate"
-"""What providers take as key, for want of one: how they are built can be seen without a service."""
+"""The key for providers that have none; checks of their structure contact no service."""
 
 _SUITE = ("pytest>=8.3", "pytest-asyncio>=0.25")
-"""What the behaviour suites run in; a program that is only used has no need of it."""
+"""Requirements of the behaviour suites, which normal use does not need."""
 
 
 def validate_module(
@@ -39,11 +39,11 @@ def validate_module(
 
     Args:
         subject: The module.
-        kind: What it is to be checked as; by default what it says it is.
-        config: What `mount` is given.
-        behavioral: Whether the suite of its kind is run as well.
-        seconds: The longest each of the two child processes may take.
-        memory: Bytes of resident memory each of them may take.
+        kind: The kind to check it as; by default the one it declares.
+        config: The configuration for `mount`.
+        behavioral: Whether to run the behaviour suite of its kind as well.
+        seconds: Time limit of each of the two child processes.
+        memory: Limit of resident memory of each of them, in bytes.
     """
     checks: list[Check] = []
     layout = _find_layout(subject, checks)
@@ -53,7 +53,7 @@ def validate_module(
         return Report(subject.shown, kind, entry_point, tuple(checks))
     request: dict[str, Any] = {
         "mode": "contract",
-        # What is installed is on the child's path already.
+        # An installed module is already on the child's path.
         "folder": "" if subject.path is None else str(layout.folder),
         "import_paths": folders,
         "preferred_paths": _preferred(folders),
@@ -69,8 +69,8 @@ def validate_module(
         with_key = try_out(keyed, seconds=seconds, memory=memory)
         if not _failed(with_key.checks):
             request, tried = keyed, with_key
-            message = f"it mounts nothing without a key: checked with a made-up {_KEY}"
-            advice = f"have a real one in --config {_KEY}=… or the environment"
+            message = f"it mounts nothing without a key; checked with a made-up {_KEY}"
+            advice = f"pass a real one with --config {_KEY}=… or in the environment"
             checks.append(Check("credentials", False, message, "info", advice))
     kind = tried.kind or kind
     checks += tried.checks
@@ -81,7 +81,7 @@ def validate_module(
         request |= {"preferred_paths": _preferred(folders)}
     if request["mode"] == "behaviour" and not _failed(checks):
         tried = try_out(request, seconds=seconds, memory=memory)
-        # What it leaves behind it leaves behind both times.
+        # Findings that occur in both runs are listed once.
         checks += [check for check in tried.checks if check not in checks]
         output = "\n".join(filter(None, (output, tried.output)))
     return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
@@ -92,7 +92,7 @@ def _failed(checks: Iterable[Check]) -> bool:
 
 
 def _declined(tried: Tried) -> bool:
-    """Whether it is a provider that mounts nothing, as one does that has no key."""
+    """Whether it is a provider that mounted nothing, as providers without a key do."""
     return tried.kind == "provider" and any(
         not check.passed and "mounted no provider" in check.message for check in tried.checks
     )
@@ -105,7 +105,9 @@ def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
     try:
         layout = subject.layout or find_layout(subject.path or Path())
     except SourceError as error:
-        advice = error.hint or "contracts/README.md of amplifier_core says what a module has"
+        advice = (
+            error.hint or "see contracts/README.md of amplifier_core for the structure of a module"
+        )
         checks.append(Check("structure", False, error.message, advice=advice))
         return None
     checks.append(Check("structure", True, _structure(subject, layout)))
@@ -120,7 +122,7 @@ def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
         Check(
             "entry_point",
             False,
-            "no pyproject.toml declares it: a folder works, an installed package does not",
+            "not declared in a pyproject.toml: it works as a folder, but not as an installed package",
             "warning",
             f'add [project.entry-points."{ENTRY_POINT_GROUP}"] with '
             f'{name} = "{layout.entry_point or f"{target}:mount"}"',
@@ -138,7 +140,7 @@ def _structure(subject: Subject, layout: Layout) -> str:
     return f"the package is {layout.package.relative_to(subject.path) if within else layout.package.name}"
 
 
-# -- requirements ------------------------------------------------------------------------
+# -- dependencies ------------------------------------------------------------------------
 
 
 def _cache() -> DependencyCache:
@@ -146,38 +148,38 @@ def _cache() -> DependencyCache:
 
 
 def _install(layout: Layout, checks: list[Check]) -> list[str]:
-    """What goes to the end of `sys.path` for the module's requirements."""
+    """Folders of the module's dependencies, for the end of `sys.path`."""
     if layout.project_file is None and not layout.dependencies and not layout.added:
         return []
     try:
         folder = _cache().folder_for(layout)
     except SourceError as error:
-        advice = error.hint or "mend 'dependencies' in pyproject.toml"
+        advice = error.hint or "fix 'dependencies' in pyproject.toml"
         checks.append(Check("dependencies", False, error.message, advice=advice))
         return []
-    nothing = "all there" if required_by(layout) or layout.added else "none"
+    nothing = "all available" if required_by(layout) or layout.added else "none"
     found = f"installed into {folder}" if folder else nothing
     checks.append(Check("dependencies", True, found))
     return [str(folder)] if folder is not None else []
 
 
 def _preferred(folders: Iterable[str]) -> list[str]:
-    """What precedes the environment on `sys.path` for the module's requirements."""
+    """Folders of the module's dependencies that precede the environment on `sys.path`."""
     return [str(path) for folder in folders for path in preferred_in(Path(folder))]
 
 
 def _install_suite(folders: list[str], checks: list[Check]) -> list[str]:
-    """What goes to the end of `sys.path` for the suite, where the environment does not have it.
+    """Folders of the suite's dependencies that the environment lacks, for the end of `sys.path`.
 
     Args:
-        folders: What is there for the module already, whose versions count.
-        checks: Where it is told if it cannot be had.
+        folders: Folders of the module's dependencies, whose versions take precedence.
+        checks: Receives a finding if the dependencies are unavailable.
     """
     layout = Layout(Path("the behaviour suite"), None, Path(), dependencies=_SUITE)
     try:
         folder = _cache().folder_for(layout, pins=distributions(folders))
     except SourceError as error:
-        advice = "install pytest and pytest-asyncio beside Amplifier"
+        advice = "install pytest and pytest-asyncio next to Amplifier"
         checks.append(Check("behavior", False, error.message, advice=advice))
         return []
     return [str(folder)] if folder is not None else []

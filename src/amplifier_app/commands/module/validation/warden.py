@@ -1,16 +1,17 @@
-"""Runs one program with limits, and ends with it everything it started; the `main` of its own program.
+"""Runs one program with limits and ends everything it started; the `main` of its own program.
 
 It reads one line of JSON from stdin, `{"argv", "cwd", "seconds", "bytes", "request"}`, and starts
-`argv` with the descriptor of a socket as a last argument. The program reads `request` (one line)
-from the socket and writes its answers (lines) there; its outputs go to a pipe of the warden. The
-warden writes two lines to stdout: the pid of the program, then, when nothing of it is left,
+`argv` with the descriptor of a socket as the last argument. The program reads `request` (one line)
+from the socket and writes its answers (lines) to it; its output goes to a pipe of the warden. The
+warden writes two lines to stdout: the program's pid, then, when no process of it is left,
 
     {"how": "ended" | "time" | "memory" | "answers", "code", "answers", "output", "left"}
 
-If stdin ends before, whoever asked is gone: everything is killed and nothing written.
+If stdin ends first, the parent is gone: everything is killed and nothing is written.
 
-On Linux the warden is the subreaper of all that is started, so that what forks twice or makes a
-session of its own is still found. Elsewhere what left both its parent and its group escapes.
+On Linux the warden is the subreaper of every process below it, so that processes that fork twice or
+start a new session are still found. Elsewhere a process that left both its parent and its group
+escapes.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from amplifier_support import process_tree
 from amplifier_support.process_privacy import forbid_inspection
 
 OUTPUT_BYTES = 16 * 1024
-"""How much of the end of the outputs is kept."""
+"""How much of the end of the output is kept."""
 
 ANSWER_BYTES = 8 * 1024 * 1024
-"""How much the program may answer before it is stopped."""
+"""Limit of the program's answers; it is stopped beyond that."""
 
 START_SECONDS = 120.0
-"""How long the program may take to its first answer."""
+"""Time limit for the program's first answer."""
 
 POLL_SECONDS = 0.1
 LEAVING_SECONDS = 0.5
-"""How long what is still there when the program ends may take to go by itself."""
+"""How long processes left after the program's end have to end by themselves."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -56,7 +57,7 @@ class Process(NamedTuple):
 
 
 def look_up(pids: list[int]) -> list[Process]:
-    """What is known of those that still live."""
+    """The processes among `pids` that still exist."""
     if os.path.isdir("/proc/self"):
         return list(_from_proc(pids))
     return list(_from_ps(pids))
@@ -67,17 +68,17 @@ def _from_proc(pids: list[int]) -> Iterator[Process]:
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name stands in parentheses, and may hold any of them.
+                # The name is in parentheses, and may itself contain some.
                 before, _, after = file.read().rpartition(b")")
         except OSError:
-            continue  # It has ended meanwhile.
+            continue  # It has ended in the meantime.
         name = before.partition(b"(")[2].decode("utf-8", "replace")
         yield Process(int(after.split()[21]) * page, name)
 
 
 def _from_ps(pids: list[int]) -> Iterator[Process]:
     command = ["/bin/ps", "-o", "rss=,comm=", "-p", ",".join(map(str, pids))]
-    # It fails when none of them lives any more.
+    # It fails if none of them exists any more.
     for line in subprocess.run(command, capture_output=True, check=False).stdout.splitlines():
         kilobytes, name = line.split(None, 1)
         yield Process(int(kilobytes) * 1024, os.path.basename(name.decode("utf-8", "replace")))
@@ -113,13 +114,13 @@ class Warden:
         self._answers = b""
 
     def watch(self) -> dict[str, Any] | None:
-        """Until the program ends or has to be ended; None if nobody wants to know any more."""
+        """Watch the program until it ends or is stopped; None if the parent is gone."""
         self._socket.sendall(json.dumps(self._spec["request"]).encode() + b"\n")
         self._socket.setblocking(False)
         how = self._until_over()
         left: list[Process] = []
         if how == "ended":
-            left = self._those_who_stay()
+            left = self._remaining()
         process_tree.kill_all(self._running, self._gone, grace=0)
         self._read_outputs()
         self._read_answers()
@@ -159,8 +160,8 @@ class Warden:
                 return "memory"
 
     def _read_outputs(self) -> bool:
-        """Read what is there, keep the end of it; False when there will be no more."""
-        # A bounded number of times: somebody may write faster than this reads.
+        """Read what is available and keep the end of it; False at the end of the output."""
+        # Bounded, as a process may write faster than this reads.
         for _ in range(64):
             try:
                 data = os.read(self._outputs, 1 << 16)
@@ -189,18 +190,18 @@ class Warden:
         return process_tree.descendants(os.getpid(), group=group)
 
     def _reap(self) -> bool:
-        """Collect the exit statuses of those that ended; whether any child is left."""
+        """Collect exit statuses; return whether any child is left."""
         ended, any_left = process_tree.reap()
         if self.pid in ended:
             self._code = os.waitstatus_to_exitcode(ended[self.pid])
         return any_left
 
     def _gone(self) -> bool:
-        """Whether nothing is left; where orphans are adopted, that is certain."""
+        """Whether no process is left; certain where orphans are adopted."""
         any_child = self._reap()
         return not any_child if self._adopting else not self._running()
 
-    def _those_who_stay(self) -> list[Process]:
+    def _remaining(self) -> list[Process]:
         limit = time.monotonic() + LEAVING_SECONDS
         while not self._gone() and time.monotonic() < limit:
             self._read_outputs()
@@ -221,7 +222,7 @@ def _preparation() -> Callable[[], None]:
     def prepare() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if prctl is not None:
-            # If the warden is killed, the program is.
+            # If the warden is killed, so is the program.
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
     return prepare
@@ -229,7 +230,7 @@ def _preparation() -> Callable[[], None]:
 
 def main() -> None:
     """Serve one request."""
-    # The request has keys in it.
+    # The request contains keys.
     forbid_inspection()
     warden = Warden(json.loads(sys.stdin.buffer.readline()))
     print(warden.pid, flush=True)

@@ -1,0 +1,23 @@
+"""Durations on the command line."""
+
+from __future__ import annotations
+
+import re
+
+from amplifier_app.base.errors import UsageError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``1h``.
+
+    Raises:
+        UsageError: It is none of these, or zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
+    if not seconds:
+        raise UsageError(f"invalid duration {text!r}", hint="Write 90, 90s, 5m or 1h.")
+    return seconds

@@ -1,0 +1,73 @@
+"""Typer commands whose options are declared by the fields of a tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from amplifier_app.commands.option import Option
+
+_OTHER = "Other"
+
+
+def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[..., None]], Any]:
+    """Give a command the options that a NamedTuple declares, in place of its `request` parameter.
+
+    Args:
+        declared: The NamedTuple; fields annotated with an `Option` are options.
+        names: The fields to take; all of them by default.
+    """
+    hints = get_type_hints(declared, include_extras=True)
+    options = {name: _option(hint) for name, hint in hints.items()}
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=options[name])
+        for name, default in declared._field_defaults.items()
+        if options[name] and name in (names or options)
+    ]
+
+    def decorate(function: Callable[..., None]) -> Any:
+        def command(**values: Any) -> None:
+            fields = {one.name: values.pop(one.name) for one in added}
+            function(**values, request=declared(**fields))
+
+        shape = signature(function, eval_str=True)
+        parameters: list[Parameter] = []
+        for one in shape.parameters.values():
+            parameters += added if one.name == "request" else [one]
+        parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__signature__ = shape.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorate
+
+
+def _option(hint: Any) -> Any:
+    """A field's type with its option as Typer's; None for a field that is not an option."""
+    kind, *marks = get_args(hint) or (hint,)
+    option = next((mark for mark in marks if isinstance(mark, Option)), None)
+    if option is None:
+        return None
+    return Annotated[kind, typer.Option(*option.flags, **option.settings)]
+
+
+class GroupedHelp(TyperCommand):
+    """A command whose help lists its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                group = getattr(parameter, "rich_help_panel", None) or _OTHER
+                groups.setdefault(group, []).append(record)
+        # `--help` and its like come last.
+        groups[_OTHER] = groups.pop(_OTHER, [])
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -1,0 +1,217 @@
+"""What a request resolves to: the plan, project, session and module sources."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.offline import is_offline
+from amplifier_app.base.paths import project_dir
+from amplifier_app.base.stdio import Output, stdin_is_tty
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+from amplifier_app.sources.loading import Fetching, load
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_app.trust import Answer, Ask, TrustedProject
+    from amplifier_app.trust.content import Content
+    from amplifier_app.trust.store import Record
+
+
+class Chosen(NamedTuple):
+    """What a request resolves to.
+
+    Attributes:
+        plan: The plan to mount.
+        project: The project whose settings, profiles and modules apply.
+        resume: Id of the session to resume; None for a new one.
+    """
+
+    plan: ResolvedPlan
+    project: TrustedProject | None
+    resume: str | None
+
+
+def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen:
+    """Load the plan of a request, asking for the project's trust if necessary.
+
+    Args:
+        request: The request.
+        stdout: Where the answer goes; the trust question may be shown there.
+        lenient: See `amplifier_app.plan.model.ResolvedPlan`.
+
+    Raises:
+        AppError: The plan is unavailable or invalid, or its project is not trusted.
+    """
+    resume = _session_to_resume(request)
+    project = _project(request, resume, stdout)
+    return Chosen(_plan(request, resume, project, stdout, lenient), project, resume)
+
+
+async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
+    """Where the modules come from.
+
+    Raises:
+        ConfigError: A lock is required, and it is missing or out of date.
+        SourceError: The run is offline, and a module is not on this machine.
+    """
+    from amplifier_app.sources.plan_resolver import resolver_for
+
+    plan = chosen.plan
+    if not request.locked and not is_offline(request.offline):
+        return resolver_for(plan)
+    from amplifier_app.sources.locked_run import strict_sources
+
+    if request.locked and request.lock is None and _as_saved(request, chosen.resume):
+        raise ConfigError(
+            "the plan saved with the session has no lock",
+            hint="Pass --plan, --profile or --lock FILE.",
+        )
+    return await strict_sources(
+        plan, locked=request.locked, lock=request.lock, offline=is_offline(request.offline)
+    )
+
+
+def terminal_to_ask_on(stdout: Output) -> int | None:
+    """Descriptor of the terminal to ask questions on; None without a terminal."""
+    terminal = stdout.fd if stdout.isatty() else 2
+    return terminal if stdin_is_tty() and os.isatty(terminal) else None
+
+
+def _session_to_resume(request: Request) -> str | None:
+    """Id of the session to resume; None for a new one."""
+    if request.resume is None and request.session is None and not request.continue_last:
+        return None
+    from amplifier_app.sessions.store import SessionStore
+
+    store = SessionStore()
+    if request.continue_last:
+        return store.latest(os.getcwd())
+    if request.resume is not None:
+        return store.find(request.resume).name
+    assert request.session is not None
+    return request.session if store.exists(request.session) else None
+
+
+def _project(request: Request, resume: str | None, stdout: Output) -> TrustedProject | None:
+    """The project whose settings, profiles and modules apply."""
+    of_session = _as_saved(request, resume)
+    if not of_session and (request.no_project or project_dir() is None):
+        return None
+    from amplifier_app.runtime.project import choose_project
+
+    return choose_project(
+        session=resume if of_session else None,
+        trust=request.trust,
+        ignore=request.no_project,
+        stands_alone=request.plan is not None,
+        ask=_ask(terminal_to_ask_on(stdout)),
+    )
+
+
+def _ask(terminal: int | None) -> Ask | None:
+    """Function that asks on the terminal whether to trust a project."""
+    if terminal is None:
+        return None
+
+    def ask(content: Content, record: Record | None) -> Answer:
+        from amplifier_app.chat.trust_question import ask_on_terminal
+
+        return ask_on_terminal(content, record, terminal)
+
+    return ask
+
+
+def _as_saved(request: Request, resume: str | None) -> bool:
+    """Whether a session is resumed with the plan it was started with."""
+    return resume is not None and request.plan is None and request.profile is None
+
+
+def _plan(
+    request: Request,
+    resume: str | None,
+    project: TrustedProject | None,
+    stdout: Output,
+    lenient: bool,
+) -> ResolvedPlan:
+    sets = tuple(request.sets or ())
+    if request.max_turns is not None:
+        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
+    for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
+        if amount is not None:
+            # Without an exponent, which YAML reads as text: 1e-06.
+            sets = (*sets, f"session.budget.{limit}={Decimal(str(amount)):f}")
+    plan = request.plan
+    if resume is not None and _as_saved(request, resume):
+        from amplifier_app.runtime.saved_plan import saved_plan, with_secrets
+
+        plan = saved_plan(resume)
+        ask = _hidden if terminal_to_ask_on(stdout) is not None else None
+        sets = with_secrets(plan, resume, sets, ask)
+    traffic = _traffic(request)
+    loaded = load(
+        plan=plan,
+        profile=request.profile,
+        provider=_provider(request),
+        model=request.model,
+        sets=sets,
+        traffic=traffic,
+        project=None if project is None else project.folder,
+        lenient=lenient,
+        fetching=Fetching(
+            offline=is_offline(request.offline), locked=request.locked, lock=request.lock
+        ),
+    )
+    if project is not None:
+        project.check(loaded)
+    return loaded
+
+
+def _provider(request: Request) -> str | None:
+    """The name of the requested provider, as the plan mounts it."""
+    if request.replay is not None and request.provider is not None:
+        # A replay is mounted under the names of the plan's providers.
+        return request.provider.removeprefix("provider-")
+    return request.provider
+
+
+def _traffic(request: Request) -> Traffic:
+    """Whether the model's traffic is recorded to, or replayed from, a file.
+
+    Raises:
+        UsageError: The file cannot be recorded to, or does not exist.
+    """
+    if request.record is not None:
+        file = request.record.absolute()
+        if file.exists() and (not file.is_file() or file.stat().st_size):
+            raise UsageError(
+                f"--record: {request.record} already exists and is not empty",
+                hint="Record to another file, or remove this one.",
+            )
+        if not file.parent.is_dir():
+            raise UsageError(f"--record: folder {file.parent} does not exist")
+        return Traffic(record=str(file))
+    if request.replay is not None:
+        if not request.replay.is_file():
+            raise UsageError(
+                f"--replay: file {request.replay} does not exist",
+                hint="Record one with: amplifier run --record FILE …",
+            )
+        return Traffic(replay=str(request.replay.absolute()))
+    return NO_TRAFFIC
+
+
+def _hidden(question: str) -> str:
+    """A line typed at the terminal without being shown."""
+    from getpass import getpass
+
+    from amplifier_app.base.sanitize import for_terminal
+
+    try:
+        return getpass(for_terminal(question)).strip()
+    except EOFError:
+        return ""
