@@ -28,7 +28,7 @@ def test_the_version_is_one_line(argv: list[str]) -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_help_names_the_commands() -> None:
+def test_help_lists_the_commands() -> None:
     done = run_amplifier("--help")
     assert done.code == 0
     for command in ("run", "session", "module", "version"):
@@ -50,7 +50,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Request:
 
 
 @pytest.mark.parametrize("words", [[], ["hi"], [""], ["a prompt, --not --options"]])
-def test_a_prompt_without_options_is_what_it_is_with_options_that_say_nothing(
+def test_a_prompt_without_options_is_the_same_request_as_with_default_options(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked_for(monkeypatch, *words) == asked_for(monkeypatch, "--output", "text", *words)
@@ -85,7 +85,7 @@ def test_runs_as_a_module_too() -> None:
         (["run", "   "], "empty"),
     ],
 )
-def test_wrong_usage_exits_2_and_says_what_to_do(argv: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_2_and_a_hint(argv: list[str], said: str) -> None:
     done = run_amplifier(*argv)
     assert done.code == 2
     assert done.stdout == ""
@@ -118,7 +118,7 @@ def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> Non
     assert "--bogus" in result["error"]["message"]
 
 
-def test_a_reader_that_closed_the_pipe_is_no_traceback() -> None:
+def test_a_closed_pipe_prints_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -135,7 +135,7 @@ def test_a_reader_that_closed_the_pipe_is_no_traceback() -> None:
     assert done.stderr == ""
 
 
-def test_closed_standard_streams_are_no_traceback() -> None:
+def test_closed_standard_streams_print_no_traceback() -> None:
     script = " ".join([*amplifier_command(), "--help", ">&-", "2>&-", "<&-"])
     done = subprocess.run(
         ["sh", "-c", script], env=child_environment(Path(os.environ["AMPLIFIER_HOME"]))

@@ -106,7 +106,7 @@ def test_a_key_of_the_environment_is_left_there(name: str, home: Path) -> None:
     assert all(KEY.encode() not in data for _, data in everything(home).values())
 
 
-def test_a_variable_that_is_set_in_front_of_a_new_key_is_told() -> None:
+def test_a_variable_that_overrides_a_new_key_is_a_warning() -> None:
     done = init("-p", "openai", "--no-test", env={"OPENAI_API_KEY": "another"})
     assert done.code == 0
     assert "OPENAI_API_KEY is set and takes precedence" in done.stderr
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_a_usage_error_and_no_question(
 
 
 @pytest.mark.parametrize("piped", ["", "\n", "   \n", f"two {KEY}\n", "ключ\n", "\x00\n"])
-def test_what_is_no_key_is_refused_and_not_repeated(piped: str, home: Path) -> None:
+def test_an_invalid_key_is_refused_and_not_printed(piped: str, home: Path) -> None:
     done = run_amplifier("init", "-p", "openai", "--no-test", "--key-stdin", stdin=piped.encode())
     assert done.code == 2
     assert "--key-stdin" in done.stderr
@@ -193,7 +193,7 @@ def test_a_key_for_a_provider_that_takes_none_is_refused(home: Path) -> None:
     assert everything(home) == {}
 
 
-def test_an_unknown_provider_is_told_with_the_nearest(home: Path) -> None:
+def test_an_unknown_provider_is_an_error_with_a_suggestion(home: Path) -> None:
     done = init("-p", "opneai", "--no-test")
     assert done.code == 78
     assert "did you mean 'openai'" in done.stderr
@@ -320,7 +320,7 @@ def test_settings_that_cannot_be_changed_leave_the_old_key(settings: Path) -> No
     assert KeyStore().read("OPENAI_API_KEY") == "the-old-key"
 
 
-def test_a_profile_of_the_settings_that_has_it_not_is_told(settings: Path) -> None:
+def test_a_profile_without_the_provider_is_a_warning(settings: Path) -> None:
     settings.write_text("profile: mock\n")
     done = init("-p", "openai", "-m", "new", "--no-test")
     assert done.code == 0, done.stderr

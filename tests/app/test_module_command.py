@@ -108,9 +108,7 @@ def test_config_comes_from_files_and_values(folder: Path) -> None:
         ("a..b=1", 78, "--config a..b=1: is not an assignment"),
     ],
 )
-def test_a_config_that_cannot_be_is_told(
-    config: str, code: int, message: str, folder: Path
-) -> None:
+def test_an_invalid_config_is_an_error(config: str, code: int, message: str, folder: Path) -> None:
     write_files(folder, {"list.yaml": "- 1\n", "broken.yaml": "a: @\n"})
     done = run_amplifier("module", "validate", "./my-tool", "-c", config, cwd=folder)
     assert (done.code, done.stdout) == (code, "")
@@ -132,7 +130,7 @@ def test_on_a_terminal_the_report_has_colours_and_no_markup_is_read(folder: Path
         try:
             part = os.read(ours, 65536)
         except OSError:
-            # Linux ends a terminal that nobody holds any more with an error.
+            # Linux ends a terminal without open descriptors with an error.
             break
         if not part:
             break

@@ -51,8 +51,8 @@ def module(home: Path, project: Path) -> Program:
 def test_a_module_is_added_and_taken_out_and_comments_stay(module: Program, home: Path) -> None:
     settings = home / "settings.yaml"
     settings.write_text(COMMENTED)
-    told = module.done("add", "tool-todo", "--scope", "user")
-    assert str(settings) in told
+    report = module.done("add", "tool-todo", "--scope", "user")
+    assert str(settings) in report
     assert settings.read_text() == COMMENTED + "  - module: tool-todo\n"
     module.done("remove", "tool-todo", "--scope", "user")
     assert settings.read_text() == COMMENTED
@@ -172,9 +172,7 @@ def test_nonsense_is_refused_and_nothing_is_written(
     assert not (module.home / "settings.yaml").exists()
 
 
-def test_settings_that_cannot_be_read_are_told_and_left_alone(
-    module: Program, project: Path
-) -> None:
+def test_invalid_settings_are_an_error_and_are_not_changed(module: Program, project: Path) -> None:
     settings = project / ".amplifier" / "settings.yaml"
     settings.write_text("tools: [\n")
     for arguments in (
@@ -189,12 +187,14 @@ def test_settings_that_cannot_be_read_are_told_and_left_alone(
 
 
 def test_a_secret_in_plain_text_is_warned_of(module: Program) -> None:
-    told = module.done("add", "provider-openai", "--config", "api_key=sk-1", "--scope", "user")
-    assert "${VARIABLE}" in told
-    assert "sk-1" not in told
+    report = module.done("add", "provider-openai", "--config", "api_key=sk-1", "--scope", "user")
+    assert "${VARIABLE}" in report
+    assert "sk-1" not in report
     module.done("remove", "provider-openai", "--scope", "user")
-    told = module.done("add", "provider-openai", "--config", "api_key=${MY_KEY}", "--scope", "user")
-    assert "plain text" not in told
+    report = module.done(
+        "add", "provider-openai", "--config", "api_key=${MY_KEY}", "--scope", "user"
+    )
+    assert "plain text" not in report
 
 
 def trusted(module: Program) -> bool:

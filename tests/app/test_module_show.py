@@ -73,7 +73,7 @@ def test_a_module_of_the_plan_with_all_that_is_known_of_it(tmp_path: Path) -> No
     assert "  times     integer, required" in lines
 
 
-def test_what_stands_before_the_plan_is_told(tmp_path: Path) -> None:
+def test_overrides_of_the_plan_are_shown(tmp_path: Path) -> None:
     planned, other = tool(tmp_path / "planned"), tool(tmp_path / "other")
     file = plan(tmp_path, "./planned")
     home = tmp_path / "home"
@@ -87,7 +87,7 @@ def test_what_stands_before_the_plan_is_told(tmp_path: Path) -> None:
     assert show(tmp_path, file, home=home, env=env)["place"] == "environment"
 
 
-def test_a_commit_and_a_version_are_told(tmp_path: Path) -> None:
+def test_commit_and_version_are_shown(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "remotes" / "my-tool")
     commit = repository.commit(SEED_TOOL, tag="v1")
     shown = show(tmp_path, plan(tmp_path, f"{repository.url}@v1"))
@@ -107,7 +107,7 @@ def test_a_bundled_module_outside_of_the_plan(tmp_path: Path) -> None:
     assert "timeout" in done.stdout
 
 
-def test_a_provider_that_a_condition_leaves_out_is_told_as_such() -> None:
+def test_a_provider_skipped_by_a_condition_is_marked() -> None:
     done = run_amplifier("module", "show", "provider-openai", "--output", "json")
     assert [one["left_out"] for one in json.loads(done.stdout)["entries"]] == [True]
 
@@ -137,7 +137,7 @@ def test_a_module_that_prints_does_not_disturb_the_answer(tmp_path: Path) -> Non
     assert "noise" not in text(tmp_path, file).stdout
 
 
-def test_what_cannot_be_had_ends_with_3_and_still_tells_where_was_looked(tmp_path: Path) -> None:
+def test_an_unavailable_module_exits_with_3_and_shows_the_search_order(tmp_path: Path) -> None:
     file = plan(tmp_path, "./gone")
     done = text(tmp_path, file)
     assert done.code == 3
@@ -149,7 +149,7 @@ def test_what_cannot_be_had_ends_with_3_and_still_tells_where_was_looked(tmp_pat
     assert "did you mean 'tool-bash'" in json.loads(done.stdout)["error"]
 
 
-def test_two_sources_for_one_module_are_told(tmp_path: Path) -> None:
+def test_two_sources_for_one_module_are_an_error(tmp_path: Path) -> None:
     for name in ("one", "two"):
         tool(tmp_path / name)
     tools = [

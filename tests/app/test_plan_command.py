@@ -96,7 +96,7 @@ def test_show_lists_unset_variables_and_leaves_them_as_they_are(folder: Path) ->
     assert facts["plan"]["providers"][0]["config"]["model"] == "${MODEL}"
 
 
-def test_show_tells_the_file_and_line_of_each_value(folder: Path) -> None:
+def test_show_lists_the_file_and_line_of_each_value(folder: Path) -> None:
     shown = plan(folder, "show", "-f", "child.yaml", "--origins", "-p", "openai", "-m", "gpt")
     lines = [line.strip() for line in shown.stdout.splitlines()]
     assert "max_output: 5000  # base.yaml:9" in lines
@@ -131,7 +131,7 @@ def test_show_takes_sets_and_profiles(folder: Path) -> None:
     assert yaml.safe_load(shown.stdout)["tools"][1]["config"] == {"timeout": 7}
 
 
-def test_show_tells_where_settings_say_that_modules_come_from(folder: Path) -> None:
+def test_show_lists_module_sources_set_in_settings(folder: Path) -> None:
     (folder / "home").mkdir()
     (folder / "home/settings.yaml").write_text("sources: {tool-bash: ./mine}\n", encoding="utf-8")
     arguments = ("plan", "show", "-f", "base.yaml")
@@ -154,7 +154,7 @@ def test_show_of_a_broken_plan_fails_with_its_place(folder: Path) -> None:
 # -- explain -----------------------------------------------------------------------------
 
 
-def test_explain_tells_what_a_value_replaced_file_by_file(folder: Path) -> None:
+def test_explain_shows_what_a_value_replaced_file_by_file(folder: Path) -> None:
     address = "tools.tool-bash.config.timeout"
     [facts] = answer(
         plan(
@@ -175,7 +175,7 @@ def test_explain_tells_what_a_value_replaced_file_by_file(folder: Path) -> None:
     assert "Time limit in seconds" in text
 
 
-def test_explain_tells_scopes_of_settings(folder: Path) -> None:
+def test_explain_shows_scopes_of_settings(folder: Path) -> None:
     (folder / "home").mkdir()
     (folder / "home/settings.yaml").write_text(
         "tools:\n  - module: tool-bash\n    config: {timeout: 44}\n", encoding="utf-8"
@@ -193,7 +193,7 @@ def test_explain_tells_scopes_of_settings(folder: Path) -> None:
     assert [one["at"] for one in facts["replaced"]] == [f"{folder}/home/profiles/mine.yaml:9:23"]
 
 
-def test_explain_a_key_nobody_set_gives_its_default_and_meaning(folder: Path) -> None:
+def test_explain_shows_default_and_meaning_of_an_unset_key(folder: Path) -> None:
     address = "context.config.max_tokens"
     [facts] = answer(plan(folder, "explain", address, "-f", "child.yaml", "--output", "json"))
     assert facts["path"] == "session.context.config.max_tokens"
@@ -241,7 +241,7 @@ def test_explain_suggests_what_was_meant(folder: Path, address: str, said: str) 
     assert said in finished.stderr
 
 
-def test_explain_tells_why_something_is_not_there(folder: Path) -> None:
+def test_explain_shows_why_something_is_missing(folder: Path) -> None:
     gone = plan(folder, "explain", "tools.tool-filesystem", "-f", "child.yaml").stdout
     assert "removed by child.yaml" in gone
     dropped = plan(folder, "explain", "providers.provider-openai", "-f", "child.yaml").stdout
@@ -273,7 +273,7 @@ def test_explain_knows_the_modules_of_agents(folder: Path) -> None:
 # -- diff --------------------------------------------------------------------------------
 
 
-def test_diff_tells_added_removed_and_changed_with_places(folder: Path) -> None:
+def test_diff_shows_added_removed_and_changed_with_places(folder: Path) -> None:
     finished = plan(folder, "diff", "base.yaml", "child.yaml")
     assert finished.code == 0
     lines = finished.stdout.splitlines()

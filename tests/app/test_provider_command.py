@@ -52,7 +52,7 @@ def rows(*options: str | Path, env: dict[str, str | None] | None = None) -> dict
 # -- test ------------------------------------------------------------------------------------
 
 
-def test_one_small_request_tells_model_time_and_tokens(dialect: str) -> None:
+def test_one_small_request_reports_model_time_and_tokens(dialect: str) -> None:
     reply = Reply("ready", usage=Usage(11, 2))
     with ScriptedLLM.running([reply, reply]) as server:
         done = ask(dialect, server)
@@ -64,10 +64,10 @@ def test_one_small_request_tells_model_time_and_tokens(dialect: str) -> None:
     assert f"{dialect} answers: test-model, " in done.stdout
     assert " ms, 11 tokens in, 2 out" in done.stdout
     assert body.get("max_tokens") == 16
-    told = json.loads(as_json.stdout)
-    assert told["latency_ms"] >= 0
-    del told["latency_ms"]
-    assert told == {
+    report = json.loads(as_json.stdout)
+    assert report["latency_ms"] >= 0
+    del report["latency_ms"]
+    assert report == {
         "provider": dialect,
         "model": "test-model",
         "usage": {"input_tokens": 11, "output_tokens": 2},
@@ -102,14 +102,14 @@ def test_each_refusal_has_its_code_and_is_not_retried(
     assert json.loads(done.stdout)["outcome"] == outcome
 
 
-def test_a_model_the_service_does_not_have_is_told(dialect: str) -> None:
+def test_a_model_unknown_to_the_service_is_an_error(dialect: str) -> None:
     with ScriptedLLM.running(["never"], models=["other-model"]) as server:
         done = ask(dialect, server)
     assert done.code == 5
     assert "test-model" in done.stderr
 
 
-def test_a_refused_connection_is_told(dialect: str) -> None:
+def test_a_refused_connection_is_an_error(dialect: str) -> None:
     with closed_port() as port:
         url = f"http://127.0.0.1:{port}"
         done = run_amplifier("provider", "test", dialect, env=key_and_url(dialect, url))
@@ -137,7 +137,7 @@ def test_an_address_that_is_none_is_a_configuration_error() -> None:
     assert (done.code, done.stdout) == (78, "")
 
 
-def test_a_name_that_is_none_is_told_with_the_nearest() -> None:
+def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     done = run_amplifier("provider", "test", "antropic")
     assert (done.code, done.stdout) == (78, "")
     assert "did you mean 'anthropic'" in done.stderr
@@ -240,7 +240,9 @@ def test_a_provider_of_somebody_else_works_and_cannot_spoil_the_output(tmp_path:
     assert models.stdout.splitlines()[1].startswith("h  ")
 
 
-def test_a_broken_provider_ends_a_test_with_3_and_hides_nobody_in_the_list(tmp_path: Path) -> None:
+def test_a_broken_provider_fails_a_test_with_3_and_hides_no_other_in_the_list(
+    tmp_path: Path,
+) -> None:
     plan = house_plan(tmp_path, BROKEN)
     done = run_amplifier("provider", "test", "house", "-f", plan)
     assert (done.code, done.stdout) == (3, "")
@@ -266,7 +268,7 @@ def test_looking_at_the_list_fetches_nothing(tmp_path: Path) -> None:
 # -- list ------------------------------------------------------------------------------------
 
 
-def test_the_list_tells_where_keys_are_and_never_what_they_are(dialect: str) -> None:
+def test_the_list_shows_where_keys_come_from_and_never_the_keys(dialect: str) -> None:
     variable, _ = DIALECTS[dialect]
     without = rows()[dialect]
     assert without["credentials"] == []
@@ -351,7 +353,7 @@ def test_help_names_the_exit_codes_and_no_test_is_run_by_it() -> None:
     assert run_amplifier("provider").code in (0, 2)
 
 
-def test_a_key_the_keyring_keeps_to_itself_is_told(tmp_path: Path) -> None:
+def test_a_key_the_keyring_does_not_reveal_is_reported(tmp_path: Path) -> None:
     folder = Path(os.environ["AMPLIFIER_HOME"]) / "keys"
     folder.mkdir(mode=0o700)
     entries = {"version": 1, "keys": {"HOUSE_KEY": {"where": "keyring"}}}

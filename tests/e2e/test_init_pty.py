@@ -1,4 +1,4 @@
-"""`amplifier init` on a real pseudo-terminal, with somebody at the keyboard."""
+"""`amplifier init` on a real pseudo-terminal, with typed answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def home() -> Path:
 
 
 def left_behind(home: Path) -> list[str]:
-    """What there is that was not there before; the cache is nobody's decision."""
+    """The files created by the setup, except the cache."""
     return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
 
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_reached_can_be_saved_anyway(choice: str, saved: bool, ho
     assert (home / "settings.yaml").exists() == saved
 
 
-def test_a_model_nobody_has_is_told_as_that() -> None:
+def test_an_unknown_model_is_reported_as_such() -> None:
     with ScriptedLLM.running(["never"], models=["m"]) as server:
         options = ("-p", "openai", "--base-url", server.base_url, "-m", "no-such-model")
         with Terminal("init", *options) as terminal:
@@ -152,7 +152,7 @@ def test_a_model_nobody_has_is_told_as_that() -> None:
             assert terminal.finish() == 130
 
 
-def test_no_test_asks_nobody_and_answers_that_cannot_be_are_asked_again() -> None:
+def test_no_test_contacts_no_provider_and_invalid_answers_are_asked_again() -> None:
     with ScriptedLLM.running([]) as server:
         with Terminal("init", "--no-test") as terminal:
             answer(terminal, PROVIDER, "9")

@@ -34,7 +34,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "scope", "command"), CASES)
-def test_broken_settings_are_told_and_left_alone(
+def test_invalid_settings_are_an_error_and_are_not_changed(
     tmp_path: Path, kind: str, scope: str, command: tuple[str, ...]
 ) -> None:
     text, line = BROKEN[kind]

@@ -161,7 +161,7 @@ def test_what_is_made_is_clean(kind: str, made: Made, tmp_path: Path) -> None:
     assert f"module: {NAMES[kind]}" in readme
 
 
-def test_the_next_steps_are_told_on_stderr(tmp_path: Path) -> None:
+def test_the_next_steps_are_listed_on_stderr(tmp_path: Path) -> None:
     done = new("tool", "my-tool", tmp_path, "--dir", "deep er/modules")
     assert done.stdout == "deep er/modules/my-tool\n"
     steps = done.stderr.splitlines()

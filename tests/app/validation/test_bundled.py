@@ -18,7 +18,7 @@ CONFIG: dict[str, dict[str, Any]] = {
     "provider-openai": {
         "api_key": "sk-none",
         "base_url": "http://127.0.0.1:9",
-        # Of a server that is not OpenAI's nobody else knows them.
+        # Unknown for a server other than OpenAI's.
         "context_window": 100_000,
         "max_output_tokens": 4_000,
     },

@@ -1,4 +1,4 @@
-"""A corpus of broken modules: each gets its own finding, which says what is wrong and how to mend it."""
+"""A corpus of broken modules: each gets its own finding with a fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.app.validation.samples import named, spoiled, validated, write_module
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=str)
-def test_what_is_wrong_is_found_and_how_to_mend_it_is_told(
+def test_faults_are_reported_with_a_fix(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""Modules that behave badly towards whoever tries them out: they get a finding, and nothing stays."""
+"""Hostile modules: each gets a finding, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.cli import start_amplifier
 MARK = '__amplifier_module_type__ = "tool"'
 MOUNT = "    tool = Shout()\n"
 SLEEP = str(1_000_000 + os.getpid())
-"""Seconds that nobody else sleeps, to know the processes by."""
+"""A unique duration in seconds that identifies the processes of these tests."""
 
 
 def importing(code: str) -> str:
@@ -262,7 +262,7 @@ def until(condition: Any) -> bool:
     return True
 
 
-def test_a_warden_that_cannot_start_its_program_is_no_fault_of_the_module(
+def test_a_warden_that_cannot_start_its_program_does_not_fail_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from amplifier_app.base.errors import AppError

@@ -106,7 +106,7 @@ def test_what_a_module_says_is_shown_where_something_failed(tmp_path: Path) -> N
     assert report.output.splitlines()[-1] == "I am about to fail"
 
 
-def test_what_the_service_does_not_tell_is_no_fault(tmp_path: Path) -> None:
+def test_limits_the_service_does_not_report_are_not_a_fault(tmp_path: Path) -> None:
     code = spoiled("provider", ("        return [ModelInfo(", "        raise OSError('offline')\n"
                                 "        return [ModelInfo("))  # fmt: skip
     report = validated(write_module(tmp_path / "thing", code), behavioral=True)

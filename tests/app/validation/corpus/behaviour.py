@@ -75,7 +75,7 @@ SUITE = [
         BEHAVIOUR,
     ),
     Case(
-        "a window nobody knows",
+        "an unknown window",
         "provider",
         (('"max_output_tokens": 1000', '"max_output": 1000'),),
         "window",
@@ -122,7 +122,7 @@ SUITE = [
         BEHAVIOUR,
     ),
     Case(
-        "an orchestrator that asks nobody",
+        "an orchestrator that calls no provider",
         "orchestrator",
         (
             (
@@ -136,7 +136,7 @@ SUITE = [
         BEHAVIOUR,
     ),
     Case(
-        "an orchestrator that does not tell its end",
+        "an orchestrator without a final event",
         "orchestrator",
         (('"orchestrator:complete"', '"orchestrator:done"'),),
         "orchestrator:complete",
@@ -145,7 +145,7 @@ SUITE = [
         BEHAVIOUR,
     ),
     Case(
-        "an orchestrator that tells half of its end",
+        "an orchestrator with an incomplete final event",
         "orchestrator",
         ((', "turn_count": turns, "status": "success"', ""),),
         "orchestrator:complete",

@@ -15,8 +15,8 @@ class Case(NamedTuple):
         kind: Kind of module.
         changes: Texts of the sample's code and what takes their place.
         check: The check that finds it.
-        message: What it says.
-        advice: What it says of mending.
+        message: Part of its message.
+        advice: Part of its fix.
         options: For `validate_module`.
         severity: How bad it is.
         project: The pyproject.toml, if it is not the ordinary one.

@@ -99,7 +99,7 @@ FOLDER = [
         project=project(("amplifier_module_thing:mount", "amplifier_module_thin:mount")),
     ),
     Case(
-        "an entry point that is no entry point",
+        "an invalid entry point",
         "tool",
         (),
         "structure",
@@ -136,7 +136,7 @@ FOLDER = [
         project=None,
     ),
     Case(
-        "a requirement nobody has",
+        "an unavailable requirement",
         "tool",
         (),
         "dependencies",
@@ -282,7 +282,7 @@ MOUNT = [
         "in which what it looks for is not mounted",
     ),
     Case(
-        "a kind that is no text",
+        "a kind that is not a text",
         "tool",
         (('= "tool"', '= ["tool"]'),),
         "module_type",

@@ -6,7 +6,7 @@ from tests.app.validation.corpus.case import MOUNT_TOOL, MOUNTED_TOOL, Case
 
 SCHEMA = [
     Case(
-        "a schema that is no mapping",
+        "a schema that is not a mapping",
         "tool",
         (("input_schema = {\n", "input_schema = ['text']\n    other = {\n"),),
         "schema",
@@ -14,7 +14,7 @@ SCHEMA = [
         "define a JSON Schema as a plain dict",
     ),
     Case(
-        "a schema that is no schema",
+        "an invalid schema",
         "tool",
         (('"text": {"type": "string"}', '"text": {"type": "strng"}'),),
         "schema",
@@ -97,7 +97,7 @@ SCHEMA = [
         "write 'def config_schema()",
     ),
     Case(
-        "a config_schema that is no schema",
+        "an invalid config_schema",
         "tool",
         (('"times": {"type": "integer"}', '"times": 5'),),
         "config_schema",
