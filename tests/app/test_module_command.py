@@ -58,8 +58,8 @@ def test_an_invalid_module_ends_with_3(folder: Path) -> None:
     [
         ("./my-tol", "no such folder or file", "did you mean 'my-tool'?"),
         ("/nowhere/at/all", "no such folder or file: /nowhere/at/all", ""),
-        ("tool-bsh", "no module of that id", "did you mean 'tool-bash'?"),
-        ("qwertz", "no module of that id", "'amplifier module list'"),
+        ("tool-bsh", "nor a known module id", "did you mean 'tool-bash'?"),
+        ("qwertz", "nor a known module id", "'amplifier module list'"),
     ],
 )
 def test_a_module_that_is_not_there_is_a_usage_error(

@@ -199,7 +199,7 @@ def test_explain_shows_default_and_meaning_of_an_unset_key(folder: Path) -> None
     assert facts["path"] == "session.context.config.max_tokens"
     assert facts["set"] is False
     assert facts["default"] == 100_000
-    assert "Budget of a request" in facts["description"]
+    assert "Token budget of a request" in facts["description"]
     text = plan(folder, "explain", address, "-f", "child.yaml").stdout
     assert "max_tokens is not set" in text
     assert "100000" in text

@@ -173,6 +173,6 @@ def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: 
     done = run_amplifier("run", "-f", plan, prompt)
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr
-    assert "A leading space sends the text to the model as it is." in done.stderr
+    assert "To send the text to the model, start it with a space." in done.stderr
     assert run_amplifier("run", "-f", plan, stdin=prompt + "\n").code == 2
     assert run_amplifier("run", "-f", plan, " " + prompt).code == 0

@@ -50,7 +50,7 @@ def test_from_nothing_to_a_first_answer(home: Path) -> None:
             answer(terminal, KEY_PROMPT, PASTE.format(f"  {KEY} "))
             assert server.base_url in answer(terminal, r"Address[^\n]*: ", "")
             assert "[2] claude-second" in answer(terminal, MODEL, "2")
-            terminal.until("works (claude-second, ")
+            terminal.until(r"works \(claude-second, ")
             terminal.until("anthropic is ready")
             assert terminal.finish() == 0
         assert KEY not in terminal.raw
@@ -120,7 +120,7 @@ def test_after_a_refused_key_another_one_can_be_given(home: Path) -> None:
     ):
         answer(terminal, KEY_PROMPT, "sk-wrong")
         answer(terminal, MODEL, "m")
-        assert "The key is not accepted" in answer(terminal, "quit: ", "1")
+        assert "The key was rejected" in answer(terminal, "quit: ", "1")
         answer(terminal, KEY_PROMPT, KEY)
         answer(terminal, ADDRESS, "")
         answer(terminal, MODEL, "")
@@ -160,9 +160,9 @@ def test_no_test_contacts_no_provider_and_invalid_answers_are_asked_again() -> N
             answer(terminal, KEY_PROMPT, "two words")
             answer(terminal, r"white space[^\n]*\s+[^\n]*\): ", KEY)
             answer(terminal, ADDRESS, "nowhere")
-            answer(terminal, r"no address[^\n]*\s+Address[^\n]*: ", server.base_url)
+            answer(terminal, r"not a URL[^\n]*\s+Address[^\n]*: ", server.base_url)
             answer(terminal, MODEL, "two words")
-            answer(terminal, r"white space[^\n]*\s+Model[^\n]*: ", "m")
+            answer(terminal, r"cannot contain spaces[^\n]*\s+Model[^\n]*: ", "m")
             terminal.until("openai is ready")
             assert terminal.finish() == 0
         assert server.requests == []

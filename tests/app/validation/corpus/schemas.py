@@ -27,7 +27,7 @@ SCHEMA = [
         (('"type": "object",\n        "properties"', '"type": "array",\n        "properties"'),),
         "schema",
         "is of type 'array'",
-        'give it "type": "object"',
+        'add "type": "object"',
         severity="warning",
     ),
     Case(

@@ -76,7 +76,7 @@ def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
     try:
         declared = declared_kind(findings.request.name, package)
     except ModuleValidationError as error:
-        advice = f'set __amplifier_module_type__ to its kind, for example "{wanted or "tool"}"'
+        advice = f'set __amplifier_module_type__ = "{wanted or "tool"}", or another kind'
         findings.bad("module_type", str(error), advice)
         return ""
     if declared is not None and wanted not in (None, declared):
