@@ -295,9 +295,15 @@ def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None
     done = run_amplifier("provider", "list", env={"OPENAI_BASE_URL": "http://127.0.0.1:9"})
     head, *lines = done.stdout.splitlines()
     assert head.split() == ["PROVIDER", "IN", "PLAN", "KEY", "MODEL", "FROM"]
-    assert [line.split()[0] for line in lines] == ["openai", "anthropic", "local", "mock"]
-    assert lines[0].split()[1:4] == ["yes", "needs", "none"]
-    assert "no: provider-openai is available" in lines[2]
+    rows, reasons = lines[:4], lines[5:]
+    assert [line.split()[0] for line in rows] == ["openai", "anthropic", "local", "mock"]
+    assert rows[0].split()[1:4] == ["yes", "not", "needed"]
+    assert rows[2].split()[1:4] == ["no", "not", "needed"]
+    assert lines[4] == ""
+    assert reasons == [
+        "anthropic skipped: ANTHROPIC_API_KEY is not set",
+        "local skipped: provider-openai is available",
+    ]
 
 
 # -- models ----------------------------------------------------------------------------------
