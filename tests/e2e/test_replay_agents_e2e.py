@@ -59,7 +59,7 @@ def test_sub_agents_are_answered_again_in_another_folder_too(tmp_path: Path) -> 
     assert models == {"claude-sonnet-5-5", "claude-haiku-4-5"}
     second = run_amplifier(*arguments, "--replay", file, cwd=there)
     assert result_of(second)["response"] == "All is done."
-    assert "nobody asked" not in second.stderr
+    assert "not requested" not in second.stderr
     assert sorted(events_of(second)) == sorted(events_of(first))
     assert result_of(second)["usage"] == result_of(first)["usage"]
 

@@ -83,9 +83,9 @@ class BackupHook:
             self._store.write_down(record)
             self._may_tell = True
             left = sum(not other.undone for other in self._history().turns)
-        told = {"turn_id": turn.id, "prompt": turn.prompt, "time": turn.time, **outcome}
-        await self._coordinator.hooks.emit(BACKUP_RESTORED, told)
-        return {**told, "left": left}
+        result = {"turn_id": turn.id, "prompt": turn.prompt, "time": turn.time, **outcome}
+        await self._coordinator.hooks.emit(BACKUP_RESTORED, result)
+        return {**result, "left": left}
 
     def turns(self) -> list[dict[str, Any]]:
         """The turns that changed files, latest first.

@@ -70,7 +70,7 @@ def usage_attributes(usage: Any) -> Attributes:
         try:
             found["amplifier.cost_usd"] = float(cost)
         except (TypeError, ValueError):
-            pass  # Whatever a provider calls its cost, it is no number.
+            pass  # The cost is not a number.
     return found
 
 

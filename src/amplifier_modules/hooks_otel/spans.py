@@ -45,7 +45,7 @@ class Operation:
         kind: The span's kind.
         span: Its id.
         parent: Id of the span around it; the session's if None.
-        turn: Id of the turn it belongs to; None if nobody said.
+        turn: Id of the turn it belongs to; None if unknown.
         attributes: What is known of it.
         began: When, in nanoseconds.
         error: Type and message, if it failed.

@@ -233,14 +233,15 @@ class OpenAIProvider(ChatCompletionsProvider):
         if known := self._known(model):
             pricing = self._prices.pricing(known)
             able = self._capabilities(known)
-            told = {"id": model, "pricing": pricing, "capabilities": able}
-            return known.info().model_copy(update=told)
+            facts = {"id": model, "pricing": pricing, "capabilities": able}
+            return known.info().model_copy(update=facts)
         # vLLM and llama-server report the window, each in a different place.
-        told = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
+        window = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
         return ModelInfo(
             id=model,
             display_name=model,
-            context_window=self._config.context_window or (told if isinstance(told, int) else 0),
+            context_window=self._config.context_window
+            or (window if isinstance(window, int) else 0),
             max_output_tokens=self._config.max_output_tokens or self._config.max_tokens or 0,
             capabilities=list(_ASSUMED),
             pricing=self._prices.pricing(self._priced(model)),

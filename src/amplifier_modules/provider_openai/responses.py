@@ -103,17 +103,17 @@ class ResponsesClient:
     def _response(
         self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream
     ) -> ChatResponse:
-        told = answer.response
-        model = str(told.get("model") or request.model or "")
-        usage = read_usage(told.get("usage"))
+        final = answer.response
+        model = str(final.get("model") or request.model or "")
+        usage = read_usage(final.get("usage"))
         if usage is not None:
-            usage.cost_usd = self._cost(model, usage, told.get("service_tier"))
+            usage.cost_usd = self._cost(model, usage, final.get("service_tier"))
         metadata: dict[str, Any] = {
             "model": model,
             "provider": self._name,
             "stop_reason": answer.stop_reason,
             "request_id": stream.headers.get("x-request-id"),
-            "response_id": told.get("id"),
+            "response_id": final.get("id"),
             "omitted_items": answer.omitted,
         }
         if answer.refused:

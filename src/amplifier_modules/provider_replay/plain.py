@@ -48,10 +48,10 @@ def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
 
 def plain_error(error: BaseException) -> dict[str, Any]:
     """An error's class, message and the other attributes of kernel errors."""
-    told = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
+    fields = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
     if not isinstance(error, LLMError):
-        told = {}
-    about = {key: value for key, value in told.items() if value is not None}
+        fields = {}
+    about = {key: value for key, value in fields.items() if value is not None}
     return {"type": type(error).__name__, "message": str(error), **about}
 
 
