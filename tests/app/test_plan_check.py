@@ -68,7 +68,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     said = [f"{one['message']} {one['hint']}" for one in found["problems"]]
     for part, sentence in zip(
         ["MODEL_NAME is not set", "did you mean 'priority'?", "did you mean 'timeout'?",
-         "a whole number", "./gone", "no module 'tool-nope'", "the moon is not full", "'http'"],
+         "a whole number", "./gone", "unknown module 'tool-nope'", "the moon is not full", "'http'"],
         said, strict=True,
     ):  # fmt: skip
         assert part.removeprefix("./") in sentence
