@@ -48,7 +48,7 @@ def test_from_nothing_to_a_first_answer(home: Path) -> None:
             assert re.search(r"\[\d\] local +Embedded model +needs no key", listed)
             assert "mock" not in listed
             answer(terminal, KEY_PROMPT, PASTE.format(f"  {KEY} "))
-            assert server.base_url in answer(terminal, r"Address[^\n]*: ", "")
+            assert server.base_url in answer(terminal, r"API address[^\n]*: ", "")
             assert "[2] claude-second" in answer(terminal, MODEL, "2")
             terminal.until(r"works \(claude-second, ")
             terminal.until("anthropic is ready")
@@ -160,7 +160,7 @@ def test_no_test_contacts_no_provider_and_invalid_answers_are_asked_again() -> N
             answer(terminal, KEY_PROMPT, "two words")
             answer(terminal, r"white space[^\n]*\s+[^\n]*\): ", KEY)
             answer(terminal, ADDRESS, "nowhere")
-            answer(terminal, r"not a URL[^\n]*\s+Address[^\n]*: ", server.base_url)
+            answer(terminal, r"not a URL[^\n]*\s+API address[^\n]*: ", server.base_url)
             answer(terminal, MODEL, "two words")
             answer(terminal, r"cannot contain spaces[^\n]*\s+Model[^\n]*: ", "m")
             terminal.until("openai is ready")

@@ -156,7 +156,7 @@ def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> Non
     for arguments, told in (
         (["--record", file], "not empty"),
         (["--record", tmp_path / "no" / "rec"], "does not exist"),
-        (["--replay", tmp_path / "missing"], "there is no file"),
+        (["--replay", tmp_path / "missing"], "missing does not exist"),
         (["--record", file, "--replay", file], "mutually exclusive"),
     ):
         run = run_amplifier("run", "-f", plan, *arguments, "go", cwd=tmp_path)
