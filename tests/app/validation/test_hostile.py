@@ -271,5 +271,5 @@ def test_a_warden_that_cannot_start_its_program_does_not_fail_the_module(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "amplifier_app").mkdir()
     (tmp_path / "amplifier_app" / "__init__.py").write_text("")
-    with pytest.raises(AppError, match="does not work"):
+    with pytest.raises(AppError, match="checks modules failed to start"):
         validated(write_module(tmp_path / "thing", spoiled("tool")))

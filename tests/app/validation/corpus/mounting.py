@@ -86,7 +86,7 @@ FOLDER = [
         (("async def mount", "async def start"),),
         "structure",
         "none of its packages and files has a mount function",
-        "write 'async def mount(coordinator, config)'",
+        "define 'async def mount(coordinator, config)'",
         project=None,
     ),
     Case(
