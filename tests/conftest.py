@@ -5,7 +5,7 @@ import signal
 pytest_plugins = ["tests.support.fixtures"]
 
 
-# Whoever started the suite may ignore signals: nohup does SIGHUP, a shell in its background SIGINT.
+# The process that started the suite may ignore signals: nohup does SIGHUP, a shell in its background SIGINT.
 # Processes under test must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):

@@ -2,7 +2,7 @@
 
 The processes run in the environment of the tests, or in that of AMPLIFIER_BENCH_VENV. The figures
 that count are those of a user: a virtual environment with nothing but the wheel in it, installed by
-pip, which compiles it. Beside the tools of this project httpx finds click and rich, imports its own
+pip, which compiles it. Next to the tools of this project, httpx finds click and rich, imports its own
 command line, and so makes the program everything is compared with look dearer than it is.
 """
 
@@ -62,7 +62,7 @@ class Bench:
         self._folder = folder
         (folder / "reader.py").write_text(READER)
         keys = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "test-key"}
-        # Without its guard: what watches over the network is no part of what a run costs.
+        # Without its guard: what watches over the network is not part of what a run costs.
         self._env = child_environment(folder / "home", keys, network=True)
         for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
             self._env.pop(name, None)

@@ -1,6 +1,6 @@
 """What a context and the history normaliser cost; compare with `--benchmark-compare`.
 
-Run with ``pytest -n0 --benchmark-enable tests/bench/test_context_bench.py``. The floor beside the
+Run with ``pytest -n0 --benchmark-enable tests/bench/test_context_bench.py``. The floor next to the
 cost of an add is an awaited coroutine that appends to a list; the floor of a request is the copy of
 the list it returns. No figure is asserted: a shared machine cannot promise one.
 """

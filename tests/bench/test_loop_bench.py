@@ -1,7 +1,7 @@
 """What the loops cost: each delta of a stream, and each turn of provider call and tool call.
 
-Beside each stands its floor, the same work without a loop. Run with ``--benchmark-enable``; the
-targets are 8 µs for a delta nobody listens to and well under 10 ms for a tool turn.
+Each is shown with its floor, the same work without a loop. Run with ``--benchmark-enable``; the
+targets are 8 µs for a delta without listeners and well under 10 ms for a tool turn.
 """
 
 from __future__ import annotations

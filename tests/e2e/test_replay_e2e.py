@@ -65,7 +65,7 @@ def events_of(run: Finished) -> list[str]:
     return [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def told(run: Finished) -> dict[str, Any]:
+def reported(run: Finished) -> dict[str, Any]:
     """The run's JSON without what is its own."""
     result = json.loads(run.stdout)
     for tool in result["tools"]:
@@ -95,7 +95,7 @@ def test_a_run_is_the_same_again_without_server_or_key(
     assert KEY not in file.read_text(encoding="utf-8")
     again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
     assert again.code == 0, again.stderr
-    assert told(again) == told(first)
+    assert reported(again) == reported(first)
     assert events_of(again) == events_of(first)
     # the plan that is saved does not record again
     saved = next(first.home.rglob(f"{json.loads(first.stdout)['session_id']}/plan.yaml"))
@@ -153,7 +153,7 @@ def test_a_run_that_asks_something_else_fails_as_a_check_and_shows_the_differenc
 def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> None:
     plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     file.write_text("mine\n")
-    for arguments, told in (
+    for arguments, reported in (
         (["--record", file], "not empty"),
         (["--record", tmp_path / "no" / "rec"], "does not exist"),
         (["--replay", tmp_path / "missing"], "missing does not exist"),
@@ -161,7 +161,7 @@ def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> Non
     ):
         run = run_amplifier("run", "-f", plan, *arguments, "go", cwd=tmp_path)
         assert (run.code, run.stdout) == (2, ""), run.stderr
-        assert told in run.stderr
+        assert reported in run.stderr
     assert file.read_text() == "mine\n"
     run = run_amplifier("run", "-f", plan, "--replay", file, "go", cwd=tmp_path)
     assert run.code == 3

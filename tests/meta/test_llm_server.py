@@ -39,7 +39,7 @@ from tests.support.llm_server import (
 
 WEATHER = {
     "name": "weather",
-    "description": "Tells the weather",
+    "description": "Reports the weather",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 ASK: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

@@ -32,7 +32,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 def client(*, keep: float = 60.0, timeout: float = 30.0, tls: Any = None) -> httpx.AsyncClient:
     def no_tls() -> ssl.SSLContext:
-        raise AssertionError("nobody asked for TLS")
+        raise AssertionError("TLS was not requested")
 
     return httpx.AsyncClient(transport=AsyncioTransport(tls or no_tls, keep), timeout=timeout)
 

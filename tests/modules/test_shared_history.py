@@ -87,7 +87,7 @@ def test_a_list_of_calls_becomes_blocks_and_results_stay_tool_messages():
         ),
         {**asks({**listed("c1"), "signature": "s1"}, content=""), "thinking_block": THOUGHT},
     ],
-    ids=["blocks", "listed calls", "thinking and calls beside the content"],
+    ids=["blocks", "listed calls", "thinking and calls next to the content"],
 )
 def test_an_assistant_message_goes_out_in_both_forms(stored: dict[str, Any]):
     message = to_chat_request([USER, stored, answer("c1")]).messages[1]

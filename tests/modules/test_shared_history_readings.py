@@ -16,14 +16,14 @@ from tests.modules.history_rules import plain
 from tests.modules.test_shared_history import USER, answer, asks, block, histories, listed
 
 
-def told(request: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def reported(request: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     return [plain(message) for message in request.messages], request.repairs
 
 
 def same(history: list[Any], kept: Readings) -> Any:
     """The request with what is kept, which is the one without."""
     request = to_chat_request(history, readings=kept)
-    assert told(request) == told(to_chat_request(history))
+    assert reported(request) == reported(to_chat_request(history))
     return request
 
 
@@ -117,7 +117,9 @@ CHANGES = {
     "a result's call": lambda messages: setattr(messages[2], "tool_call_id", "c2"),
     "deep in a call's input": lambda messages: messages[1].content[1].input["more"].append(1),
     "metadata": lambda messages: setattr(messages[0], "metadata", {"a": object()}),
-    "something that is no data": lambda messages: setattr(messages[1].content[0], "text", object()),
+    "something that is not data": lambda messages: setattr(
+        messages[1].content[0], "text", object()
+    ),
 }
 
 

@@ -46,8 +46,8 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 
 def test_what_leads_to_a_secret_stays() -> None:
-    told = REDACTOR.text(planted.PLANTED["url-password"] + " " + planted.PLANTED["bearer"])
-    assert told == (
+    reported = REDACTOR.text(planted.PLANTED["url-password"] + " " + planted.PLANTED["bearer"])
+    assert reported == (
         "postgres://app:[REDACTED:url-password]@db.internal:5432/main "
         "Authorization: Bearer [REDACTED:bearer]"
     )

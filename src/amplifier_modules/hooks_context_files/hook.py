@@ -46,15 +46,15 @@ class ContextFilesHook:
         Stored messages stay where they are, so that all requests start the same and providers can
         use their caches.
         """
-        told = text.told_in(await self._messages())
-        self._nested = set(told.folders)
+        given = text.already_given(await self._messages())
+        self._nested = set(given.folders)
         reader = Reader(self._config, self._most())
         files = self._files(reader)
         digest = text.digest_of(files)
         self._warn(reader.problems)
-        if digest == told.digest:
+        if digest == given.digest:
             return HookResult()
-        again = told.digest != text.NONE
+        again = given.digest != text.NONE
         reason = ("changed" if again else "start") if files else "gone"
         await self._tell(data, files, digest, reason, reader.problems)
         return _injection(text.as_text(files, again=again), "system")

@@ -30,7 +30,7 @@ _GONE = "There are no such files any more: what <context-files> said before no l
 _NESTED = "Instructions from a file of the folder that was just worked in; they hold there."
 
 
-class Told(NamedTuple):
+class Given(NamedTuple):
     """What the conversation already contains.
 
     Attributes:
@@ -42,7 +42,7 @@ class Told(NamedTuple):
     folders: frozenset[str]
 
 
-def told_in(messages: Iterable[Any]) -> Told:
+def already_given(messages: Iterable[Any]) -> Given:
     """Find the texts of this module in the messages of a conversation."""
     digest, folders = NONE, set[str]()
     for message in messages:
@@ -58,7 +58,7 @@ def told_in(messages: Iterable[Any]) -> Told:
                 folders.add(folder)
             elif given.get("role") in ("system", "developer"):
                 digest = found
-    return Told(digest, frozenset(folders))
+    return Given(digest, frozenset(folders))
 
 
 def _beginning(content: Any) -> str:

@@ -239,7 +239,7 @@ def test_a_name_cannot_hide_a_source(project: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a: [", "\0", "- 1", "&a [*a]", "extends: ../..", "extends: ~nobody/x", "extends: [x]"]
+    "text", ["a: [", "\0", "- 1", "&a [*a]", "extends: ../..", "extends: ~absent/x", "extends: [x]"]
 )
 def test_invalid_documents_are_ignored(project: Path, text: str) -> None:
     write_files(project, {".amplifier/profiles/mine.yaml": text})

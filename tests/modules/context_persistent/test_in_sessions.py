@@ -124,9 +124,9 @@ def test_a_session_begun_with_another_context_goes_on_with_its_messages(tmp_path
     run(other, "fourth")
     assert asked(home)[-1] == ["first", "second", "third", "fourth"]
     # Its file lacks the fourth prompt; a warning is shown, and the file takes precedence.
-    told = run(plan, "fifth").stderr
+    reported = run(plan, "fifth").stderr
     assert asked(home)[-1] == ["first", "second", "third", "fifth"]
-    assert "2 of those given are not among them" in told
+    assert "2 of those given are not among them" in reported
 
 
 def test_one_conversation_for_several_sessions(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ async def test_typed_messages_can_be_stored_and_shortened():
 
 
 async def test_a_result_without_a_call_is_not_in_a_compacted_view():
-    messages = [*filler(3), answers("nobody"), *filler(10, 3), answers("neither")]
+    messages = [*filler(3), answers("absent"), *filler(10, 3), answers("neither")]
     view = await view_of(messages, 1_500)
     assert unpaired(view) == set()
 
@@ -237,7 +237,7 @@ async def test_a_late_result_joins_a_view_only_with_its_call():
     await context.set_messages([old, *filler(30), user("go"), asks("new")])
     view = await context.get_messages_for_request()
     assert old not in view
-    for message in (answers("old"), answers("nobody"), answers("new")):
+    for message in (answers("old"), answers("absent"), answers("new")):
         await context.add_message(message)
     assert await context.get_messages_for_request() == [*view, answers("new")]
 

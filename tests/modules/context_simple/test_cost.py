@@ -106,11 +106,11 @@ async def test_a_history_is_summed_up_once_however_many_views_it_takes():
         await context.add_message(message)
         view = await context.get_messages_for_request(provider=provider)
     assert any(map(is_summary, view))
-    told = [
+    reported = [
         line
         for request in provider.requests
         for line in str(request.messages[-1].content).splitlines()
         if line.startswith("{")
     ]
-    assert 1_900 < len(told) <= 2_000
+    assert 1_900 < len(reported) <= 2_000
     assert not any("missing here" in str(r.messages[-1].content) for r in provider.requests)

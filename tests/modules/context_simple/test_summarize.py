@@ -69,9 +69,9 @@ async def test_what_is_asked_for_is_what_the_view_leaves_out():
     (request,) = provider.requests
     assert not request.tools
     assert [message.role for message in request.messages] == ["system", "user"]
-    told = [line["text"] for line in lines_of(provider)]
+    reported = [line["text"] for line in lines_of(provider)]
     left_out = [message["content"] for message in messages if message not in view]
-    assert told == [text if isinstance(text, str) else text[0]["text"] for text in left_out]
+    assert reported == [text if isinstance(text, str) else text[0]["text"] for text in left_out]
 
 
 async def test_a_summary_is_asked_for_once_and_then_continued_with_what_it_does_not_cover():
@@ -192,14 +192,14 @@ async def truncated(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def test_a_failure_is_told_and_the_oldest_are_left_out_without_a_summary(caplog):
-    hooks, told = HookRegistry(), []
-    hooks.register("context:post_compact", lambda event, data: told.append(dict(data)))
-    hooks.register("provider:error", lambda event, data: told.append(dict(data)))
+    hooks, reported = HookRegistry(), []
+    hooks.register("context:post_compact", lambda event, data: reported.append(dict(data)))
+    hooks.register("provider:error", lambda event, data: reported.append(dict(data)))
     context, provider = summarizing(hooks=hooks), Summariser(None)
     await context.set_messages(filler(40))
     view = await context.get_messages_for_request(provider=provider)
     assert view == await truncated(filler(40))
-    error, compacted = told
+    error, compacted = reported
     assert error["error"]["type"] == "ProviderUnavailableError"
     assert error["purpose"] == "context:summary"
     assert compacted["strategy"] == "truncate"
@@ -283,9 +283,9 @@ async def test_without_any_provider_the_oldest_are_left_out(caplog):
 
 
 async def test_hooks_see_the_call_and_its_usage_and_the_estimates_learn_nothing_from_it():
-    coordinator, told = ModuleCoordinator(), []
+    coordinator, reported = ModuleCoordinator(), []
     for event in ("provider:request", "provider:response"):
-        coordinator.hooks.register(event, lambda event, data: told.append((event, dict(data))))
+        coordinator.hooks.register(event, lambda event, data: reported.append((event, dict(data))))
     context = summarizing(hooks=coordinator.hooks, coordinator=coordinator)
     coordinator.hooks.register("provider:response", context.on_provider_response)
     await context.add_message(user("x" * 4_000))
@@ -294,9 +294,9 @@ async def test_hooks_see_the_call_and_its_usage_and_the_estimates_learn_nothing_
         await context.add_message(message)
     count = await context.get_token_count()
     await context.get_messages_for_request(provider=Summariser())
-    assert [event for event, _ in told] == ["provider:request", "provider:response"]
-    assert all(data["purpose"] == "context:summary" for _, data in told)
-    assert told[1][1]["usage"].total_tokens == 77
+    assert [event for event, _ in reported] == ["provider:request", "provider:response"]
+    assert all(data["purpose"] == "context:summary" for _, data in reported)
+    assert reported[1][1]["usage"].total_tokens == 77
     assert await context.get_token_count() == count
 
 

@@ -1,4 +1,4 @@
-"""The hook inside the real program: without a terminal, by policy, and with somebody to ask."""
+"""The hook inside the real program: without a terminal, by policy, and with a user to ask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan(folder: Path, calls: list[tuple[str, dict[str, Any]]], **config: Any) -
     ]
     return mock_plan(
         folder,
-        [{"tool_calls": scripted}, "told you"],
+        [{"tool_calls": scripted}, "done here"],
         tools=[{"module": "tool-filesystem"}, {"module": "tool-bash"}],
         hooks=[{"module": "hooks-approval", "config": config}],
     )
@@ -84,7 +84,7 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
         terminal.type(f"3{ENTER}")
         terminal.until(r"Run `echo 2 >> made.*\[4\] Deny")
         terminal.type(f"deny{ENTER}")
-        terminal.until("told you")
+        terminal.until("done here")
         assert terminal.finish() == 8
     assert (work / "made").read_text() == "1\n1\n"
     assert [record["by"] for record in audit(home)] == [

@@ -96,7 +96,7 @@ async def test_large_files_are_distinguished(start: Any) -> None:
     await s.turn("first", edited("a.txt", "x" * 3_000_000, "y" * 12_000_000))
     await s.turn("second", edited("a.txt", "y" * 12_000_000, "z"))
     assert "12000000 bytes" in (await s.undo())["refused"]["a.txt"]
-    # Nobody reads it again to find that it is the same: it was touched.
+    # It was touched; its content is not read again to find that it is the same.
     s.write("a.txt", "y" * 12_000_000)
     assert set((await s.undo())["refused"]) == {"a.txt"}
     assert (await s.undo(force=True))["restored"] == ["a.txt"]
@@ -235,7 +235,7 @@ async def test_without_any_place_named_a_temporary_one_is_used(tmp_path: Path) -
 async def test_a_sub_session_adds_to_the_turn_of_the_one_above(start: Any) -> None:
     above = await start()
     above.write("a.txt", "0")
-    ids = await above.begin("give it to somebody")
+    ids = await above.begin("hand it over")
     below = MockCoordinator()
     below.register_capability("session.working_dir", str(above.folder))
     shared = above.coordinator.get_capability("backup.session")
@@ -249,7 +249,7 @@ async def test_a_sub_session_adds_to_the_turn_of_the_one_above(start: Any) -> No
     stop()
     await above.call(*wrote("b.txt", "b"), **ids)
     (turn,) = above.listed()
-    assert (turn["prompt"], len(turn["files"])) == ("give it to somebody", 2)
+    assert (turn["prompt"], len(turn["files"])) == ("hand it over", 2)
     await above.undo()
     assert above.files() == {"a.txt": "0"}
 

@@ -1,4 +1,4 @@
-"""What tools changed is put back: by turns, file by file, and only where nobody would lose by it."""
+"""Undo restores what tools changed: by turns, file by file, and only where nothing is lost."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_a_run_that_was_killed_leaves_its_call_in_doubt(start: Any) -> Non
     await s.pre(*wrote("a.txt", "1"), **ids)
     await s.pre(*wrote("b.txt", "1"), **ids)
     s.write("a.txt", "half of it")
-    # Killed here: nobody hears the end of the calls.
+    # Killed here: the end of the calls is never reported.
     s = await start()
     undone = await s.undo()
     assert undone["refused"] == {
@@ -302,9 +302,9 @@ async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path) -> None
             await s.call(*wrote("leaf", "x"), **ids)
             for force in (False, True):
                 if not await s.nothing_to_undo(force=force):
-                    told = s.events[-1][1]
-                    done["restored"] += len(told["restored"]) + len(told["removed"])
-                    done["refused"] += len(told["refused"])
+                    undone = s.events[-1][1]
+                    done["restored"] += len(undone["restored"]) + len(undone["removed"])
+                    done["refused"] += len(undone["refused"])
     assert min(done.values()) > 0
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"a.txt": SECRET}
     assert (tmp_path / "a.txt").read_bytes() == SECRET

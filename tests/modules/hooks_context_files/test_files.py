@@ -15,7 +15,7 @@ from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 from amplifier_modules.hooks_context_files.files import Reader
 from amplifier_modules.hooks_context_files.folders import nested_folders, project_folders
 
-SECRET = "PRIVATE-LINE-OF-SOMEBODY"
+SECRET = "PRIVATE-LINE-OF-A-USER"
 
 
 @pytest.fixture
@@ -189,9 +189,9 @@ def test_the_file_itself_may_not_be_a_link_out(tmp_path: Path) -> None:
 def test_links_inside_are_followed_and_count_as_their_file(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("text\n@b.md")
-    (tmp_path / "docs" / "b.md").write_text("beside it")
+    (tmp_path / "docs" / "b.md").write_text("next to it")
     (tmp_path / "AGENTS.md").symlink_to("docs/a.md")
-    assert read(tmp_path) == ("text\nbeside it", [])
+    assert read(tmp_path) == ("text\nnext to it", [])
 
 
 def test_size_has_a_limit_over_all_files(tmp_path: Path) -> None:

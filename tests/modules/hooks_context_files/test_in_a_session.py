@@ -245,7 +245,7 @@ async def test_a_file_cannot_end_its_element(work: Path) -> None:
 
 
 async def test_the_sessions_limit_cuts_instead_of_losing_all(work: Path) -> None:
-    # As long as it may be, and longer with each thing that stands around it.
+    # As long as it may be, and longer with each thing around it.
     deep = work / Path(*["folder" * 10] * 8)
     deep.mkdir(parents=True)
     for folder in (work, *list(deep.parents)[:8], deep):

@@ -1,4 +1,4 @@
-"""The hook in the running program: over HTTP, resumed, and in a directory nobody trusts."""
+"""The hook in the running program: over HTTP, resumed, and in an untrusted directory."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ class TestSecrets:
             "DB_PASSWORD": "long-enough-333",
             "my_secret": "long-enough-4444",
             "SHORT_KEY": "abc",
-            "HOME": "/home/somebody",
+            "HOME": "/home/someone",
             "MONKEY": "not-a-secret",
         }
         assert secrets_in(environment) == [

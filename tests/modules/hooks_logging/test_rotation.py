@@ -1,4 +1,4 @@
-"""Levels, and files that are put aside: nothing is lost or parted, whoever else writes or reads."""
+"""Levels, and files that are put aside: nothing is lost or split while others write or read."""
 
 from __future__ import annotations
 

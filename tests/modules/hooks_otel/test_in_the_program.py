@@ -98,8 +98,8 @@ def test_a_dead_collector_neither_fails_nor_holds_a_run(tmp_path: Path, status: 
         done = run_amplifier("run", "-f", file, "go", cwd=tmp_path)
         took = time.monotonic() - began
     assert (done.code, done.stdout) == (0, "done\n")
-    (told,) = said(done)
-    assert "3 of 3 spans were not delivered within 1 s" in told
+    (reported,) = said(done)
+    assert "3 of 3 spans were not delivered within 1 s" in reported
     # The limit, and more for a machine that is busy; not the collector's ten seconds.
     assert took < usual + 7
 

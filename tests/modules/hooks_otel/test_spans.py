@@ -1,4 +1,4 @@
-"""What a collector is told of a session, over a real loopback receiver that decodes it."""
+"""The spans of a session, over a real loopback receiver that decodes them."""
 
 from __future__ import annotations
 
@@ -156,10 +156,10 @@ async def test_spans_speak_the_conventions(collector: Collector, tmp_path: Path)
 
 async def test_content_stays_out_unless_it_is_wanted(collector: Collector, tmp_path: Path) -> None:
     await converse(collector, tmp_path)
-    told = str(collector.spans)
-    assert "let me see" not in told
-    assert "a.txt" not in told
-    assert SECRET not in told
+    reported = str(collector.spans)
+    assert "let me see" not in reported
+    assert "a.txt" not in reported
+    assert SECRET not in reported
 
 
 async def test_captured_content_has_no_secrets(collector: Collector, tmp_path: Path) -> None:
@@ -297,9 +297,9 @@ async def test_a_loop_without_ids_gets_spans_as_well(collector: Collector, tmp_p
     turn, chat = collector.named("invoke_agent"), collector.named("chat")
     assert chat.parent_span_id == turn.span_id
     assert collector.named("execute_tool x").parent_span_id == turn.span_id
-    told = attributes(chat)
-    assert told["gen_ai.provider.name"] == "gcp.gemini"
-    assert (told["gen_ai.usage.input_tokens"], told["amplifier.cost_usd"]) == (3, 0.5)
+    reported = attributes(chat)
+    assert reported["gen_ai.provider.name"] == "gcp.gemini"
+    assert (reported["gen_ai.usage.input_tokens"], reported["amplifier.cost_usd"]) == (3, 0.5)
 
 
 async def test_odd_events_do_no_harm(collector: Collector, caplog: Any) -> None:
@@ -421,7 +421,7 @@ async def test_a_dead_collector_holds_the_end_for_no_longer_than_it_may(
         took = time.monotonic() - began
     # Its own limit is ten seconds.
     assert took < 8
-    # Told once, with the reason where there is one, and nothing of the library's own.
+    # Reported once, with the reason where there is one, without messages of the library.
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.name.startswith("amplifier_modules.hooks_otel")
     wanted = {"silent": "within 0.5 s", "refused": "refused", "unavailable": "503"}
@@ -439,11 +439,11 @@ async def test_an_unavailable_collector_is_reported_once(
             await opened.execute("go")
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.name for record in told if "metric" not in record.name] == [
+    reported = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.name for record in reported if "metric" not in record.name] == [
         "amplifier_modules.hooks_otel.export"
     ]
-    assert len(told) <= 2
+    assert len(reported) <= 2
 
 
 async def test_lines_of_a_file_are_the_same_spans(tmp_path: Path) -> None:

@@ -68,22 +68,22 @@ async def test_the_keys_of_providers_and_variables_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "named-like-one")
-    monkeypatch.setenv("PLAIN", "told-to-be-one")
+    monkeypatch.setenv("PLAIN", "set-to-be-one")
     coordinator = MockCoordinator()
     coordinator.config["providers"] = [{"module": "p", "config": {"api_key": "configured-one"}}]
     coordinator.register_capability("secrets.variables", ("PLAIN",))
     await mounted(coordinator)
-    text = "named-like-one told-to-be-one configured-one"
+    text = "named-like-one set-to-be-one configured-one"
     result = await coordinator.hooks.emit("prompt:complete", {"response": text})
     assert result.data["response"] == " ".join(["[REDACTED:secret]"] * 3)
 
 
 async def test_events_of_other_modules_are_redacted() -> None:
     coordinator = MockCoordinator()
-    coordinator.register_contributor("observability.events", "one", lambda: ["one:told"])
-    coordinator.register_contributor("observability.events", "two", lambda: "two:told")
+    coordinator.register_contributor("observability.events", "one", lambda: ["one:reported"])
+    coordinator.register_contributor("observability.events", "two", lambda: "two:reported")
     await mounted(coordinator)
-    for event in ("one:told", "two:told"):
+    for event in ("one:reported", "two:reported"):
         result = await coordinator.hooks.emit(event, {"text": TOKEN})
         assert result.data["text"] == MARK
 

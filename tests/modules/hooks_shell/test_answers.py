@@ -1,4 +1,4 @@
-"""Whatever a command prints is an answer or is told to be none; nothing is a yes by accident."""
+"""Everything a command prints is an answer or reported as invalid; nothing is a yes by accident."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_no_opinion(output: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "reported"),
     [
         (b'{"decision": "deny", "decision": "allow"}', "duplicate key"),
         (b'{"data": {"input": {"command": "a", "command": "b"}}}', "duplicate key"),
         (b'{"data": {"input": {"timeout": NaN}}}', "NaN"),
     ],
 )
-def test_ambiguous_answers_are_invalid(output: bytes, told: str) -> None:
-    with pytest.raises(InvalidAnswer, match=told):
+def test_ambiguous_answers_are_invalid(output: bytes, reported: str) -> None:
+    with pytest.raises(InvalidAnswer, match=reported):
         read_answer(output)

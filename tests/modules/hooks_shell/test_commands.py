@@ -41,16 +41,16 @@ class TestBehaviour(Package, HookBehaviorTests):
 
 
 class Session:
-    """Hooks mounted in a folder, and what they told."""
+    """Hooks mounted in a folder, and the events they emitted."""
 
     def __init__(self, coordinator: MockCoordinator) -> None:
         self.coordinator = coordinator
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         for name in ("shell_hook:completed", "shell_hook:failed"):
             coordinator.hooks.register(name, self._note)
 
     def _note(self, event: str, data: dict[str, Any]) -> None:
-        self.told.append({"is": event.partition(":")[2], **data})
+        self.reported.append({"is": event.partition(":")[2], **data})
 
     async def emit(self, event: str = "tool:pre", data: Any = None) -> HookResult:
         given = {**CALL, "input": CALL["tool_input"]} if data is None else data
@@ -94,9 +94,13 @@ async def test_a_command_gets_the_event_on_stdin(tmp_path: Path) -> None:
     assert {key: got[key] for key in CALL} == CALL
     assert (tmp_path / "said").read_text() == f"tool:pre bash {tmp_path}\n"
     assert result.action == "continue"
-    (told,) = session.told
-    assert (told["is"], told["decision"], told["tool_call_id"]) == ("completed", "continue", "c1")
-    assert told["exit_code"] == 0
+    (reported,) = session.reported
+    assert (reported["is"], reported["decision"], reported["tool_call_id"]) == (
+        "completed",
+        "continue",
+        "c1",
+    )
+    assert reported["exit_code"] == 0
 
 
 async def test_whatever_the_data_is_it_arrives_as_json(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ async def test_whatever_the_data_is_it_arrives_as_json(tmp_path: Path) -> None:
     }
     async with hooks(tmp_path, {"event": "tool:post", "command": "cat > got"}) as session:
         await session.emit("tool:post", data)
-        assert session.told[0]["is"] == "completed"
+        assert session.reported[0]["is"] == "completed"
         got = json.loads((tmp_path / "got").read_text())
         assert got["tool_result"]["output"] == {"a": "<1 bytes>", "f": "inf"}
 
@@ -130,8 +134,8 @@ async def test_whatever_the_data_is_it_arrives_as_json(tmp_path: Path) -> None:
             {"action": "inject_context", "context_injection": "Mind the gap."},
         ),
         (
-            saying({"contextInjection": "x", "systemMessage": "told"}),
-            {"action": "inject_context", "context_injection": "x", "user_message": "told"},
+            saying({"contextInjection": "x", "systemMessage": "shown"}),
+            {"action": "inject_context", "context_injection": "x", "user_message": "shown"},
         ),
     ],
 )
@@ -202,9 +206,9 @@ async def test_one_that_fails_refuses_a_call_and_lets_other_events_pass(
     assert call.action == "deny"
     assert why in str(call.reason)
     assert prompt.action == "continue"
-    # Told in either case, to people and programs.
-    assert [told["is"] for told in session.told] == ["failed", "failed"]
-    assert [told["outcome"] for told in session.told] == ["deny", "allow"]
+    # Reported in either case, to people and programs.
+    assert [reported["is"] for reported in session.reported] == ["failed", "failed"]
+    assert [reported["outcome"] for reported in session.reported] == ["deny", "allow"]
     assert [why in record.getMessage() for record in caplog.records] == [True, True]
     assert time.monotonic() - before < 20
 
@@ -214,7 +218,7 @@ async def test_the_effect_of_a_failure_is_configurable(tmp_path: Path) -> None:
     closed = {"event": "prompt:submit", "command": "exit 1", "on_failure": "deny"}
     assert (await answer(tmp_path, open_one)).action == "continue"
     assert (await answer(tmp_path, closed, "prompt:submit")).action == "deny"
-    # Refusing is no failure.
+    # Refusing is not a failure.
     refusing = {"command": "exit 2", "on_failure": "allow"}
     assert (await answer(tmp_path, refusing)).action == "deny"
 

@@ -67,9 +67,9 @@ def test_a_guard_refuses_and_changes_calls(tmp_path: Path) -> None:
     assert done.stdout == "done\n", done.stderr
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"plain", "changed"}
     assert "denied: that is forbidden here" in transcript(done)
-    told = [event["data"] for event in events(done) if event["event"] == "shell_hook:completed"]
-    assert [each["decision"] for each in told] == ["continue", "deny", "continue"]
-    assert all(each["turn_id"] and each["tool_call_id"] for each in told)
+    reported = [event["data"] for event in events(done) if event["event"] == "shell_hook:completed"]
+    assert [each["decision"] for each in reported] == ["continue", "deny", "continue"]
+    assert all(each["turn_id"] and each["tool_call_id"] for each in reported)
 
 
 @pytest.mark.parametrize(("policy", "code", "made"), [("allow", 0, True), ("deny", 8, False)])

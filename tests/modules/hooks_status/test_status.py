@@ -1,4 +1,4 @@
-"""What a model is told with each request, over real repositories, also hostile ones."""
+"""The status sent with each request, over real repositories, also hostile ones."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ async def test_the_default_model_does_not_follow_to_another_provider(rig: Events
 
 async def test_a_provider_that_is_not_mounted_is_an_error(rig: Events) -> None:
     await rig.says("never")
-    rig.change("provider:resolve", lambda _: {"provider": "nobody"})
+    rig.change("provider:resolve", lambda _: {"provider": "absent"})
     with pytest.raises(
-        ConfigurationError, match="handler of provider:resolve chose the provider 'nobody'"
+        ConfigurationError, match="handler of provider:resolve chose the provider 'absent'"
     ):
         await rig.run()
     assert rig.ending() == ("error", None)
@@ -98,8 +98,8 @@ async def test_rewritten_tools_are_offered_and_checked_as_rewritten(rig: Events)
     rig.change("tools:offer", rewrite)
     assert await rig.run("go") == "done"
 
-    told = offered(rig.main.completions[0])["echo"]
-    assert (told["description"], told["input_schema"]) == ("only b", parameters)
+    reported = offered(rig.main.completions[0])["echo"]
+    assert (reported["description"], reported["input_schema"]) == ("only b", parameters)
     assert tool.inputs == [{"text": "b"}]
     assert "invalid arguments" in rig.context.results()["call_a"]
     assert rig.context.results()["call_b"] == "B"
@@ -263,11 +263,11 @@ async def test_a_handler_lets_it_go_on_after_an_answer(rig: Events) -> None:
     assert await rig.run("go") == "All of it."
 
     assert rig.said() == ["go", "And the rest?", "Continue."]
-    told = rig.of("loop:next")
-    assert [d["response"] for d in told] == ["Half of it.", "More of it.", "All of it."]
-    assert [d["iteration"] for d in told] == [1, 2, 3]
-    assert {d["turn_id"] for d in told} == {rig.last("orchestrator:complete")["turn_id"]}
-    assert told[0]["finish_reason"] in ("stop", "end_turn")
+    reported = rig.of("loop:next")
+    assert [d["response"] for d in reported] == ["Half of it.", "More of it.", "All of it."]
+    assert [d["iteration"] for d in reported] == [1, 2, 3]
+    assert {d["turn_id"] for d in reported} == {rig.last("orchestrator:complete")["turn_id"]}
+    assert reported[0]["finish_reason"] in ("stop", "end_turn")
 
 
 async def test_a_handler_adds_a_word_after_tool_calls(rig: Events) -> None:
@@ -325,11 +325,11 @@ async def test_redaction_decides_nothing(rig: Events) -> None:
     await hooks_redaction.mount(rig.coordinator, {})
     await hooks_redaction.on_session_ready(rig.coordinator)
     rig.config["steps"] = [{"name": "use", "prompt": f"Use {secret}."}, {"name": "tell"}]
-    await rig.says(asks(secret), f"{secret} used", "told")
+    await rig.says(asks(secret), f"{secret} used", "done")
     tool = rig.add_tool(echo_tool())
     tool.description = f"takes {secret}"
 
-    assert await rig.run("go") == "told"
+    assert await rig.run("go") == "done"
 
     assert rig.said()[1] == f"Use {secret}."
     assert offered(rig.main.completions[0])["echo"]["description"] == f"takes {secret}"

@@ -30,7 +30,7 @@ async def test_the_handlers(rig: Events) -> None:
         "TODO: the rest.",
         "Worked.",
         "2 FAILED",
-        "Mended.",
+        "Fixed.",
         "All passed",
         "Looks good.",
         other=("A plan.",),

@@ -45,17 +45,17 @@ async def test_a_turn_without_steps_has_one(rig: Events) -> None:
 
 
 async def test_declared_steps_run_in_order_in_one_conversation(rig: Events) -> None:
-    await rig.says(asks("a"), "A draft.", "Fine.", "Mended.")
+    await rig.says(asks("a"), "A draft.", "Fine.", "Fixed.")
     rig.add_tool(echo_tool())
     rig.config["steps"] = THREE
 
-    assert await rig.run("a poem, please") == "Mended."
+    assert await rig.run("a poem, please") == "Fixed."
 
     assert rig.said() == ["a poem, please", "Write it.", "Look at it.", "Fix it."]
     assert rig.steps_run() == ["draft", "review", "fix"]
     assert rig.last("plan:end")["source"] == "config"
     ends = rig.of("step:end")
-    assert [d["response"] for d in ends] == ["A draft.", "Fine.", "Mended."]
+    assert [d["response"] for d in ends] == ["A draft.", "Fine.", "Fixed."]
     assert [d["next"] for d in ends] == ["review", "fix", None]
     assert [(d["run"], d["count"], d["status"]) for d in ends] == [
         (1, 3, "success"), (2, 3, "success"), (3, 3, "success"),
@@ -67,7 +67,7 @@ async def test_declared_steps_run_in_order_in_one_conversation(rig: Events) -> N
 
 
 async def test_a_step_names_its_provider_its_model_and_its_tools(rig: Events) -> None:
-    await rig.says("A draft.", "Mended.", other=("Fine.",))
+    await rig.says("A draft.", "Fixed.", other=("Fine.",))
     for name in ("read", "write"):
         rig.add_tool(echo_tool(name))
     rig.config["steps"] = [
@@ -75,7 +75,7 @@ async def test_a_step_names_its_provider_its_model_and_its_tools(rig: Events) ->
         {"name": "review", "prompt": "Look.", "provider": "openai", "tools": ["read"]},
         {"name": "fix", "tools": []},
     ]
-    assert await rig.run("go") == "Mended."
+    assert await rig.run("go") == "Fixed."
 
     draft, fix = (request.body for request in rig.main.completions)
     (review,) = (request.body for request in rig.other.completions)
@@ -121,12 +121,12 @@ async def test_a_handler_ends_the_turn_at_the_end_of_a_step(rig: Events, stop: A
 
 
 async def test_a_handler_leaves_a_step_for_another_in_the_middle(rig: Events) -> None:
-    await rig.says(asks("a", text="Looking."), "Mended.")
+    await rig.says(asks("a", text="Looking."), "Fixed.")
     rig.add_tool(echo_tool())
     rig.config["steps"] = THREE
     rig.change("loop:next", lambda data: {"next": "fix"} if data["tool_calls"] else None)
 
-    assert await rig.run("go") == "Mended."
+    assert await rig.run("go") == "Fixed."
 
     assert rig.steps_run() == ["draft", "fix"]
     assert rig.of("step:end")[0]["next"] == "fix"

@@ -79,7 +79,7 @@ async def test_they_count_over_all_turns_of_the_session(rig: Rig) -> None:
     before = list(rig.context.messages)
     assert await rig.run() == "Budget reached: 3 of 3 model calls"
     assert len(rig.of("provider:request")) == 3
-    assert rig.context.messages == before, "a prompt nobody will answer is not kept"
+    assert rig.context.messages == before, "a prompt without an answer is not kept"
 
 
 async def test_tokens_go_over_by_one_request_at_most(rig: Rig) -> None:
@@ -349,7 +349,7 @@ async def test_listeners_hear_of_everything_that_is_used(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({"max_token": 5}, "unknown key 'max_token', did you mean 'max_tokens'"),
         ({"max_turns": 0}, "'max_turns': input should be greater than 0"),
@@ -357,12 +357,12 @@ async def test_listeners_hear_of_everything_that_is_used(rig: Rig) -> None:
         (["max_turns"], "config must be a mapping"),
     ],
 )
-async def test_a_budget_that_is_not_valid_does_not_mount(given: Any, told: str) -> None:
+async def test_a_budget_that_is_not_valid_does_not_mount(given: Any, reported: str) -> None:
     rig = Rig(loop_basic_type())
     rig.plan["session"]["budget"] = given
     with pytest.raises(ValueError, match=r"^session\.budget: ") as caught:
         await loop_basic.mount(rig.coordinator, None)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def loop_basic_type() -> Any:
@@ -373,7 +373,7 @@ def loop_basic_type() -> Any:
 
 async def test_without_a_coordinator_there_is_no_budget(rig: Rig) -> None:
     limited(rig, max_turns=1)
-    rig.replies(calls(call("nobody")), "answer")
+    rig.replies(calls(call("absent")), "answer")
     rig.context = ListContext()
     assert await rig.run(alone=True) == "answer"
 

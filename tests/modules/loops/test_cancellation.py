@@ -123,14 +123,14 @@ class TestGraceful:
         assert_closed(rig)
 
     async def test_those_who_want_to_know_are_told_once(self, rig: Rig) -> None:
-        told: list[str] = []
+        reported: list[str] = []
         rig.replies("never")
-        rig.coordinator.cancellation.on_cancel(lambda: told.append("stop"))
+        rig.coordinator.cancellation.on_cancel(lambda: reported.append("stop"))
         rig.coordinator.cancellation.request_graceful()
 
         await rig.run()
 
-        assert told == ["stop"]
+        assert reported == ["stop"]
 
 
 class TestImmediate:

@@ -48,7 +48,7 @@ async def test_every_event_of_a_turn_has_all_ids_and_every_span_its_parent(rig: 
     rig.plan["session"]["fallbacks"] = ["spare"]
     rig.replies(overflow, calls(call("boom")), {"error": {"type": "RateLimitError"}})
     main = rig.providers.pop("mock")
-    rig.replies(calls(call(text="a"), call("nobody"), call("secret"), call("fail")), "done")
+    rig.replies(calls(call(text="a"), call("absent"), call("secret"), call("fail")), "done")
     rig.providers = {"mock": main, "spare": rig.providers["mock"]}
     rig.config = {"default_provider": "mock"}
 
@@ -91,7 +91,7 @@ async def test_every_call_has_one_end_and_every_error_says_all_there_is_to_say(
         call(text="fine", id="ok"),
         call("fail", id="failed"),
         call("boom", id="raised", why="test"),
-        call("nobody", id="unknown"),
+        call("absent", id="unknown"),
         call("echo", id="invalid", text=5),
         call("secret", id="denied"),
         call("boom", id="last"),
@@ -165,7 +165,7 @@ async def test_a_stop_while_an_approval_is_asked_ends_every_call_once(rig: Rig) 
     rig.coordinator.hooks.register("tool:pre", ask, name="slow")
     rig.replies(
         calls(
-            call("nobody", id="unknown"),
+            call("absent", id="unknown"),
             call(text="x", id="first"),
             call(text="y", id="second"),
             call(text="z", id="third"),

@@ -79,9 +79,9 @@ async def test_the_next_provider_is_asked_while_one_is_not_available(
         assert await rig.run("go") == "From the other one."
 
     assert (len(first.completions), len(second.completions)) == (1, 1)
-    (told,) = rig.of("provider:fallback")
-    assert (told["provider"], told["fallback"]) == ("anthropic", "openai")
-    assert told["error"]["message"]
+    (reported,) = rig.of("provider:fallback")
+    assert (reported["provider"], reported["fallback"]) == ("anthropic", "openai")
+    assert reported["error"]["message"]
     assert [data["provider"] for data in rig.of("provider:request")] == ["anthropic", "openai"]
     assert [data["provider"] for data in rig.of("provider:error")] == ["anthropic"]
     assert rig.last("provider:response")["provider"] == "openai"
@@ -159,8 +159,8 @@ async def test_the_chain_is_asked_in_its_order(rig: Rig) -> None:
     mocks(rig, a=[AWAY_REPLY], b=["never"], c=[AWAY_REPLY], d=["from d"])
     rig.plan["session"]["fallbacks"] = ["c", "provider-d", "b"]
     assert await rig.run() == "from d"
-    told = [(data["provider"], data["fallback"]) for data in rig.of("provider:fallback")]
-    assert told == [("a", "c"), ("c", "d")]
+    reported = [(data["provider"], data["fallback"]) for data in rig.of("provider:fallback")]
+    assert reported == [("a", "c"), ("c", "d")]
 
 
 async def test_the_error_of_the_last_one_is_the_turns(rig: Rig) -> None:
@@ -193,7 +193,7 @@ async def test_the_model_that_was_wanted_is_not_asked_of_another_vendor(rig: Rig
 
 async def test_names_that_are_not_mounted_are_passed_over(rig: Rig) -> None:
     mocks(rig, a=[AWAY_REPLY], b=["done"])
-    rig.plan["session"]["fallbacks"] = ["nobody", "a", "b"]
+    rig.plan["session"]["fallbacks"] = ["absent", "a", "b"]
     assert await rig.run() == "done"
 
 

@@ -76,7 +76,7 @@ async def test_errors_answered_to_the_model_are_valid_requests(
     rig: Rig, dialect: str, llm_server: Callable[..., Awaitable[ScriptedLLM]]
 ) -> None:
     broken = ToolCall("echo", id="call_broken", raw_input='{"text": "a')
-    unknown = ToolCall("nobody", {}, id="call_unknown")
+    unknown = ToolCall("absent", {}, id="call_unknown")
     wrong = ToolCall("echo", {"text": 5}, id="call_wrong")
     server = await llm_server([Reply(tool_calls=[broken, unknown, wrong]), "I see."])
     tool = rig.add_tool(echo_tool())
@@ -87,7 +87,7 @@ async def test_errors_answered_to_the_model_are_valid_requests(
     assert server.rejections == []
     results = rig.context.results()
     assert "not valid JSON" in results["call_broken"]
-    assert "unknown tool 'nobody'" in results["call_unknown"]
+    assert "unknown tool 'absent'" in results["call_unknown"]
     assert "not of type 'string'" in results["call_wrong"]
 
 

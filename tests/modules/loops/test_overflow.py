@@ -55,9 +55,9 @@ async def test_the_context_is_compacted_and_the_request_made_once_more(
     assert server.rejections == []
     assert len(await context.get_messages()) == 62, "what is stored stays whole"
     assert rig.last("orchestrator:complete")["status"] == "success"
-    (told,) = rig.of("context:overflow")
-    assert told["error"]["type"] == "ContextLengthError"
-    assert told["after_tokens"] < told["before_tokens"]
+    (reported,) = rig.of("context:overflow")
+    assert reported["error"]["type"] == "ContextLengthError"
+    assert reported["after_tokens"] < reported["before_tokens"]
     assert len(rig.of("context:post_compact")) == 1
 
 

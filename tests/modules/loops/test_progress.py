@@ -24,7 +24,7 @@ async def test_the_model_is_warned_then_the_turn_ends(rig: Rig) -> None:
     assert "the turn ends after 3 more" in texts[3]
     assert "the turn ends after 1 more" in texts[5]
     stored = [message["content"] for message in rig.context.messages if message["role"] == "tool"]
-    assert stored == ["SAME"] * 6, "what the model was told is not part of the conversation"
+    assert stored == ["SAME"] * 6, "the note to the model is not part of the conversation"
 
 
 async def test_a_model_that_takes_the_hint_goes_on(rig: Rig) -> None:
@@ -55,9 +55,9 @@ async def test_one_new_call_in_an_answer_is_progress(rig: Rig) -> None:
 
 
 async def test_errors_that_repeat_are_no_progress(rig: Rig) -> None:
-    rig.replies(*[calls(call("nobody"), call("none")) for _ in range(9)])
+    rig.replies(*[calls(call("absent"), call("none")) for _ in range(9)])
     assert (
-        await rig.run() == "No progress: 'nobody' and 'none' had the same result 6 times in a row"
+        await rig.run() == "No progress: 'absent' and 'none' had the same result 6 times in a row"
     )
 
 

@@ -48,8 +48,8 @@ async def test_a_turn_with_a_tool_is_stored_and_logged(loop: str, tmp_path: Path
     assert names.count("tool:post") == names.count("orchestrator:complete") == 1
     assert "provider:stream" not in names
     assert {line["session_id"] for line in logged} == {session.session_id}
-    told = [line["data"] for line in logged if not line["event"].startswith("session:")]
-    assert all({"turn_id", "span_id", "iteration"} <= data.keys() for data in told)
+    reported = [line["data"] for line in logged if not line["event"].startswith("session:")]
+    assert all({"turn_id", "span_id", "iteration"} <= data.keys() for data in reported)
     request = next(line["data"] for line in logged if line["event"] == "provider:request")
     assert request["message_count"] == 1
     assert "messages" not in request

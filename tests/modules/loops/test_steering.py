@@ -77,10 +77,10 @@ async def test_the_event_carries_ids(rig: Rig) -> None:
     await rig.run()
 
     complete, (one, two) = rig.last("orchestrator:complete"), rig.of("steer:injected")
-    for told in (one, two):
-        assert told["turn_id"] == complete["turn_id"]
-        assert told["span_id"] == complete["span_id"]
-        assert (told["session_id"], told["iteration"]) == ("session-1", 2)
+    for reported in (one, two):
+        assert reported["turn_id"] == complete["turn_id"]
+        assert reported["span_id"] == complete["span_id"]
+        assert (reported["session_id"], reported["iteration"]) == ("session-1", 2)
     assert one["steer_id"] != two["steer_id"]
 
 

@@ -261,9 +261,13 @@ async def test_provider_error_is_told_and_raised_as_it_is(rig: Rig) -> None:
         await rig.run()
 
     assert caught.value.retry_after == 7
-    told = rig.last("provider:error")
-    assert told["error"] == {"type": "RateLimitError", "message": "slow down", "retryable": True}
-    assert (told["provider"], told["model"]) == ("mock", "mock-model")
+    reported = rig.last("provider:error")
+    assert reported["error"] == {
+        "type": "RateLimitError",
+        "message": "slow down",
+        "retryable": True,
+    }
+    assert (reported["provider"], reported["model"]) == ("mock", "mock-model")
     assert rig.names() == [*TURN, "provider:request", "provider:error", *FAILED]
     assert rig.last("execution:end")["status"] == "error"
     assert rig.last("orchestrator:complete")["status"] == "error"
@@ -356,8 +360,8 @@ class TestProviderChoice:
 
     async def test_a_default_provider_that_is_not_there_is_named(self, rig: Rig) -> None:
         self.three(rig)
-        rig.config = {"default_provider": "nobody"}
-        with pytest.raises(ConfigurationError, match=r"'nobody' is not mounted.*late, early"):
+        rig.config = {"default_provider": "absent"}
+        with pytest.raises(ConfigurationError, match=r"'absent' is not mounted.*late, early"):
             await rig.run()
 
     async def test_default_model_is_asked_for(self, rig: Rig) -> None:

@@ -52,7 +52,7 @@ def build_weights(folder: Path, parts: int = 2, content: bytes = CONTENT) -> Wei
         sha256=hashlib.sha256(content).hexdigest(),
         licence="Apache-2.0",
         licence_stated_in="this test",
-        attribution="nobody",
+        attribution="absent",
         parts=tuple(made),
     )
 

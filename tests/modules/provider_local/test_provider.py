@@ -1,4 +1,4 @@
-"""The provider around the engine: a scripted server stands in for the model, over real HTTP."""
+"""The provider around the engine: a scripted server replaces the model, over real HTTP."""
 
 from __future__ import annotations
 

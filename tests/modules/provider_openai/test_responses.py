@@ -59,8 +59,8 @@ async def test_blocks_start_grow_and_end_and_the_response_comes_last(llm_server,
         assert own[0]["type"] == "content_block_start"
         assert own[-1]["type"] == "content_block_end"
         assert {piece["type"] for piece in own[1:-1]} == {"content_block_delta"}
-    told = {i: "".join(p.get("delta", "") for p in pieces if p["index"] == i) for i in range(4)}
-    assert told == {
+    reported = {i: "".join(p.get("delta", "") for p in pieces if p["index"] == i) for i in range(4)}
+    assert reported == {
         0: "First this.\n\nThen that.",
         1: "Hello there",
         2: '{"x":1}',
@@ -139,8 +139,8 @@ def stream_of(*events: dict[str, Any]) -> Status:
 
 
 def ended(kind: str = "completed", **response: Any) -> dict[str, Any]:
-    told = {"id": "r", "model": "m", "status": kind, **response}
-    return {"type": f"response.{kind}", "response": told}
+    reported = {"id": "r", "model": "m", "status": kind, **response}
+    return {"type": f"response.{kind}", "response": reported}
 
 
 @pytest.mark.parametrize(

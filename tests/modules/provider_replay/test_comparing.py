@@ -1,4 +1,4 @@
-"""Which requests count as the same, and how a difference is told."""
+"""Which requests count as the same, and how a difference is reported."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ async def test_answers_name_the_folder_and_the_ids_of_now(tmp_path: Path):
         *chunks, answer = await chunks_of(provider, called("x", f"done: {now}"))
     assert answer.content[0].text == f"I go on with {now} in {there}/sub."
     assert answer.tool_calls[0].arguments == {"session_id": now, "path": f"{there}/a"}
-    told = "".join(chunk.get("delta", "") for chunk in chunks if chunk["index"] == 0)
-    assert told == answer.content[0].text
+    reported = "".join(chunk.get("delta", "") for chunk in chunks if chunk["index"] == 0)
+    assert reported == answer.content[0].text
 
 
 async def test_a_key_that_was_known_need_not_be_known_now(

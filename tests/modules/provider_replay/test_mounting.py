@@ -120,13 +120,13 @@ async def test_an_empty_config_mounts_nothing_with_a_warning(
 
 
 async def test_settings_that_make_no_sense_are_refused(tmp_path: Path):
-    for config, told in (
+    for config, reported in (
         ({"record": "a", "replay": "b"}, "mutually exclusive"),
         ({"replay": "a", "ignore": ["("]}, "not a valid regular expression"),
         ({"replai": "a"}, "did you mean 'replay'"),
         ({"replay": "missing.jsonl"}, "cannot read the recording"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reported):
             await provider_replay.mount(coordinator_in(tmp_path), config)
 
 

@@ -111,7 +111,7 @@ _REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"mess
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "not a recording"),
         (b'{"type": "request"}\n', "not a recording"),
@@ -128,9 +128,11 @@ _REQUEST = b"""{"type": "request", "call": 1, "provider": "a", "request": {"mess
         (_BEGUN + _REQUEST % b"[]" + b'{"type": "cut", "call": 1, "at": NaN}\n', "rec.jsonl:3"),
     ],
 )
-async def test_a_file_that_is_not_a_recording_is_refused(tmp_path: Path, content: bytes, told: str):
+async def test_a_file_that_is_not_a_recording_is_refused(
+    tmp_path: Path, content: bytes, reported: str
+):
     (tmp_path / "rec.jsonl").write_bytes(content)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         async with replaying(tmp_path):
             pass
 

@@ -93,8 +93,8 @@ async def test_the_next_command_reports_ended_commands_once(start: Any) -> None:
     session = await start()
     await begin(session, "sleep 0.4; exit 5")
     await asyncio.sleep(1)
-    told = await session.run("echo next")
-    assert told.output == "next\n[b1 (sleep 0.4; exit 5) ended: exit code 5]\n[exit code 0]"
+    reported = await session.run("echo next")
+    assert reported.output == "next\n[b1 (sleep 0.4; exit 5) ended: exit code 5]\n[exit code 0]"
     assert (await session.run("true")).output == "(no output)\n[exit code 0]"
 
 

@@ -15,7 +15,7 @@ KEY = "sk-ant-api03-" + "aB3x" * 24
 PEM = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADAN\n" * 20 + "-----END PRIVATE KEY-----\n"
 
 
-async def told(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
+async def reported(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
     """The texts of the events, with an event after each piece that has something to report."""
     monkeypatch.setattr(output_events, "INTERVAL", 0)
     coordinator = MockCoordinator()
@@ -49,7 +49,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
 async def test_a_secret_is_never_split_between_events(
     monkeypatch: pytest.MonkeyPatch, pieces: tuple[str, ...]
 ) -> None:
-    texts = await told(monkeypatch, *pieces)
+    texts = await reported(monkeypatch, *pieces)
     shown = "".join(map(Redactor().text, texts))
     assert "aB3x" not in shown
     assert "MIIE" not in shown
@@ -59,5 +59,5 @@ async def test_a_secret_is_never_split_between_events(
 async def test_complete_lines_are_reported_at_once_and_the_rest_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    texts = await told(monkeypatch, "one\ntw", "o\r50 %\r", "end")
+    texts = await reported(monkeypatch, "one\ntw", "o\r50 %\r", "end")
     assert texts == ["one\n", "two\r50 %\r", "end"]

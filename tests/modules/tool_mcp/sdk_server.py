@@ -1,4 +1,4 @@
-"""A server made with the SDK, as its authors are told to; a program of its own.
+"""A server made with the SDK, as its documentation describes; a program of its own.
 
 python sdk_server.py stdio | python sdk_server.py http PORT [stateless]
 """

@@ -31,7 +31,7 @@ def sdk(*options: str, **settings: Any) -> dict[str, Any]:
 
 
 class Session:
-    """What is mounted, and what was told."""
+    """What is mounted, and the events it emitted."""
 
     def __init__(
         self, coordinator: MockCoordinator, events: list[tuple[str, dict[str, Any]]]
@@ -46,7 +46,7 @@ class Session:
     async def call(self, tool: str, **values: Any) -> ToolResult:
         return await self.coordinator.get("tools", f"mcp_{tool}").execute(values)
 
-    def told(self, event: str) -> list[dict[str, Any]]:
+    def reported(self, event: str) -> list[dict[str, Any]]:
         return [data for name, data in self.events if name == event]
 
 

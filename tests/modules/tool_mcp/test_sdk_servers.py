@@ -150,8 +150,8 @@ async def check_prompts(mcp: Any) -> None:
 
 async def check_notifications(mcp: Any) -> None:
     assert text_of(await mcp.call("all_work", steps=2)) == "worked"
-    await eventually(lambda: len(mcp.told("mcp:progress")) == 2, 10)
-    first, second = mcp.told("mcp:progress")
+    await eventually(lambda: len(mcp.reported("mcp:progress")) == 2, 10)
+    first, second = mcp.reported("mcp:progress")
     assert {key: first[key] for key in ("server", "tool", "progress", "total", "message")} == {
         "server": "all",
         "tool": "mcp_all_work",
@@ -160,9 +160,9 @@ async def check_notifications(mcp: Any) -> None:
         "message": "step 1",
     }
     assert second["progress"] == 2
-    await eventually(lambda: len(mcp.told("mcp:log")) == 2, 10)
-    assert [data["data"] for data in mcp.told("mcp:log")] == ["did step 1", "did step 2"]
-    assert mcp.told("mcp:log")[0]["level"] == "info"
+    await eventually(lambda: len(mcp.reported("mcp:log")) == 2, 10)
+    assert [data["data"] for data in mcp.reported("mcp:log")] == ["did step 1", "did step 2"]
+    assert mcp.reported("mcp:log")[0]["level"] == "info"
 
 
 async def test_a_restarted_server_is_reconnected(tmp_path: Path) -> None:
@@ -184,14 +184,14 @@ async def test_a_restarted_server_is_reconnected(tmp_path: Path) -> None:
                 "CallLost",
             )
             running.start()
-            await eventually(lambda: len(mcp.told("mcp:connected")) > 1)
+            await eventually(lambda: len(mcp.reported("mcp:connected")) > 1)
             assert text_of(await mcp.call("far_add", a=2, b=2)) == "4"
     finally:
         running.kill()
 
 
 class OldServer:
-    """A server of the first protocols, which keeps sessions, and forgets them when it is told to."""
+    """A server of the first protocols, which keeps sessions, and forgets them on request."""
 
     def __init__(self) -> None:
         self.session = 1
@@ -255,7 +255,7 @@ async def test_a_cut_off_response_leaves_the_effects_unknown() -> None:
         assert "whether it took effect is unknown" in error["message"]
         assert text_of(await mcp.call("old_count")) == "in session 1"
         assert old.calls == [1, 1]
-        assert mcp.told("mcp:disconnected") == []
+        assert mcp.reported("mcp:disconnected") == []
 
 
 async def _compressed(write: Any) -> None:

@@ -34,7 +34,7 @@ async def test_the_tools_of_a_server_are_mounted_and_run() -> None:
         assert tool.description == "The tool echo"
         assert tool.input_schema["properties"] == {"text": {"type": "string"}}
         assert text_of(await mcp.call("raw_echo", text="hällo\n\ud800")) == "hällo\n"
-        [connected] = mcp.told("mcp:connected")
+        [connected] = mcp.reported("mcp:connected")
     assert connected["server"] == "raw"
     assert connected["transport"] == "stdio"
     assert connected["late"] is False
@@ -59,7 +59,7 @@ async def test_an_invalid_response_fails_only_that_call() -> None:
         result = await mcp.coordinator.get("tools", "mcp_raw_echo").execute("no object")
         assert error_of(result)["type"] == "InvalidInput"
         assert text_of(await mcp.call("raw_echo", text="x")) == "x"
-        assert mcp.told("mcp:disconnected") == []
+        assert mcp.reported("mcp:disconnected") == []
 
 
 async def test_only_wanted_tools_are_mounted() -> None:
@@ -80,10 +80,10 @@ async def test_servers_start_in_parallel_and_slow_ones_are_mounted_late() -> Non
         await eventually(lambda: "mcp_quick_echo" in mcp.tools)
         await eventually(lambda: "mcp_slow_echo" in mcp.tools)
         assert text_of(await mcp.call("slow_echo", text="here")) == "here"
-        late = {data["server"]: data["late"] for data in mcp.told("mcp:connected")}
+        late = {data["server"]: data["late"] for data in mcp.reported("mcp:connected")}
         assert late["slow"] is True
-        await eventually(lambda: mcp.told("mcp:failed"))
-        failed = mcp.told("mcp:failed")[0]
+        await eventually(lambda: mcp.reported("mcp:failed"))
+        failed = mcp.reported("mcp:failed")[0]
         assert failed["server"] == "never"
         assert failed["error"] == "not ready within 1 s"
 
@@ -112,7 +112,7 @@ async def test_an_unavailable_optional_server_is_reported(
 ) -> None:
     async with session({"it": {"command": "no-such-program"}, "raw": raw()}) as mcp:
         assert "mcp_raw_echo" in mcp.tools
-        [failed] = mcp.told("mcp:failed")
+        [failed] = mcp.reported("mcp:failed")
     assert failed["final"] is True
     assert "MCP server it is unavailable: program" in caplog.text
 
@@ -122,8 +122,8 @@ async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) ->
     config = raw(f"fail-until={tmp_path}/tries:3")
     async with session({"it": config}, {"session.dir": str(tmp_path)}) as mcp:
         await eventually(lambda: "mcp_it_echo" in mcp.tools)
-        assert len(mcp.told("mcp:failed")) == 3
-        assert secret not in str(mcp.told("mcp:failed"))
+        assert len(mcp.reported("mcp:failed")) == 3
+        assert secret not in str(mcp.reported("mcp:failed"))
     log = tmp_path / "tool-output" / "mcp-it.log"
     assert "not yet" in log.read_text()
     assert secret not in log.read_text()
@@ -144,9 +144,9 @@ async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
         second = text_of(await mcp.call("raw_pid"))
         assert first != second
         assert calls.read_text().split() == ["pid", "die", "pid"]
-        [lost] = mcp.told("mcp:disconnected")
+        [lost] = mcp.reported("mcp:disconnected")
         assert "exited with code 7; its output: this is the end" in lost["error"]
-        assert len(mcp.told("mcp:connected")) == 2
+        assert len(mcp.reported("mcp:connected")) == 2
 
 
 async def test_a_call_that_takes_too_long_is_given_up_and_not_repeated(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_not_repeated(tmp_path:
         assert "did not answer within the time limit of 0.5 s" in error["message"]
         assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
         assert calls.read_text().split() == ["hang", "echo"]
-        assert mcp.told("mcp:disconnected") == []
+        assert mcp.reported("mcp:disconnected") == []
 
 
 async def test_calls_in_flight_when_a_server_dies_all_end(tmp_path: Path) -> None:
@@ -335,8 +335,10 @@ async def test_without_servers_nothing_happens() -> None:
     close = await mount(coordinator, {})
     assert coordinator.get("tools") == {}
     await close()
-    told = await coordinator.collect_contributions("observability.events")
-    assert told == [["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]]
+    reported = await coordinator.collect_contributions("observability.events")
+    assert reported == [
+        ["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]
+    ]
 
 
 async def test_a_servers_error_text_is_shortened() -> None:
@@ -350,12 +352,12 @@ async def test_constant_tool_changes_do_not_cause_constant_requests() -> None:
     async with session({"raw": raw("changing")}) as mcp:
         assert text_of(await mcp.call("raw_echo", text="one")) == "one"
         await asyncio.sleep(1.5)
-        assert 2 <= len(mcp.told("mcp:connected")) <= 4
+        assert 2 <= len(mcp.reported("mcp:connected")) <= 4
 
 
 async def test_a_server_that_floods_its_output_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_MOST_WAITING", 4_000_000)
     async with session({"raw": raw("babbling")}) as mcp:
-        await eventually(lambda: mcp.told("mcp:disconnected"))
-        told = mcp.told("mcp:disconnected")[0]
-    assert "messages faster than they can be read" in told["error"]
+        await eventually(lambda: mcp.reported("mcp:disconnected"))
+        reported = mcp.reported("mcp:disconnected")[0]
+    assert "messages faster than they can be read" in reported["error"]

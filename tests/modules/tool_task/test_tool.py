@@ -69,7 +69,7 @@ async def mounted(
     return coordinator, coordinator.get("tools", "task")
 
 
-def told(result: ToolResult) -> str:
+def reported(result: ToolResult) -> str:
     assert not result.success
     assert result.error is not None
     return result.error["message"]
@@ -133,15 +133,15 @@ async def test_the_description_lists_the_agents() -> None:
 async def test_invalid_calls_are_reported(given: Any, message: str) -> None:
     app = App()
     _, tool = await mounted(app)
-    assert message in told(await tool.execute(given))
+    assert message in reported(await tool.execute(given))
     assert app.asked == app.events == []
 
 
 async def test_a_program_without_agents_is_reported() -> None:
     _, tool = await mounted(None)
-    message = told(await tool.execute({"agent": "reader", "instruction": "x"}))
+    message = reported(await tool.execute({"agent": "reader", "instruction": "x"}))
     assert message == "this program cannot run agents: the capability 'session.spawn' is missing"
-    assert "session.resume" in told(await tool.execute({"session_id": "s", "instruction": "x"}))
+    assert "session.resume" in reported(await tool.execute({"session_id": "s", "instruction": "x"}))
 
 
 class Failed(Exception):
@@ -172,7 +172,7 @@ async def test_a_task_that_fails_is_a_result(answer: Any, kind: str, message: st
     app = App(answer)
     _, tool = await mounted(app)
     result = await tool.execute({"agent": "reader", "instruction": "x"})
-    assert message in told(result)
+    assert message in reported(result)
     assert result.error is not None
     assert result.error["type"] == kind
     (start, _), (end, data) = app.events
@@ -199,7 +199,7 @@ async def test_a_task_has_a_time_limit() -> None:
     app = App("hang")
     _, tool = await mounted(app, timeout=0.1)
     result = await tool.execute({"agent": "reader", "instruction": "x"})
-    assert told(result).startswith(
+    assert reported(result).startswith(
         "the task reached its time limit of 0.1 s; continue with session_id"
     )
     assert app.events[-1][1]["status"] == "error"
@@ -255,7 +255,7 @@ async def test_a_session_at_the_depth_limit_does_not_have_the_tool(
     [
         ({"max_parralel": 2}, r"tool-task.*did you mean 'max_parallel'"),
         ({"max_depth": 9}, "max_depth"),
-        ({"agents": ["reader", "nobody"]}, "names nobody, which the plan does not have"),
+        ({"agents": ["reader", "absent"]}, "names absent, which the plan does not have"),
     ],
 )
 async def test_an_invalid_config_fails_at_mount(config: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from amplifier_modules.tool_todo import mount
 STEPS = [
     {"content": "Read the code", "status": "completed"},
     {"content": "Run the tests", "status": "in_progress", "activeForm": "Running the tests"},
-    {"content": "Mend it", "status": "pending"},
+    {"content": "Fix it", "status": "pending"},
 ]
 
 

@@ -32,7 +32,7 @@ class Names:
 
 
 class Tools:
-    """The mounted tools and what they told."""
+    """The mounted tools and the events they emitted."""
 
     def __init__(self, config: Mapping[str, Any], names: Names, **capabilities: Any) -> None:
         self.coordinator = MockCoordinator()

@@ -211,8 +211,8 @@ async def test_a_stale_page_is_revalidated(control: str) -> None:
         state |= {"etag": '"2"', "text": "second"}
         assert "second" in text_of(await web.fetch(at(server)))
         assert len(server.requests) == 3
-        told = [data["source"] for _, data in web.events]
-        assert told == ["server", "revalidated", "server"]
+        reported = [data["source"] for _, data in web.events]
+        assert reported == ["server", "revalidated", "server"]
 
 
 async def test_pages_that_may_not_be_stored_are_not(tmp_path: Path) -> None:
@@ -516,8 +516,8 @@ async def test_mounted_as_a_session_does_it() -> None:
     coordinator = MockCoordinator()
     close = await mount(coordinator, {"max_chars": 500})
     assert list(coordinator.get("tools")) == ["web_fetch"]
-    told = await coordinator.collect_contributions("observability.events")
-    assert told == [["web:fetched", "web:refused", "web:searched"]]
+    reported = await coordinator.collect_contributions("observability.events")
+    assert reported == [["web:fetched", "web:refused", "web:searched"]]
     result = await coordinator.get("tools", "web_fetch").execute({"url": "http://localhost/"})
     assert error_of(result)["type"] == "Refused"
     json.dumps(result.model_dump())

@@ -44,7 +44,7 @@ class Request:
 
 
 class BadRequest(Exception):
-    """What arrived is no HTTP/1.1 request this server reads."""
+    """What arrived is not an HTTP/1.1 request that this server reads."""
 
 
 class ClientLeft(Exception):

@@ -54,8 +54,8 @@ class Responses(OpenAI):
         return [_event({**event, "sequence_number": number}) for number, event in enumerate(events)]
 
     def error_event(self, fault: ErrorEvent) -> bytes:
-        told = {"code": fault.type, "message": fault.message, "param": None}
-        return _event({"type": "error", **told, "sequence_number": 0})
+        reported = {"code": fault.type, "message": fault.message, "param": None}
+        return _event({"type": "error", **reported, "sequence_number": 0})
 
 
 def _frame(request: Request) -> Item:
@@ -153,8 +153,8 @@ def _item_events(reply: Reply, at: int, item: Item) -> Iterator[Item]:
     else:
         for piece in reply.pieces(item["arguments"]):
             yield {"type": "response.function_call_arguments.delta", **where, "delta": piece}
-        told = {"arguments": item["arguments"]}
-        yield {"type": "response.function_call_arguments.done", **where, **told}
+        reported = {"arguments": item["arguments"]}
+        yield {"type": "response.function_call_arguments.done", **where, **reported}
     yield {"type": "response.output_item.done", "output_index": at, "item": item}
 
 

@@ -46,7 +46,7 @@ class RedactedThinking:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call the model makes. `raw_input` replaces the JSON of `input`, to send what is no JSON."""
+    """A call the model makes. `raw_input` replaces the JSON of `input`, to send something that is not JSON."""
 
     name: str
     input: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -108,7 +108,7 @@ FOLDER = [
         project=project(("amplifier_module_thing:mount", "amplifier_module_thing.mount()")),
     ),
     Case(
-        "a pyproject.toml that is no TOML",
+        "a pyproject.toml that is not TOML",
         "tool",
         (),
         "structure",

@@ -57,7 +57,7 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
         seconds: Time limit of the module.
         memory: Limit of resident memory in bytes.
     """
-    # The module runs in the process that reports on it. The word tells findings apart from what
+    # The module runs in the process that reports on it. The word separates findings from what
     # the module prints or writes to descriptors it finds open.
     word = secrets.token_hex(16)
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -1,0 +1,89 @@
+"""Wording that CONTRIBUTING.md advises against stays out of what people read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORDS = re.compile(
+    r"\b(told|tells|stands|nobody|somebody|whoever|mend(s|ed|ing)?|anew|cannot be had"
+    r"|beside (it|the|its|them)|(?<!there )is no (?!longer)[a-z]+|exclude each other|brings along)\b",
+    re.IGNORECASE,
+)
+MOST_IN_100_000 = 10
+
+FORMATS = {
+    "told",  # a kind of record of hooks-backup
+    "nobody to ask",  # a value of approval events
+    "mend",  # a key of `doctor --output json`
+    "I told Bob that lunch is at noon.",  # part of an example in the prompt of the embedded model
+}
+"""Texts that files, events and programs rely on."""
+
+
+def sources() -> Iterator[Path]:
+    for folder in ("src", "tests"):
+        yield from (ROOT / folder).rglob("*.py")
+    yield from pages()
+
+
+def pages() -> Iterator[Path]:
+    yield ROOT / "README.md"
+    yield from (ROOT / "src").rglob("*.md")
+    yield from (ROOT / "profiles").glob("*.*")
+
+
+def texts_in(source: str) -> Iterator[str]:
+    """The string literals of a program that are not docstrings: messages, hints and help."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or id(node) in docstrings:
+            continue
+        if isinstance(node.value, str):
+            yield node.value
+
+
+def test_the_list_of_words_finds_them() -> None:
+    assert WORDS.search("What is wrong is told at once")
+    assert WORDS.search("it is no folder")
+    assert not WORDS.search("a standard beside-the-point word")
+
+
+@pytest.mark.parametrize("page", sorted(pages()), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_are_in_plain_english(page: Path) -> None:
+    assert [line for line in page.read_text().splitlines() if WORDS.search(line)] == []
+
+
+def test_messages_and_help_are_in_plain_english() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in (ROOT / "src").rglob("*.py")
+        for text in texts_in(path.read_text())
+        if WORDS.search(text) and text not in FORMATS
+    }
+    assert found == set()
+
+
+def test_docstrings_comments_and_tests_are_mostly_in_plain_english() -> None:
+    this = Path(__file__)
+    texts = {path: path.read_text() for path in sources() if path != this}
+    words = sum(len(text.split()) for text in texts.values())
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path, text in texts.items()
+        for line in text.splitlines()
+        if WORDS.search(line)
+    ]
+    assert len(found) / words * 100_000 < MOST_IN_100_000, "\n".join(found)
