@@ -134,7 +134,9 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search"),
     }
-    assert loaded.parts_of("amplifier_app.commands") <= {"finish", "group", "run"}
+    assert loaded.parts_of("amplifier_app.commands") <= {
+        *("duration", "finish", "group", "option", "request_options", "run"),
+    }
     assert not loaded.modules & {
         "amplifier_app.render.terminal",
         "amplifier_app.chat.conversation",
