@@ -75,4 +75,4 @@ def test_an_invalid_limit_is_an_error_in_the_plan(tmp_path: Path) -> None:
     ended = amplifier(tmp_path, "run", "hello")
     assert ended.code == 78
     assert "session.mount_timeout" in ended.stderr
-    assert "a number above 0" in ended.stderr
+    assert "a number greater than 0" in ended.stderr
