@@ -20,7 +20,7 @@ def run(
     prompt: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROMPT] [-]",
+            metavar="PROMPT",
             help="The prompt. Piped input is appended to it; use '-' to read the prompt from "
             "stdin. With no prompt on a terminal, starts a chat.",
             show_default=False,
