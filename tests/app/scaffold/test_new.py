@@ -155,7 +155,8 @@ def test_what_is_made_is_clean(kind: str, made: Made, tmp_path: Path) -> None:
     assert project["dependencies"] == []
     assert (folder / package / "py.typed").exists()
     for file in folder.rglob("*"):
-        if file.is_file():
+        # Another test may have run the module's own tests here.
+        if file.is_file() and "__pycache__" not in file.parts:
             assert "${" not in file.read_text(), file
     readme = (folder / "README.md").read_text()
     assert f"module: {NAMES[kind]}" in readme
