@@ -64,7 +64,7 @@ async def test_a_resumed_session_keeps_its_instruction(tmp_path: Path) -> None:
         await session.run("first")
     changed = load(plan=mock_plan(tmp_path, ["two"], instruction="new"))
     notes = Notes()
-    async with open_session(changed, resume="s1", renderer=notes) as session:
+    async with open_session(changed, resume=SessionStore().find("s1"), renderer=notes) as session:
         await session.run("second")
         messages = await session.context.get_messages()
     assert [m["content"] for m in messages if m["role"] in ("system", "user")] == [
@@ -98,7 +98,7 @@ async def test_two_processes_cannot_open_one_session(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one"]))
     async with open_session(plan, session_id="s1"):
         with pytest.raises(SessionError):
-            async with open_session(plan, resume="s1"):
+            async with open_session(plan, resume=SessionStore().find("s1")):
                 pass
 
 
@@ -156,7 +156,7 @@ async def test_saved_usage_is_kept_with_an_orchestrator_that_does_not_count(
         "context": "context-simple",
     }
     other = load(plan=mock_plan(tmp_path, ["two"], session=section))
-    async with open_session(other, resume="s1") as session:
+    async with open_session(other, resume=SessionStore().find("s1")) as session:
         await session.run("hi again")
     metadata = SessionStore().read("s1")[0]
     assert (metadata["turns"], metadata["spent"]) == (2, spent)

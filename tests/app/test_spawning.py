@@ -128,7 +128,7 @@ async def test_its_usage_counts_in_the_turn_of_its_parent(tmp_path: Path) -> Non
         assert sum(usage_of(turn.usage)) == own + below
         assert session.usage.calls == 4
         assert (await session.run("and now?")).sub_sessions == ()
-    assert usage_of(SessionStore().metadata("s1")["usage"])[0] >= usage_of(turn.usage)[0]
+    assert usage_of(SessionStore().find("s1").metadata["usage"])[0] >= usage_of(turn.usage)[0]
 
 
 def usage_of(tokens: dict[str, int]) -> list[int]:
@@ -327,7 +327,7 @@ async def test_a_module_that_cannot_be_mounted_is_an_error_and_saves_nothing(
 async def test_the_depth_of_delegation_is_limited(tmp_path: Path) -> None:
     SessionStore().create("deep", project="/p", parent="s0", agent="it", depth=MAX_DEPTH).close()
     plan = load(plan=mock_plan(tmp_path, ["x"], agents={"it": answering("done")}))
-    async with open_session(plan, resume="deep") as session:
+    async with open_session(plan, resume=SessionStore().find("deep")) as session:
         assert session.session.parent_id == "s0"
         with pytest.raises(ConfigError, match="the maximum depth of 5 sub-sessions is reached"):
             await spawn(session)
@@ -439,9 +439,9 @@ async def test_the_first_available_model_preference_is_used(tmp_path: Path) -> N
             {"provider": "provider-mock", "model": "mock-m*"},
         ]
         result = await spawn(session, provider_preferences=wishes)
-        assert SessionStore().metadata(result["session_id"])["model"] == "mock-model"
+        assert SessionStore().find(result["session_id"]).metadata["model"] == "mock-model"
         chosen = await spawn(session, provider_preferences=[{"provider": "mock", "model": "tiny"}])
-        assert SessionStore().metadata(chosen["session_id"])["model"] == "tiny"
+        assert SessionStore().find(chosen["session_id"]).metadata["model"] == "tiny"
 
 
 async def test_it_is_resumed_only_with_the_project_of_its_parent(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ async def test_it_is_resumed_only_with_the_project_of_its_parent(tmp_path: Path)
     async with open_session(plan, metadata={"trusted_project": project}) as session:
         await session.run("begin")
         result = await spawn(session)
-    noted = SessionStore().metadata(result["session_id"])["trusted_project"]
+    noted = SessionStore().find(result["session_id"]).metadata["trusted_project"]
     assert noted == project
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
@@ -24,10 +24,13 @@ from amplifier_app.trust import (
     trusted_project,
 )
 
+if TYPE_CHECKING:
+    from amplifier_app.sessions.store import SessionFolder
+
 
 def choose_project(
     *,
-    session: str | None,
+    session: SessionFolder | None,
     trust: bool,
     ignore: bool,
     stands_alone: bool,
@@ -36,7 +39,7 @@ def choose_project(
     """Return the project whose settings, profiles and modules apply.
 
     Args:
-        session: Id of a session to resume with its saved plan; None for a new session.
+        session: A session to resume with its saved plan; None for a new session.
         trust: Trust the project for this run.
         ignore: Ignore any project.
         stands_alone: The plan is a file, which needs no project: skip a project that is not
@@ -46,19 +49,14 @@ def choose_project(
     Raises:
         ConfigError: The project is not trusted; or the session needs a project that is missing or
             ignored.
-        SessionError: The session does not exist.
     """
     ignore = ignore or ignored_by_environment()
     if session is not None:
-        from amplifier_app.sessions.store import SessionStore
-
-        store = SessionStore()
-        metadata = store.metadata(session)
-        if "created" not in metadata and _names_folders(store.find(session) / "plan.yaml"):
+        if "created" not in session.metadata and _names_folders(session.plan):
             raise _cannot_resume(
                 "its metadata is missing, which records the sources of its modules"
             )
-        return _of_session(metadata, trust=trust, ignore=ignore, ask=ask)
+        return _of_session(session.metadata, trust=trust, ignore=ignore, ask=ask)
     folder = None if ignore else paths.project_dir()
     if folder is None:
         return None

@@ -13,27 +13,26 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import read_yaml
-from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.store import SessionFolder
 
 
-def saved_plan(session_id: str) -> Path:
+def saved_plan(session: SessionFolder) -> Path:
     """Return the saved plan of a session.
 
     Raises:
         SessionError: The file is missing or empty.
     """
-    path = SessionStore().find(session_id) / "plan.yaml"
     try:
-        size = path.stat().st_size
+        size = session.plan.stat().st_size
     except OSError:
         size = None
     if not size:
         state = "is missing" if size is None else "is empty"
         raise SessionError(
-            f"the plan of session {session_id} {state}: {path}",
+            f"the plan of session {session.id} {state}: {session.plan}",
             hint="Restore the file, or resume with another plan: --plan FILE or --profile NAME",
         )
-    return path
+    return session.plan
 
 
 def with_secrets(

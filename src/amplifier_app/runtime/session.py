@@ -26,7 +26,7 @@ from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_app.runtime.visibility import shown_text
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
-from amplifier_app.sessions.store import SavedSession
+from amplifier_app.sessions.store import SavedSession, SessionFolder
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
@@ -40,7 +40,7 @@ async def open_session(
     plan: ResolvedPlan,
     *,
     session_id: str | None = None,
-    resume: str | None = None,
+    resume: SessionFolder | None = None,
     save: bool = True,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     approval_system: Any = None,
@@ -54,7 +54,7 @@ async def open_session(
     Args:
         plan: The plan to mount.
         session_id: Id of a new session; generated if missing.
-        resume: Id, or a prefix of one, of the saved session to resume.
+        resume: The saved session to resume.
         save: Whether to save a new session.
         metadata: More metadata of a new session.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
@@ -64,7 +64,7 @@ async def open_session(
         opening: Deadline and progress of opening.
 
     Raises:
-        SessionError: The saved session is unknown, in use or damaged, or its id is taken.
+        SessionError: The saved session is in use or damaged, or its id is taken.
         ModuleError: A module of the plan cannot be loaded or mounted.
         ConfigError: No provider is available, with the reason for each.
     """

@@ -15,7 +15,7 @@ from amplifier_app.sessions.recording_context import (
     answers_to_interrupted,
     not_in,
 )
-from amplifier_app.sessions.store import SavedSession, SessionStore
+from amplifier_app.sessions.store import SavedSession, SessionFolder, SessionStore
 from amplifier_support.usage import add_counts
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
@@ -26,17 +26,17 @@ Remark: TypeAlias = tuple[Literal["info", "warning"], str]
 def saved_session(
     plan: ResolvedPlan,
     session_id: str | None,
-    resume: str | None,
+    resume: SessionFolder | None,
     save: bool,
     metadata: Mapping[str, Any],
 ) -> Generator[SavedSession | None]:
     """Open the saved session to resume, or create one; None with ``save=False``.
 
     Raises:
-        SessionError: The session is unknown, in use or damaged, or its id is taken.
+        SessionError: The session is in use or damaged, or its id is taken.
     """
     if resume is not None:
-        saved = SessionStore().open(resume)
+        saved = resume.open()
     elif save:
         saved = SessionStore().create(
             session_id,

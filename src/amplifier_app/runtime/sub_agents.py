@@ -25,7 +25,7 @@ from amplifier_app.runtime.provider_preferences import with_preferences
 from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.subscriptions import redacted_text
 from amplifier_app.runtime.turn import SubSession
-from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.store import SessionFolder, SessionStore
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import origin_of
 
@@ -108,6 +108,7 @@ class _Task(NamedTuple):
     messages: tuple[dict[str, Any], ...] = ()
     self_depth: int = 0
     spent: Any = None
+    saved: SessionFolder | None = None
 
 
 class Unsaved(NamedTuple):
@@ -195,10 +196,10 @@ async def resume(
     _check(parent)
     if parent.saved is None:
         return await _resume_unsaved(parent, sub_session_id, instruction)
-    metadata = _metadata_of(parent, sub_session_id)
-    agent, narrowed = str(metadata["agent"]), metadata.get(_NARROWED) or {}
+    saved = _saved_by(parent, sub_session_id)
+    agent, narrowed = str(saved.metadata["agent"]), saved.metadata.get(_NARROWED) or {}
     plan = _plan(parent, agent, narrowed)
-    task = _Task(agent, instruction, plan, sub_session_id, resumed=True, narrowed=narrowed)
+    task = _Task(agent, instruction, plan, saved.id, resumed=True, narrowed=narrowed, saved=saved)
     return await _run_task(parent, task)
 
 
@@ -250,14 +251,19 @@ def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
     return next(name for name in (named, generated, secrets.token_hex(16)) if _ID.fullmatch(name))
 
 
-def _metadata_of(parent: Session, session_id: str) -> Mapping[str, Any]:
-    """Return the metadata of a sub-session of `parent`, and of no other session."""
+def _saved_by(parent: Session, session_id: str) -> SessionFolder:
+    """Return a saved sub-session of `parent`, and of no other session."""
     store = SessionStore()
     known = _ID.fullmatch(session_id) is not None and store.exists(session_id)
-    metadata = store.metadata(session_id) if known else {}
-    if metadata.get("parent") != parent.id or not isinstance(metadata.get("agent"), str):
+    saved = store.find(session_id) if known else None
+    metadata = {} if saved is None else saved.metadata
+    if (
+        saved is None
+        or metadata.get("parent") != parent.id
+        or not isinstance(metadata.get("agent"), str)
+    ):
         raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
-    return metadata
+    return saved
 
 
 async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
@@ -266,11 +272,10 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
     delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
     renderer = SubSessionRenderer(parent.renderer, delegation, task.session_id)
     save = parent.saved is not None
-    on_disk = task.resumed and save
     async with parent.open_sub_session(
         task.plan,
-        session_id=None if on_disk else task.session_id,
-        resume=task.session_id if on_disk else None,
+        session_id=None if task.saved else task.session_id,
+        resume=task.saved,
         save=save,
         metadata={
             **_project_metadata(parent),

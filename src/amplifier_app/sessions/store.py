@@ -12,6 +12,7 @@ Ids are global: a session is found from any directory, and its project is metada
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -125,6 +126,45 @@ class SavedSession:
         self._lock.release()
 
 
+class SessionFolder:
+    """A saved session that was found and is not open.
+
+    Attributes:
+        id: Its id.
+        path: Its folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.id = path.name
+        self.path = path
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata, as of the first use."""
+        return _read_metadata(self.path)
+
+    @property
+    def plan(self) -> Path:
+        """The file of its plan."""
+        return self.path / "plan.yaml"
+
+    def open(self) -> SavedSession:
+        """Open it for writing.
+
+        Raises:
+            SessionError: It is locked by another process, or damaged.
+        """
+        return SavedSession(self.path, create=False)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Its messages, without opening it.
+
+        Raises:
+            SessionError: It is damaged.
+        """
+        return _read_saved(self.path, self.metadata).messages
+
+
 class SessionStore:
     """The folder of saved sessions.
 
@@ -193,26 +233,26 @@ class SessionStore:
         Raises:
             SessionError: Unknown, ambiguous, locked by another process, or damaged.
         """
-        return SavedSession(self.find(session_id), create=False)
+        return self.find(session_id).open()
 
     def exists(self, session_id: str) -> bool:
         """Whether there is a session with exactly this id."""
         return self._path(session_id).is_dir()
 
-    def find(self, session_id: str) -> Path:
-        """The folder of a session, by id or unique prefix.
+    def find(self, session_id: str) -> SessionFolder:
+        """Find a session by id or unique prefix.
 
         Raises:
             SessionError: The id is unknown, ambiguous or invalid.
         """
         exact = self._path(session_id)
         if exact.is_dir() and not exact.is_symlink():
-            return exact
+            return SessionFolder(exact)
         matches = [name for name in self._ids() if name.startswith(session_id)]
         # Ids of sub-sessions begin with the id of the session that spawned them.
         shortest = min(matches, key=len, default="")
         if matches and all(name == shortest or name.startswith(f"{shortest}-") for name in matches):
-            return self.root / shortest
+            return SessionFolder(self.root / shortest)
         if matches:
             raise SessionError(
                 f"{session_id!r} matches {len(matches)} sessions, for example "
@@ -223,17 +263,18 @@ class SessionStore:
             f"there is no session {session_id!r}", hint="All sessions: amplifier session list"
         )
 
-    def latest(self, project: str | None = None) -> str:
-        """The id of the last used session, optionally of one project; never a sub-session.
+    def latest(self, project: str | None = None) -> SessionFolder:
+        """The last used session, optionally of one project; never a sub-session.
 
         Raises:
             SessionError: There is none.
         """
         by_time = sorted(self._ids(), key=self._last_use, reverse=True)
         for session_id in by_time:
-            data = _read_metadata(self.root / session_id)
+            found = SessionFolder(self.root / session_id)
+            data = found.metadata
             if "agent" not in data and project in (None, data.get("project")):
-                return session_id
+                return found
         where = f" in {project}" if project else ""
         raise SessionError(
             f"no earlier session{where}",
@@ -267,23 +308,14 @@ class SessionStore:
             data.get("agent"),
         )
 
-    def metadata(self, session_id: str) -> dict[str, Any]:
-        """The metadata of a session, without opening it for writing.
-
-        Raises:
-            SessionError: The id is unknown, ambiguous or invalid.
-        """
-        return _read_metadata(self.find(session_id))
-
     def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The metadata and messages of a session, without opening it for writing.
 
         Raises:
             SessionError: The id is unknown, ambiguous or invalid, or the session is damaged.
         """
-        path = self.find(session_id)
-        metadata = _read_metadata(path)
-        return metadata, _read_saved(path, metadata).messages
+        found = self.find(session_id)
+        return found.metadata, found.messages()
 
     def _path(self, session_id: str) -> Path:
         if not _ID.fullmatch(session_id):

@@ -81,7 +81,7 @@ def test_a_saved_session_can_be_reopened(store: SessionStore) -> None:
 def test_a_session_is_found_by_a_prefix_of_its_id(store: SessionStore) -> None:
     make(store, "20260101-aaa")
     make(store, "20260102-bbb")
-    assert store.find("20260102").name == "20260102-bbb"
+    assert store.find("20260102").id == "20260102-bbb"
     with pytest.raises(SessionError, match="matches 2 sessions"):
         store.find("2026")
     with pytest.raises(SessionError, match="no session 'nope'"):
@@ -111,10 +111,10 @@ def test_the_latest_session_is_the_one_used_last_in_that_project(store: SessionS
     for index, (name, project) in enumerate([("a", "/p"), ("b", "/q"), ("c", "/p")]):
         path = make(store, name, project)
         os.utime(path / "transcript.jsonl", (index + 1000, index + 1000))
-    assert store.latest() == "c"
-    assert store.latest("/q") == "b"
+    assert store.latest().id == "c"
+    assert store.latest("/q").id == "b"
     os.utime(store.root / "a" / "transcript.jsonl", (5000, 5000))
-    assert store.latest("/p") == "a"
+    assert store.latest("/p").id == "a"
     with pytest.raises(SessionError, match="no earlier session"):
         store.latest("/elsewhere")
 
@@ -342,9 +342,9 @@ def test_sub_sessions_do_not_make_their_parent_ambiguous(store: SessionStore) ->
     below = {"parent": "20260105-aaa", "agent": "it", "depth": 1}
     store.create("20260105-aaa-0f_it", project="/p", **below).close()
     store.create("20260105-aaa-1f_it", project="/p", **below).close()
-    assert store.find("20260105").name == "20260105-aaa"
-    assert store.find("20260105-aaa-1").name == "20260105-aaa-1f_it"
-    assert store.latest("/p") == "20260105-aaa"
+    assert store.find("20260105").id == "20260105-aaa"
+    assert store.find("20260105-aaa-1").id == "20260105-aaa-1f_it"
+    assert store.latest("/p").id == "20260105-aaa"
     assert [one.id for one in store.spawned_by("20260105-aaa")] == [
         "20260105-aaa-0f_it",
         "20260105-aaa-1f_it",

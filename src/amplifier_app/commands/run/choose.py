@@ -16,6 +16,7 @@ from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.sources.loading import Fetching, load
 
 if TYPE_CHECKING:
+    from amplifier_app.sessions.store import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import Answer, Ask, TrustedProject
     from amplifier_app.trust.content import Content
@@ -28,12 +29,12 @@ class Chosen(NamedTuple):
     Attributes:
         plan: The plan to mount.
         project: The project whose settings, profiles and modules apply.
-        resume: Id of the session to resume; None for a new one.
+        resume: The session to resume; None for a new one.
     """
 
     plan: ResolvedPlan
     project: TrustedProject | None
-    resume: str | None
+    resume: SessionFolder | None
 
 
 def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen:
@@ -82,8 +83,8 @@ def terminal_to_ask_on(stdout: Output) -> int | None:
     return terminal if stdin_is_tty() and os.isatty(terminal) else None
 
 
-def _session_to_resume(request: Request) -> str | None:
-    """Id of the session to resume; None for a new one."""
+def _session_to_resume(request: Request) -> SessionFolder | None:
+    """The session to resume; None for a new one."""
     if request.resume is None and request.session is None and not request.continue_last:
         return None
     from amplifier_app.sessions.store import SessionStore
@@ -92,12 +93,14 @@ def _session_to_resume(request: Request) -> str | None:
     if request.continue_last:
         return store.latest(os.getcwd())
     if request.resume is not None:
-        return store.find(request.resume).name
+        return store.find(request.resume)
     assert request.session is not None
-    return request.session if store.exists(request.session) else None
+    return store.find(request.session) if store.exists(request.session) else None
 
 
-def _project(request: Request, resume: str | None, stdout: Output) -> TrustedProject | None:
+def _project(
+    request: Request, resume: SessionFolder | None, stdout: Output
+) -> TrustedProject | None:
     """The project whose settings, profiles and modules apply."""
     of_session = _as_saved(request, resume)
     if not of_session and (request.no_project or project_dir() is None):
@@ -126,14 +129,14 @@ def _ask(terminal: int | None) -> Ask | None:
     return ask
 
 
-def _as_saved(request: Request, resume: str | None) -> bool:
+def _as_saved(request: Request, resume: SessionFolder | None) -> bool:
     """Whether a session is resumed with the plan it was started with."""
     return resume is not None and request.plan is None and request.profile is None
 
 
 def _plan(
     request: Request,
-    resume: str | None,
+    resume: SessionFolder | None,
     project: TrustedProject | None,
     stdout: Output,
     lenient: bool,
@@ -151,7 +154,7 @@ def _plan(
 
         plan = saved_plan(resume)
         ask = _hidden if terminal_to_ask_on(stdout) is not None else None
-        sets = with_secrets(plan, resume, sets, ask)
+        sets = with_secrets(plan, resume.id, sets, ask)
     traffic = _traffic(request)
     loaded = load(
         plan=plan,
