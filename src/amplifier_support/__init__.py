@@ -4,6 +4,6 @@ Reading order: `private_files` (files for their owner only), `atomic_write` (rep
 `journal` (appending to them), `environment` (what a child process inherits), `programs` (finding and
 running helper programs), `git` (git without foreign configuration), `process_privacy` (who can read
 this process), `process_tree` (the processes below this one), and the small rules that several share:
-`did_you_mean`, `include_lines`, `printable`, `usage`.
+`did_you_mean`, `include_lines`, `printable`, `provider_order`, `usage`.
 Standard library only; kernel, modules and app may import it.
 """

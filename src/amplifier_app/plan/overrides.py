@@ -21,8 +21,8 @@ from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_va
 from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.yaml_reader import plain_scalar, read_yaml
+from amplifier_support import provider_order
 
-_DEFAULT_PRIORITY = 100
 _PREFIX = "provider-"
 _DEFAULT_PROVIDER = ("session", "orchestrator", "config", "default_provider")
 
@@ -145,12 +145,10 @@ def mount_name(entries: Sequence[Node], name: str) -> str:
 
 
 def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
-    """The provider to use first: the orchestrator's `default_provider`, else the one with the lowest
-    `priority`, else the plan's first."""
+    """The provider to use first; see `amplifier_support.provider_order`."""
     mappings = [entry for entry in entries if isinstance(entry, MapNode)]
     wanted = _default_provider(tree)
-    named = [entry for entry in mappings if wanted is not None and mounted_as(entry) == wanted]
-    return min(named or mappings, key=_priority, default=None)
+    return provider_order.first_provider(mappings, wanted, name=mounted_as, priority=_priority)
 
 
 def prefer(
@@ -244,9 +242,6 @@ def _with_config(entry: MapNode, name: str, value: Scalar) -> MapNode:
     return with_value(entry, ("config", name), value)
 
 
-def _priority(entry: MapNode) -> int:
+def _priority(entry: MapNode) -> float:
     config = entry.items.get("config")
-    node = config.items.get("priority") if isinstance(config, MapNode) else None
-    if isinstance(node, Scalar) and isinstance(node.value, int):
-        return node.value
-    return _DEFAULT_PRIORITY
+    return provider_order.configured_priority(None if config is None else plain_data(config))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.keys import Filled, fill_environment
+from amplifier_support.provider_order import first_mounted
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -43,19 +44,11 @@ def model_of(provider: Any) -> str | None:
 
 
 def first_provider(session: Any) -> tuple[str, Any]:
-    """Return the provider used first: the plan's default, or else the lowest priority number."""
+    """Return the provider used first."""
     providers: dict[str, Any] = session.coordinator.get("providers")
     orchestrator = session.config["session"]["orchestrator"]
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
     wanted = config.get("default_provider")
-    if wanted in providers:
-        return wanted, providers[wanted]
-    return min(providers.items(), key=lambda item: _priority_of(item[1]))
-
-
-def _priority_of(provider: Any) -> float:
-    priority = getattr(provider, "priority", None)
-    if priority is None:
-        config = getattr(provider, "config", None)
-        priority = config.get("priority") if isinstance(config, dict) else None
-    return priority if isinstance(priority, (int, float)) else 100
+    name = first_mounted(providers, wanted)
+    assert name is not None, "a session without providers does not open"
+    return name, providers[name]

@@ -16,8 +16,8 @@ from amplifier_modules.provider_replay.plain import error_of, response_of
 from amplifier_modules.provider_replay.recording import is_of_a_call
 from amplifier_modules.provider_replay.requests import Plain, plain_request
 from amplifier_modules.provider_replay.tape import RecordedCall, Tape
+from amplifier_support.provider_order import DEFAULT_PRIORITY
 
-DEFAULT_PRIORITY = 100
 _MODEL_NAMES = ("configured_model", "model", "default_model")
 _IDS = frozenset(
     ("turn_id", "span_id", "parent_span_id", "iteration", "session_id", "parent_id", "timestamp")

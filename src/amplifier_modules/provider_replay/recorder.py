@@ -10,6 +10,7 @@ from typing import Any
 from amplifier_modules.provider_replay.plain import plain
 from amplifier_modules.provider_replay.recording import Call, Recording
 from amplifier_modules.provider_replay.requests import Plain, plain_request
+from amplifier_support.provider_order import priority_of
 
 
 class Recorder:
@@ -134,13 +135,11 @@ def _may_be_last(chunk: Any) -> bool:
 
 def _described(inner: Any, name: str) -> Plain:
     found: Plain = {"name": name}
-    for key in ("model", "default_model", "priority", "supports_tools"):
+    for key in ("model", "default_model", "supports_tools"):
         value = getattr(inner, key, None)
         if isinstance(value, (str, int, float, bool)):
             found[key] = value
-    config = getattr(inner, "config", None)
-    if "priority" not in found and isinstance(config, dict) and "priority" in config:
-        found["priority"] = config["priority"]
+    found["priority"] = priority_of(inner)
     found["streams"] = hasattr(type(inner), "stream_complete")
     # Third-party code; record it even if it cannot describe itself.
     with suppress(Exception):

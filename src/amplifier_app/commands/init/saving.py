@@ -13,6 +13,7 @@ from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, plain_data
 from amplifier_app.plan.scopes import USER, read_settings, settings_path
+from amplifier_support.provider_order import configured_priority, first_provider
 
 _FIRST = 10
 """The priority of the provider set up last; the default is 100."""
@@ -56,7 +57,9 @@ def changes_of(choice: Choice) -> dict[str, Any]:
         if value != config.get(name):
             changes[f"config.{name}"] = value
     if not _is_first(key, entries):
-        others = [_priority(one) for name, one in entries.items() if name != key]
+        others = [
+            configured_priority(one.get("config")) for name, one in entries.items() if name != key
+        ]
         changes["config.priority"] = min([_FIRST, *(other - 1 for other in others)])
     return changes
 
@@ -73,7 +76,13 @@ def _holds(when: dict[str, Any], choice: Choice) -> bool:
 
 def _is_first(key: str, entries: dict[str, dict[str, Any]]) -> bool:
     """Whether the provider precedes all others in the plan."""
-    return key in entries and key == min(entries, key=lambda name: _priority(entries[name]))
+    first = first_provider(
+        entries.items(),
+        None,
+        name=lambda item: item[0],
+        priority=lambda item: configured_priority(item[1].get("config")),
+    )
+    return first is not None and first[0] == key
 
 
 def save(choice: Choice, where: Where | None = None) -> Saved:
@@ -150,11 +159,6 @@ def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
         for entry in entries
         if isinstance(entry, MapNode) and (key := entry_key(entry))
     }
-
-
-def _priority(entry: dict[str, Any]) -> int:
-    priority = (entry.get("config") or {}).get("priority")
-    return priority if isinstance(priority, int) else 100
 
 
 def _described(name: str, value: Any) -> str:

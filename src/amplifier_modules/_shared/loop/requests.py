@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.loop.channel import Injection
-
-DEFAULT_PRIORITY = 100
+from amplifier_support.provider_order import first_mounted
 
 
 def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
     """The provider to use, with the name it is mounted under.
 
-    `wanted` if given; otherwise the one with the lowest priority number, the first if several are
-    equal. The priority is `provider.priority`, else `provider.config["priority"]`, else 100.
+    `wanted` if given; otherwise see `amplifier_support.provider_order`.
 
     Raises:
         ValueError: There are no providers.
         amplifier_core.llm_errors.ConfigurationError: `wanted` is not mounted.
     """
-    if not providers:
+    name = first_mounted(providers, wanted)
+    if name is None:
         raise ValueError("At least one provider required: no provider is mounted")
-    if wanted is None:
-        return min(providers.items(), key=lambda item: _priority(item[1]))
-    if wanted not in providers:
+    if wanted not in (None, name):
         mounted = ", ".join(providers)
         raise ConfigurationError(
             f"default_provider '{wanted}' is not mounted; mounted providers: {mounted}"
         )
-    return wanted, providers[wanted]
-
-
-def _priority(provider: Any) -> float:
-    own = getattr(provider, "priority", None)
-    if _is_number(own):
-        return own
-    config = getattr(provider, "config", None)
-    if isinstance(config, Mapping):
-        configured: Any = cast("Mapping[str, Any]", config).get("priority")
-        if _is_number(configured):
-            return configured
-    return DEFAULT_PRIORITY
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return name, providers[name]
 
 
 def model_of(provider: Any, wanted: str | None) -> str | None:

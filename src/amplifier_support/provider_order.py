@@ -1,0 +1,56 @@
+"""The rule for which of several providers is asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar, cast
+
+DEFAULT_PRIORITY = 100
+
+_Provider = TypeVar("_Provider")
+
+
+def first_provider(
+    providers: Iterable[_Provider],
+    default: str | None,
+    *,
+    name: Callable[[_Provider], str | None],
+    priority: Callable[[_Provider], float],
+) -> _Provider | None:
+    """The provider called `default`, else the one with the lowest priority number.
+
+    The first of several equal ones; None if there are no providers.
+    """
+    candidates = list(providers)
+    named = [one for one in candidates if default is not None and name(one) == default]
+    return min(named or candidates, key=priority, default=None)
+
+
+def first_mounted(providers: Mapping[str, Any], default: str | None) -> str | None:
+    """The name of the mounted provider that is asked first; see `first_provider`."""
+    return first_provider(
+        providers,
+        default,
+        name=lambda name: name,
+        priority=lambda name: priority_of(providers[name]),
+    )
+
+
+def priority_of(provider: Any) -> float:
+    """The number of a mounted provider: `provider.priority`, else that of its config, else 100."""
+    own = getattr(provider, "priority", None)
+    if _is_number(own):
+        return own
+    return configured_priority(getattr(provider, "config", None))
+
+
+def configured_priority(config: Any) -> float:
+    """The priority in a provider's config, else 100."""
+    value: Any = None
+    if isinstance(config, Mapping):
+        value = cast("Mapping[str, Any]", config).get("priority")
+    return value if _is_number(value) else DEFAULT_PRIORITY
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
