@@ -121,28 +121,46 @@ def test_pasted_lines_are_one_prompt(tmp_path: Path) -> None:
         assert prompts(leave(terminal)) == ["def f():\n    return 1\n"]
 
 
+CONTRIBUTING_TOOL = """
+__amplifier_module_type__ = "hook"
+
+
+def forecast(city):
+    if not city:
+        raise ValueError("which city?")
+    return f"{city}: sunny"
+
+
+async def mount(coordinator, config=None):
+    weather = {"name": "forecast", "summary": "Forecast for a city", "handler": forecast}
+    coordinator.register_contributor("chat.commands", "hooks-weather", lambda: weather)
+"""
+
+
 def test_slash_commands_are_run_and_never_sent(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, ["ok"], tools=[{"module": "tool-filesystem"}])
+    source = str(module_folder(tmp_path, CONTRIBUTING_TOOL, "amplifier_module_hooks_weather"))
+    plan = mock_plan(
+        tmp_path,
+        ["ok"],
+        tools=[{"module": "tool-filesystem"}],
+        hooks=[{"module": "hooks-weather", "source": source}],
+    )
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("/help" + ENTER)
-        terminal.until("Ctrl-D leaves the chat")
-        terminal.prompt()
-        terminal.type("/tools" + ENTER)
-        terminal.until("read_file")
-        terminal.prompt()
-        terminal.type("/bogus" + ENTER)
-        terminal.until("unknown command: /bogus")
-        terminal.prompt()
-        terminal.type("/usr/bin/env is missing" + ENTER)
-        terminal.until("ok")
-        terminal.prompt()
-        terminal.type("/status" + ENTER)
-        terminal.until("mock-model")
-        terminal.prompt()
-        terminal.type("/cost" + ENTER)
-        terminal.until("total tokens")
-        terminal.prompt()
+        for command, shown in (
+            ("/help", r"/forecast +Forecast for a city.*Ctrl-D +Leave the chat"),
+            ("/tools", "read_file"),
+            ("/stauts", r"unknown command: /stauts\s+did you mean '/status'"),
+            ("/think maybe", "/think expects 'on' or 'off', got 'maybe'"),
+            ("/forecast", "/forecast of hooks-weather failed: which city?"),
+            ("/forecast Oslo", "Oslo: sunny"),
+            ("/usr/bin/env is missing", "ok"),
+            ("/status", "mock-model"),
+            ("/cost", "total tokens"),
+        ):
+            terminal.type(command + ENTER)
+            terminal.until(shown)
+            terminal.prompt()
         terminal.type("/quit" + ENTER)
         terminal.until(RESUME_LINE + r"\r?\n")
         assert terminal.finish() == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import shutil
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -58,6 +60,18 @@ class PlainRenderer(StderrNotices):
         super().notice(message, level, source)
         if line:
             self._open(line)
+
+    def reply(self, content: Any) -> None:
+        from rich.console import Console
+
+        file = io.StringIO()
+        width = shutil.get_terminal_size().columns
+        console = Console(
+            file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
+        )
+        console.print(for_terminal(content) if isinstance(content, str) else content)
+        self._end_line()
+        self._write("\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n")
 
     def typed(self, typed: Typed) -> None:
         line = in_line(typed.line)

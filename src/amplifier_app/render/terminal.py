@@ -128,6 +128,11 @@ class TerminalRenderer(Renderer):
         self.console.print(Text(f"{mark} {for_terminal(message)}", style=style))
         self._check_output()
 
+    def reply(self, content: Any) -> None:
+        self._flush()
+        self.console.print(Text(for_terminal(content)) if isinstance(content, str) else content)
+        self._check_output()
+
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
         was_live = self._live is not None

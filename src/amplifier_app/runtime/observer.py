@@ -161,6 +161,9 @@ class Renderer:
     def notice(self, message: str, level: Level, source: str) -> None:
         """Show a message that is not part of the answer."""
 
+    def reply(self, content: Any) -> None:
+        """Show the output of a chat command: text, or a Rich renderable."""
+
     def paused(self) -> AbstractContextManager[None]:
         """Release the terminal to another reader and writer for the duration."""
         return self.while_paused()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.ask import choose
-from amplifier_app.chat.slash_commands import command_in
+from amplifier_app.chat.slash.contributed import contributed_commands
+from amplifier_app.chat.slash.registry import all_commands, command_in, run_command
+from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_core.coordinator import ModuleCoordinator
 
 
 @pytest.mark.parametrize(
@@ -43,3 +50,66 @@ def test_a_command_is_a_slash_and_a_word(text: str, command: str | None) -> None
 )
 def test_an_answer_is_a_number_a_name_or_a_prefix(answer: str, choice: str | None) -> None:
     assert choose(answer, ["Allow", "Deny", "Allow always"]) == choice
+
+
+class Notices(Renderer):
+    """Keeps what is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        self.shown.append(message)
+
+
+def test_every_command_has_a_summary_that_fits_a_line() -> None:
+    for one in all_commands().values():
+        assert one.summary[:1].isupper()
+        assert len(one.summary) < 60
+        assert not one.summary.endswith(".")
+
+
+async def test_an_unknown_command_suggests_the_nearest() -> None:
+    chat: Any = SimpleNamespace(commands=all_commands())
+    with pytest.raises(UsageError) as error:
+        await run_command("/stauts now", chat)
+    assert error.value.message == "unknown command: /stauts"
+    assert (error.value.hint or "").startswith("did you mean '/status'?")
+
+
+async def test_contributed_commands_cannot_replace_or_break_others() -> None:
+    coordinator, renderer = ModuleCoordinator(), Notices()
+
+    def broken() -> Any:
+        raise RuntimeError("no forecast today")
+
+    def forecast(city: str) -> str:
+        return f"{city}: sunny"
+
+    contribute = coordinator.register_contributor
+    contribute("chat.commands", "tool-broken", broken)
+    contribute("chat.commands", "tool-odd", lambda: ["text"])
+    contribute("chat.commands", "tool-taken", lambda: {"name": "help"} | _rest)
+    contribute("chat.commands", "tool-named", lambda: {"name": "No Spaces"} | _rest)
+    contribute("chat.commands", "tool-bare", lambda: {"name": "bare"})
+    contribute(
+        "chat.commands",
+        "tool-weather",
+        lambda: [{"name": "/forecast", "summary": "Forecast", "handler": forecast}],
+    )
+    found = await contributed_commands(coordinator, all_commands(), renderer)
+    assert list(found) == ["/forecast"]
+    assert renderer.shown == [
+        "tool-broken: cannot list its chat commands: no forecast today",
+        "tool-odd: invalid chat command: expected a mapping, got str",
+        "tool-taken: invalid chat command: /help already exists",
+        "tool-named: invalid chat command: name must be lower-case letters, digits and '-', "
+        "got 'No Spaces'",
+        "tool-bare: invalid chat command: /bare needs 'summary' (text) and 'handler' (function)",
+    ]
+    chat: Any = SimpleNamespace(commands=found)
+    assert await run_command("/forecast Oslo", chat) == "Oslo: sunny"
+
+
+_rest: dict[str, Any] = {"summary": "Something", "handler": str}

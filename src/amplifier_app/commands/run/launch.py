@@ -14,7 +14,7 @@ from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
-from amplifier_app.chat.slash_commands import command_in, is_command
+from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.request import Request
@@ -109,7 +109,7 @@ def _prompt(request: Request) -> str:
 
 def _not_a_prompt(command: str) -> UsageError:
     as_it_is = "To send the text to the model, start it with a space."
-    if is_command(command):
+    if find(command, all_commands()):
         return UsageError(
             f"{command} is a chat command; a single prompt cannot run it",
             hint=f"Start a chat with: amplifier run. {as_it_is}",

@@ -6,31 +6,33 @@ import inspect
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
-
-if TYPE_CHECKING:
-    from amplifier_app.runtime.session import OpenSession
-
-SUMMARY = "[list|force]  Revert file changes of the last turn"
+from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 
 _MOST_SHOWN = 50
-_NO_MODULE = (
-    "Cannot undo: no module in this session keeps copies of changed files. "
-    "Add hooks-backup to the plan: amplifier module add hooks-backup"
+
+
+@command(
+    "/undo",
+    "Revert file changes of the last turn",
+    usage="[list|force]",
+    complete=lambda chat, argument: (
+        ("list", "turns that can be undone"),
+        ("force", "also overwrite files changed since"),
+    ),
 )
-
-
-async def undo(session: OpenSession, argument: str) -> str:
-    """Run `/undo`, `/undo force` or `/undo list` and return its output."""
-    capability = session.session.coordinator.get_capability
-    name = {"": "backup.undo", "force": "backup.undo", "list": "backup.list"}.get(argument)
-    if name is None:
-        return f"/undo expects 'list' or 'force', got {one_line(argument, 40)!r}."
-    function = capability(name)
+async def undo(chat: Chat, argument: str) -> Reply:
+    argument = one_of("/undo", argument, ("", "list", "force"))
+    name = "backup.list" if argument == "list" else "backup.undo"
+    function = chat.session.session.coordinator.get_capability(name)
     if function is None:
-        return _NO_MODULE
+        raise AppError(
+            "cannot undo: no module in this session keeps copies of changed files",
+            hint="Add hooks-backup to the plan: amplifier module add hooks-backup",
+        )
     try:
         answer = function(force=True) if argument == "force" else function()
         if inspect.isawaitable(answer):

@@ -1,0 +1,1 @@
+"""The slash commands of the chat: a registry, and one function per command."""

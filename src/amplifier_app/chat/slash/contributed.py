@@ -1,0 +1,86 @@
+"""Slash commands contributed by modules through the channel `chat.commands`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from amplifier_app.base.errors import ModuleError
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
+from amplifier_app.runtime.observer import Renderer
+
+CHANNEL = "chat.commands"
+
+_NAME = re.compile(r"/?[a-z][a-z0-9-]*")
+
+
+class _Invalid(Exception):
+    """A contribution that is not a command."""
+
+
+async def contributed_commands(
+    coordinator: Any, existing: Mapping[str, SlashCommand], renderer: Renderer
+) -> dict[str, SlashCommand]:
+    """Return the commands of the session's modules by name; report the invalid ones.
+
+    Args:
+        coordinator: The session's coordinator.
+        existing: The commands of the app, which modules cannot replace.
+        renderer: Shows warnings.
+    """
+    found: dict[str, SlashCommand] = {}
+    taken = {name for one in existing.values() for name in (one.name, *one.aliases)}
+    for entry in list(coordinator.channels.get(CHANNEL, ())):
+        module = one_line(str(entry["name"]), 60)
+        try:
+            value = entry["callback"]()
+            if inspect.isawaitable(value):
+                value = await value
+            for one in _commands_in(value, module):
+                if one.name in taken or one.name in found:
+                    raise _Invalid(f"{one.name} already exists")
+                found[one.name] = one
+        except _Invalid as error:
+            renderer.notice(f"{module}: invalid chat command: {error}", "warning", "chat")
+        # A module may raise anything; the chat works without its commands.
+        except Exception as error:
+            text = one_line(str(error), 200) or type(error).__name__
+            renderer.notice(f"{module}: cannot list its chat commands: {text}", "warning", "chat")
+    return found
+
+
+def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
+    if isinstance(value, (list, tuple)):
+        for item in cast("list[Any]", value):
+            yield from _commands_in(item, module)
+    elif isinstance(value, Mapping):
+        yield _command(cast("Mapping[str, Any]", value), module)
+    elif value is not None:
+        raise _Invalid(f"expected a mapping, got {type(value).__name__}")
+
+
+def _command(value: Mapping[str, Any], module: str) -> SlashCommand:
+    name, summary, handler = (value.get(key) for key in ("name", "summary", "handler"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _Invalid(f"name must be lower-case letters, digits and '-', got {name!r:.60}")
+    name = f"/{name.removeprefix('/')}"
+    if not isinstance(summary, str) or not callable(handler):
+        raise _Invalid(f"{name} needs 'summary' (text) and 'handler' (function)")
+
+    async def run(chat: Chat, argument: str) -> Reply:
+        try:
+            answer = handler(argument)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        # A module may raise anything; the chat continues.
+        except Exception as error:
+            text = one_line(str(error), 400) or type(error).__name__
+            raise ModuleError(f"{name} of {module} failed: {text}") from error
+        return answer if answer is None else str(answer)
+
+    usage = one_line(str(value.get("usage") or ""), 40)
+    during_turn = value.get("during_turn") is True
+    return SlashCommand(name, one_line(summary), run, usage, during_turn, module=module)

@@ -1,0 +1,45 @@
+"""Commands that show facts about the session."""
+
+from __future__ import annotations
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.layout import rows
+from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.runtime import describe
+
+
+@command("/status", "Session, profile, model and directory", during_turn=True)
+async def status(chat: Chat, argument: str) -> Reply:
+    session, facts = chat.session, chat.session.facts
+    table = [
+        ("session", f"{session.id}{'' if facts.saved else ' (not saved)'}"),
+        ("profile", facts.profile),
+        ("provider", facts.provider),
+        ("model", facts.model or "the provider's default"),
+        ("directory", facts.working_dir),
+        ("tools", ", ".join(facts.tools) or "none"),
+        ("messages", str(len(await session.context.get_messages()))),
+    ]
+    return rows((name, one_line(value, 400)) for name, value in table)
+
+
+@command("/tools", "Tools available to the model", during_turn=True)
+async def tools(chat: Chat, argument: str) -> Reply:
+    mounted = chat.session.session.coordinator.get("tools")
+    listed = [
+        (one_line(name, 40), one_line(str(getattr(tool, "description", "")), 100))
+        for name, tool in mounted.items()
+    ]
+    return rows(listed) if listed else "no tools"
+
+
+@command("/cost", "Tokens and cost so far", during_turn=True)
+async def cost(chat: Chat, argument: str) -> Reply:
+    usage = chat.session.usage
+    if not usage.calls:
+        return "No usage yet."
+    price = "no price known for this model"
+    if usage.cost_usd is not None:
+        price = describe.cost(usage.cost_usd)
+    counts = [(name.replace("_", " "), f"{count:,}") for name, count in usage.tokens.items()]
+    return rows([*counts, ("cost", price)], numbers=True)

@@ -1,0 +1,161 @@
+"""The registry of slash commands: one function per command, found by name.
+
+A command is a function decorated with `command`, in one of the files listed in `_FILES`:
+
+    @command("/think", "Show or hide the model's thinking", usage="[on|off]", during_turn=True)
+    async def think(chat: Chat, argument: str) -> Reply:
+        ...
+
+It returns what to show: text, a Rich renderable or None. It raises an `AppError` for a bad argument.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line
+from amplifier_support.did_you_mean import did_you_mean
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.session import OpenSession
+
+_COMMAND = re.compile(r"/[a-z][a-z0-9-]*(?=\s|$)")
+_FILES = ("conversation", "information", "undo")
+
+
+class Leave(Exception):
+    """The user wants to leave the chat."""
+
+
+class Chat(Protocol):
+    """What a command may use of the chat."""
+
+    @property
+    def session(self) -> OpenSession:
+        """The open session."""
+        ...
+
+    @property
+    def renderer(self) -> Renderer:
+        """Shows the session."""
+        ...
+
+    @property
+    def commands(self) -> Mapping[str, SlashCommand]:
+        """All commands by name, those of modules included."""
+        ...
+
+    def send(self, prompt: str) -> None:
+        """Send a prompt to the model as soon as no turn runs."""
+        ...
+
+
+Reply = Any
+"""What a command shows: text, a Rich renderable, or None for nothing."""
+
+Run = Callable[[Chat, str], Awaitable[Reply]]
+Complete = Callable[[Chat, str], Iterable["str | tuple[str, str]"]]
+
+
+class SlashCommand(NamedTuple):
+    """A slash command.
+
+    Attributes:
+        name: Its name with the slash.
+        summary: What it does, in one line.
+        run: Called with the chat and the argument, which is stripped and may be empty.
+        usage: Its argument, for example ``[on|off]``.
+        during_turn: Whether it runs immediately while a turn runs; others wait for its end.
+        complete: Returns the values for an argument, each alone or with its summary, for the
+            chat and the argument typed so far; the chat filters them.
+        aliases: Other names, not listed.
+        module: The module that contributed it; empty for commands of the app.
+    """
+
+    name: str
+    summary: str
+    run: Run
+    usage: str = ""
+    during_turn: bool = False
+    complete: Complete | None = None
+    aliases: tuple[str, ...] = ()
+    module: str = ""
+
+
+_commands: dict[str, SlashCommand] = {}
+
+
+def command(
+    name: str,
+    summary: str,
+    *,
+    usage: str = "",
+    during_turn: bool = False,
+    complete: Complete | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[Run], Run]:
+    """Register the decorated function as a command; see `SlashCommand` for the arguments."""
+
+    def register(run: Run) -> Run:
+        _commands[name] = SlashCommand(name, summary, run, usage, during_turn, complete, aliases)
+        return run
+
+    return register
+
+
+def all_commands() -> dict[str, SlashCommand]:
+    """Return the app's commands by name, sorted."""
+    for file in _FILES:
+        importlib.import_module(f"{__package__}.{file}")
+    return dict(sorted(_commands.items()))
+
+
+def command_in(text: str) -> str | None:
+    """Return the slash command at the start of `text`, known or not; None if it is a prompt.
+
+    A path (`/usr/bin/env is missing`) is a prompt, and so is text with a leading space.
+    """
+    match = _COMMAND.match(text)
+    return match[0] if match else None
+
+
+def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
+    """Return the command with this name or alias."""
+    found = commands.get(name)
+    return found or next((one for one in commands.values() if name in one.aliases), None)
+
+
+async def run_command(text: str, chat: Chat) -> Reply:
+    """Run the slash command in `text` and return what it shows.
+
+    Raises:
+        UsageError: The command is unknown.
+        AppError: The command cannot run, for example because of its argument.
+        Leave: The command ends the chat.
+    """
+    name = command_in(text) or ""
+    found = find(name, chat.commands)
+    if found is None:
+        near = did_you_mean(name, chat.commands)
+        send = "/help lists all commands. Start with a space to send the text as a prompt."
+        raise UsageError(f"unknown command: {name}", hint=f"{near} {send}" if near else send)
+    return await found.run(chat, text[len(name) :].strip())
+
+
+def one_of(name: str, argument: str, allowed: Iterable[str]) -> str:
+    """Return `argument` if it is allowed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    allowed = list(allowed)
+    if argument in allowed:
+        return argument
+    words = [f"'{word}'" for word in allowed if word]
+    expected = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    raise UsageError(f"{name} expects {expected}, got {one_line(argument, 40)!r}")
