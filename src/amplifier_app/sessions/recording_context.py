@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from amplifier_app.sessions.tool_calls import answered_in, calls_in
 from amplifier_app.sessions.transcript import CLEAR, replacement
 
 INTERRUPTED = "interrupted, effects unknown"
@@ -109,11 +110,11 @@ def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any
         if message.get("role") == "assistant":
             return [
                 {"role": "tool", "tool_call_id": call_id, "name": name, "content": INTERRUPTED}
-                for call_id, name in _calls(message).items()
+                for call_id, name, _ in calls_in(message)
                 if call_id not in answered
             ]
         if message.get("role") in ("tool", "function"):
-            answered |= _answers(message)
+            answered |= {call_id for call_id, _ in answered_in(message)}
         elif not _is_injected(message):
             return []
     return []
@@ -124,25 +125,3 @@ def _is_injected(message: dict[str, Any]) -> bool:
     metadata = message.get("metadata")
     by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
     return by_hook or _is_note(message)
-
-
-def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return []
-    return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
-
-
-def _calls(message: dict[str, Any]) -> dict[Any, str]:
-    """Tool call id → tool name for an assistant message, in either message form."""
-    calls = {block.get("id"): str(block.get("name", "")) for block in _blocks(message, "tool_call")}
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        name = function.get("name") or call.get("name") or call.get("tool") or ""
-        calls.setdefault(call.get("id"), str(name))
-    return calls
-
-
-def _answers(message: dict[str, Any]) -> set[Any]:
-    ids = {block.get("tool_call_id") for block in _blocks(message, "tool_result")}
-    return ids | {message.get("tool_call_id")}

@@ -33,6 +33,7 @@ from amplifier_app.base.private_files import (
     write_private,
 )
 from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 
 SCHEMA_VERSION = 1
@@ -83,6 +84,8 @@ class SavedSession:
             self.metadata = _read_metadata(path)
             reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
+            self._records = reading.file.records
+            self._numbers: CallNumbers | None = None
             self._writer = TranscriptWriter(self._transcript, reading)
             self.repaired = reading.file.torn
         except BaseException:
@@ -109,6 +112,14 @@ class SavedSession:
             SessionError: It cannot be written; earlier records are unaffected.
         """
         self._writer.append(record)
+        self.calls.add(record)
+
+    @property
+    def calls(self) -> CallNumbers:
+        """The numbers of its tool calls so far."""
+        if self._numbers is None:
+            self._numbers = CallNumbers(self._records)
+        return self._numbers
 
     def update(self, **metadata: Any) -> None:
         """Change metadata and the time of the last update.
