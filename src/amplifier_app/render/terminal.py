@@ -12,18 +12,15 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live
+from rich.console import RenderableType
 from rich.padding import Padding
-from rich.segment import Segment
-from rich.spinner import Spinner
 from rich.text import Text
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
-from amplifier_app.base.stdio import Output
 from amplifier_app.render.activity import Activity, dim, typed_lines
-from amplifier_app.render.console import TerminalConsole
+from amplifier_app.render.console import ScreenConsole
 from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
+from amplifier_app.render.screen import Screen
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import (
@@ -41,45 +38,33 @@ REFRESH_SECONDS = 0.08
 RESULT_LINES = 4
 """Lines shown of a tool's result; the rest is folded."""
 
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
 _LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 _LEVEL_MARKS = {"info": "·", "warning": "!", "error": "✗"}
-
-
-class _Tail:
-    """The last lines of a renderable, as many as fit in the live region."""
-
-    def __init__(self, renderable: Any, lines: int) -> None:
-        self._renderable = renderable
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
-        for line in lines[-self._lines :]:
-            yield from line
-            yield Segment.line()
 
 
 class TerminalRenderer(Renderer):
     """Shows a session on a terminal.
 
     Args:
-        output: The terminal.
+        screen: The terminal.
         quiet: Show only the answer, warnings and errors.
         full_result_hint: Where to find the folded part of a long result.
     """
 
     longest_note = NOTE_ON_TERMINAL
 
-    def __init__(self, output: Output, *, quiet: bool = False, full_result_hint: str = "") -> None:
+    def __init__(self, screen: Screen, *, quiet: bool = False, full_result_hint: str = "") -> None:
         super().__init__()
-        self._output = output
+        self._screen = screen
         self._quiet = quiet
         self.full_result_hint = full_result_hint
-        self.console = TerminalConsole(output)
-        self._live: Live | None = None
+        self._console = ScreenConsole(screen)
+        self._printed: list[str] = []  # not on the screen yet
+        self._is_live = False
         self._timer: asyncio.TimerHandle | None = None
         self._refreshed = 0.0
-        self._spinner = Spinner("dots", style="cyan")
         self._activity = Activity()
         self._typed = NOTHING_TYPED
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
@@ -125,17 +110,17 @@ class TerminalRenderer(Renderer):
         if level == "info" and self._quiet:
             return
         mark, style = _LEVEL_MARKS[level], _LEVEL_STYLES[level]
-        self.console.print(Text(f"{mark} {for_terminal(message)}", style=style))
-        self._check_output()
+        self._print(Text(f"{mark} {for_terminal(message)}", style=style))
+        self._refresh()
 
     def reply(self, content: Any) -> None:
-        self._flush()
-        self.console.print(Text(for_terminal(content)) if isinstance(content, str) else content)
-        self._check_output()
+        self._finish_message()
+        self._print(Text(for_terminal(content)) if isinstance(content, str) else content)
+        self._refresh()
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
-        was_live = self._live is not None
+        was_live = self._is_live
         self._stop_live()
         try:
             with self.while_paused():
@@ -150,15 +135,14 @@ class TerminalRenderer(Renderer):
         self._schedule()
 
     def message_sent(self, text: str) -> None:
-        self._flush()
-        with self.console:
-            self._space("message", continues=False)
-            self.console.print(Text.assemble(("› ", "bold"), for_terminal(text)))
-            self._refresh()
-        self._check_output()
+        self._finish_message()
+        self._space("message", continues=False)
+        self._print(Text.assemble(("› ", "bold"), for_terminal(text)))
+        self._refresh()
 
     def close(self) -> None:
         self._stop_live()
+        self._screen.close()
 
     # One message of the model
 
@@ -201,15 +185,17 @@ class TerminalRenderer(Renderer):
 
     def _flush(self) -> None:
         """Print the rest of the message, finished or not."""
+        self._finish_message()
+        self._refresh()
+
+    def _finish_message(self) -> None:
         self._add("text", self._sanitizer.flush())
-        with self.console:  # one write for everything in it
-            self._print_finished()
-            thought, self._thought = self._thought, ""
-            if thought.strip():
-                self._print_thought(thought)
-            for block in self._text.flush():
-                self._print_block(block.text, block.continues)
-            self._refresh()
+        self._print_finished()
+        thought, self._thought = self._thought, ""
+        if thought.strip():
+            self._print_thought(thought)
+        for block in self._text.flush():
+            self._print_block(block.text, block.continues)
 
     def _print_finished(self) -> None:
         lines, newline, rest = self._thought.rpartition("\n")
@@ -221,19 +207,21 @@ class TerminalRenderer(Renderer):
 
     def _print_thought(self, text: str) -> None:
         self._space("thinking", continues=self._last == "thinking")
-        self.console.print(Text(text, style="dim italic"))
-        self._check_output()
+        self._print(Text(text, style="dim italic"))
 
     def _print_block(self, text: str, continues: bool) -> None:
         self._space("text", continues=continues)
-        self.console.print(FaithfulMarkdown(text))
-        self._check_output()
+        self._print(FaithfulMarkdown(text))
 
     def _space(self, kind: str, *, continues: bool) -> None:
         """Print a blank line between unrelated parts."""
         if self._last and not continues:
-            self.console.print()
+            self._printed.append("\n")
         self._last = kind
+
+    def _print(self, renderable: RenderableType) -> None:
+        """Add lines to the scrollback, with the next refresh."""
+        self._printed.append(self._console.lines(renderable))
 
     # Tools
 
@@ -262,28 +250,25 @@ class TerminalRenderer(Renderer):
         measured = isinstance(milliseconds, (int, float))
         seconds = milliseconds / 1000 if measured else waited
         mark, style = ("✓", "green") if success else ("✗", "red")
-        with self.console:
-            self._line(mark, style, f"{about} · {describe.duration(seconds)}")
-            self._print_result(output)
-        self._schedule()
+        self._line(mark, style, f"{about} · {describe.duration(seconds)}")
+        self._print_result(output)
+        self._refresh()
 
     def _line(self, mark: str, style: str, text: str) -> None:
         self._space("tool", continues=self._last == "tool")
         line = Text.assemble((mark, style), " ", text, no_wrap=True, overflow="ellipsis")
-        self.console.print(line)
-        self._check_output()
+        self._print(line)
 
     def _print_result(self, output: str) -> None:
         lines = [line for line in for_terminal(output[:20_000]).splitlines() if line.strip()]
         shown = "\n".join(lines[:RESULT_LINES])
         if shown:
             text = Text(shown, style="dim", no_wrap=True, overflow="ellipsis")
-            self.console.print(Padding(text, (0, 0, 0, 4), expand=False))
+            self._print(Padding(text, (0, 0, 0, 4), expand=False))
         hidden = output.count("\n") + 1 - RESULT_LINES if len(lines) > RESULT_LINES else 0
         if hidden > 0:
             where = f" ({self.full_result_hint})" if self.full_result_hint else ""
-            self.console.print(Text(f"    … {hidden} more lines{where}", style="dim"))
-        self._check_output()
+            self._print(Text(f"    … {hidden} more lines{where}", style="dim"))
 
     # Sub-agents
 
@@ -309,69 +294,58 @@ class TerminalRenderer(Renderer):
     # The live region
 
     def _start_live(self) -> None:
-        if self._live is None:
-            self._live = Live(
-                console=self.console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                vertical_overflow="crop",
-                get_renderable=self._live_region,
-            )
-            self.console.terminal_file.synchronized = True
-            self._live.start()
-            self._refresh()
+        self._is_live = True
+        self._refresh()
+        self._schedule()
 
     def _stop_live(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-            self.console.terminal_file.synchronized = False
+        self._is_live = False
+        self._refresh()
 
-    def _live_region(self) -> Group:
-        parts: list[Any] = []
+    def _live_region(self) -> list[str]:
         typed = typed_lines(self._typed)
-        height = max(3, min(12, (self.console.size.height - len(typed)) // 3))
+        height = max(3, min(12, (self._screen.height - len(typed)) // 3))
+        lines: list[str] = []
         if self._thought.strip():
-            parts.append(_Tail(Text(self._thought, style="dim italic"), height))
+            lines += self._tail(Text(self._thought, style="dim italic"), height)
         if self._text.rest.strip():
-            parts.append(_Tail(FaithfulMarkdown(self._text.rest), height))
+            lines += self._tail(FaithfulMarkdown(self._text.rest), height)
         for line in self._activity.lines()[:height]:
-            parts.append(Text.assemble(self._frame(), " ", dim(line.text)))
+            lines += self._tail(Text.assemble(self._frame(), " ", dim(line.text)), 1)
             if line.below:
-                parts.append(dim(f"    {line.below}"))
-        if not parts and self._live is not None:
-            parts.append(self._frame())
-        return Group(*parts, *typed)
+                lines += self._tail(dim(f"    {line.below}"), 1)
+        if not lines:
+            lines += self._tail(self._frame(), 1)
+        for line in typed:
+            lines += self._tail(line, height)
+        return lines
+
+    def _tail(self, renderable: RenderableType, lines: int) -> list[str]:
+        return self._console.lines(renderable).splitlines()[-lines:]
 
     def _frame(self) -> Text:
-        frame = self._spinner.render(self.console.get_time())
-        return frame if isinstance(frame, Text) else Text("…")
+        return Text(_SPINNER[int(time.monotonic() / REFRESH_SECONDS) % len(_SPINNER)], style="cyan")
 
     def _schedule(self) -> None:
         """Redraw soon, but at most every `REFRESH_SECONDS`."""
-        if self._timer is None and self._live is not None:
+        if self._timer is None and self._is_live:
             wait = self._refreshed + REFRESH_SECONDS - time.monotonic()
             self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        with self.console:
-            self._print_finished()
-            self._refresh()
+        self._print_finished()
+        self._refresh()
         # Keep the spinner moving while the session waits.
         self._schedule()
 
     def _refresh(self) -> None:
-        if self._live is not None:
-            self._live.refresh()
-            self._refreshed = time.monotonic()
-            self._check_output()
-
-    def _check_output(self) -> None:
-        if self._output.failure is not None:
+        """Bring the screen up to date, in one update."""
+        printed, self._printed = "".join(self._printed), []
+        self._screen.commit(printed, self._live_region() if self._is_live else [])
+        self._refreshed = time.monotonic()
+        if self._screen.failure is not None:
             self.on_failure()

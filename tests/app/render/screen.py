@@ -1,39 +1,45 @@
-"""A minimal terminal emulator: what the screen shows after everything written to it."""
+"""What a terminal shows, by an emulator."""
 
 from __future__ import annotations
 
 import re
 
-_TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r|\n|([^\x1b\r\n]+)", re.DOTALL)
+import pyte
 
 
-def screen(written: str) -> list[str]:
-    """Return the lines of scrollback and screen, without trailing spaces.
+class Emulator:
+    """A terminal with unlimited scrollback, which cuts lines when it becomes narrower."""
 
-    Raises:
-        AssertionError: A sequence that is none of: colours, cursor up, erase line, modes.
-    """
-    lines, row, column = [""], 0, 0
-    position = 0
-    for token in _TOKEN.finditer(written):
-        assert token.start() == position, f"not understood: {written[position:][:40]!r}"
-        position = token.end()
-        text = token[0]
-        if text == "\r":
-            column = 0
-        elif text == "\n":
-            row, column = row + 1, 0  # the terminal adds the carriage return
-            lines += [""] * (row + 1 - len(lines))
-        elif token[3] is not None:
-            line = lines[row].ljust(column)
-            lines[row] = line[:column] + token[3] + line[column + len(token[3]) :]
-            column += len(token[3])
-        elif token[2] == "A":
-            row = max(0, row - int(token[1] or 1))
-        elif token[2] == "K":
-            assert token[1] == "2"
-            lines[row] = ""
-        else:
-            assert token[2] in "mhl", f"not understood: {text!r}"
-    assert position == len(written)
-    return [line.rstrip() for line in lines]
+    def __init__(self, columns: int = 60, rows: int = 24) -> None:
+        self.screen = pyte.HistoryScreen(columns, rows, history=1_000_000, ratio=0.5)
+        self._stream = pyte.Stream(self.screen)
+
+    def feed(self, written: str) -> None:
+        # The emulator knows no synchronized updates.
+        self._stream.feed(re.sub(r"\x1b\[\?2026[hl]", "", written))
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.screen.resize(rows, columns)
+
+    def visible(self) -> list[str]:
+        """Return the lines on the screen, without trailing spaces."""
+        return [line.rstrip() for line in self.screen.display]
+
+    def lines(self) -> list[str]:
+        """Return the scrollback and the screen, without trailing spaces and empty lines."""
+        columns = self.screen.columns
+        top = [
+            "".join(row[column].data for column in range(columns)).rstrip()
+            for row in self.screen.history.top
+        ]
+        lines = [*top, *self.visible()]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+
+def screen(written: str, columns: int = 60, rows: int = 24) -> list[str]:
+    """Return the lines of scrollback and screen after `written`, without trailing spaces."""
+    terminal = Emulator(columns, rows)
+    terminal.feed(written.replace("\r\n", "\n").replace("\n", "\r\n"))
+    return terminal.lines()

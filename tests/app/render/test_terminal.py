@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from amplifier_app.base.stdio import Output
+from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.terminal import TerminalRenderer
 from amplifier_app.runtime.observer import SubSessionFacts
 from amplifier_app.runtime.turn import NO_TURN, SubSession
@@ -32,7 +33,7 @@ class Shown:
         self._read: list[bytes] = []
         self._reader = threading.Thread(target=self._drain)
         self._reader.start()
-        self.renderer = TerminalRenderer(Output(slave), quiet=quiet)
+        self.renderer = TerminalRenderer(AnsiScreen(Output(slave)), quiet=quiet)
         self.hooks = HookRegistry()
         for event, handler in self.renderer.handlers().items():
             self.hooks.register(event, handler)
@@ -235,7 +236,7 @@ async def test_control_characters_are_removed_everywhere() -> None:
 async def test_a_closed_terminal_stops_the_turn() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    renderer = TerminalRenderer(Output(writing))
+    renderer = TerminalRenderer(AnsiScreen(Output(writing)))
     stopped: list[bool] = []
     renderer.on_failure = lambda: stopped.append(True)
     renderer.turn_started()

@@ -208,9 +208,10 @@ def _renderer(request: Request, invocation: Invocation, screen: str) -> Renderer
         from amplifier_app.render.plain import PlainRenderer
 
         return PlainRenderer(stdout, quiet=quiet)
+    from amplifier_app.render.screen import AnsiScreen
     from amplifier_app.render.terminal import TerminalRenderer
 
-    return TerminalRenderer(stdout, quiet=quiet)
+    return TerminalRenderer(AnsiScreen(stdout), quiet=quiet)
 
 
 def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
