@@ -199,7 +199,7 @@ def test_repeated_tool_calls_exit_with_7(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("{max_token: 5}", "unknown key 'max_token' in 'session.budget'"),
+        ("{max_token: 5}", "unknown key 'max_token' in session.budget"),
         ("{max_turns: 0}", "'session.budget.max_turns' is a number"),
         ("{max_turns: 1.5}", "expected a whole number greater than 0"),
         ("{max_cost: free}", "expected a number greater than 0"),

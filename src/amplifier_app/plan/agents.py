@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.document import DocumentReader, Origin
+from amplifier_app.plan.grammar import AGENT_FILE
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import suggest
 from amplifier_app.plan.profile_paths import SUFFIXES, agent_files, agent_folders
-from amplifier_app.plan.shapes import AGENT_FILE
+from amplifier_app.plan.structure import AGENT_LISTS
 
-_LISTS = ("dirs", "include", "active")
-_PUBLISHED = (*_LISTS, "inline")
+_PUBLISHED = (*AGENT_LISTS, "inline")
 _FORMS = ("{}", "{}.md", "agents/{}.md")
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -262,5 +262,5 @@ class AgentList:
 
 def _is_published(node: MapNode) -> bool:
     """Whether the keys are lists of agents rather than agents."""
-    lists = any(isinstance(node.items.get(key), (ListNode, Scalar)) for key in _LISTS)
+    lists = any(isinstance(node.items.get(key), (ListNode, Scalar)) for key in AGENT_LISTS)
     return lists or list(node.items) == ["inline"]

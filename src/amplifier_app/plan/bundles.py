@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
 from amplifier_app.plan.document import SUFFIXES, DocumentReader, Opened, Origin, read_root
+from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.published import Listed
-from amplifier_app.plan.shapes import PLAN
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import is_path, parse_source
 

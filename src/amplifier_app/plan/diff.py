@@ -10,7 +10,7 @@ from amplifier_app.plan.history import leaves
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.nodes import ListNode, Node, Scalar, plain_data
 from amplifier_app.plan.paths import Path, find
-from amplifier_app.plan.shapes import ENTRY_SECTIONS
+from amplifier_app.plan.sections import ENTRY_SECTIONS
 
 
 class Change(NamedTuple):

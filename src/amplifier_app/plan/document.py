@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import MapNode, Node
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.shapes import Shape
+from amplifier_app.plan.structure import Shape
 from amplifier_app.plan.yaml_reader import read_yaml
 
 if TYPE_CHECKING:

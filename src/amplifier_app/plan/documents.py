@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.document import Document, Opened
+from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.merge import (
     excluded_in,
     merge_documents,
@@ -27,7 +28,6 @@ from amplifier_app.plan.profile_paths import (
 )
 from amplifier_app.plan.reading import Reader
 from amplifier_app.plan.scopes import Settings
-from amplifier_app.plan.shapes import PLAN
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.structure import check_complete

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
-from amplifier_app.plan.shapes import PARTS, SECTION_KINDS
+from amplifier_app.plan.sections import PARTS, SECTION_KINDS
 
 
 class ModuleEntry(NamedTuple):

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from amplifier_app.plan.entries import entry_key
+from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
 from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.paths import NoSuchPath, Path, find
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.shapes import ENTRY_SECTIONS
+from amplifier_app.plan.sections import ENTRY_SECTIONS
 from amplifier_app.plan.structure import normalise
 
 
@@ -91,7 +92,7 @@ def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
     problems = Problems()
     for count in range(1, len(plan.chosen.sets) + 1):
         changed = apply_sets(plan.merged.document, plan.chosen.sets[:count], problems)
-        yield "--set", normalise(changed, "--set", problems)
+        yield "--set", normalise(changed, "--set", problems, PLAN)
 
 
 def _last_with(stages: Sequence[tuple[str, Node]], path: Path) -> _Found | None:

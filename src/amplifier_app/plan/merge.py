@@ -14,7 +14,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.entries import entry_key, entry_keys
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of, with_items
 from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _SETTINGS_ONLY = ("profile", "sources", "display")

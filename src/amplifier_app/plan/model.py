@@ -20,7 +20,7 @@ from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
 from amplifier_app.plan.scopes import Override, read_settings
-from amplifier_app.plan.shapes import ENTRY_SECTIONS
+from amplifier_app.plan.sections import ENTRY_SECTIONS
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:

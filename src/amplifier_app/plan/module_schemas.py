@@ -8,11 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ModuleError
+from amplifier_app.plan.rules import Schema
 
 if TYPE_CHECKING:
     from amplifier_app.base.installed import Installed
-
-Schema = dict[str, Any]
 
 
 class ModuleSchema(NamedTuple):

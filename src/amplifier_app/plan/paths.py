@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from amplifier_app.plan.entries import entry_key
 from amplifier_app.plan.nodes import ListNode, MapNode, Node
-from amplifier_app.plan.shapes import PARTS
+from amplifier_app.plan.sections import PARTS
 
 Path = tuple[str, ...]
 

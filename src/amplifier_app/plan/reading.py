@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.document import ContextFile, Document, Form, Opened, Origin, read_form
+from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.shapes import PLAN, Shape
-from amplifier_app.plan.structure import normalise
+from amplifier_app.plan.structure import Shape, normalise
 from amplifier_app.plan.yaml_reader import read_bytes
 
 if TYPE_CHECKING:

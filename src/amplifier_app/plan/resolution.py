@@ -10,12 +10,13 @@ from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
 from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.entries import entries_of, entry_keys, module_entries
+from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.paths import with_value
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import Override
-from amplifier_app.plan.shapes import ENTRY_SECTIONS
+from amplifier_app.plan.sections import ENTRY_SECTIONS
 from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.structure import check_complete, normalise
 
@@ -82,7 +83,7 @@ def resolve(
     if chosen.sets:
         changed = overrides.apply_sets(tree, chosen.sets, problems)
         problems.raise_if_any()
-        tree = normalise(changed, "--set", problems)
+        tree = normalise(changed, "--set", problems, PLAN)
         check_complete(tree, problems)
         problems.raise_if_any()
     added: list[str] = []

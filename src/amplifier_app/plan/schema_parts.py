@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_app.plan.module_schemas import Schema
-
-REFERENCE = r"\$\{"
-"""Matches a string that contains a variable, as a pattern of JSON Schema."""
-
+from amplifier_app.plan.rules import REFERENCE, Schema
 
 _ANNOTATIONS = ("description", "default", "deprecated")
 _NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")

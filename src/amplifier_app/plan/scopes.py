@@ -18,10 +18,10 @@ from typing import NamedTuple
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.document import Document
+from amplifier_app.plan.grammar import SETTINGS
 from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.reading import Reader
-from amplifier_app.plan.shapes import SETTINGS
 
 USER, PROJECT, LOCAL = "user", "project", "local"
 SCOPES = (USER, PROJECT, LOCAL)

@@ -86,7 +86,7 @@ def test_a_published_profile_is_a_profile(write: Write, home: Path) -> None:
         f"{path}:33:7: the agents folder './agents' does not exist",
         f"{path}:40:1: '@collection:context/shared/base.md' names a file in an unknown bundle "
         "or collection; the line is kept as is",
-        f"{path}:14:3: 'max_tokens' in 'session' is ignored",
+        f"{path}:14:3: 'max_tokens' in session is ignored",
         f"{path}:22:1: 'task' in the plan is ignored",
         f"{path}:25:1: 'ui' in the plan is ignored",
     ]

@@ -25,7 +25,7 @@ from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, tex
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
-from amplifier_app.plan.shapes import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.layout import find_layout
