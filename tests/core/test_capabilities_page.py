@@ -15,7 +15,7 @@ PAGE = Path(amplifier_core.__file__).parent / "contracts" / "capabilities.md"
 
 _SHARED = {
     *("session.budget", "secrets.variables", "redaction.event"),
-    *("approval.remembered", "backup.session"),
+    *("approval.remembered", "approval.mode", "backup.session"),
 }
 COMPUTED: dict[str, tuple[set[str], set[str]]] = {
     "amplifier_app/runtime/delegation.py": (_SHARED, _SHARED),

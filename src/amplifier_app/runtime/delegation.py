@@ -13,6 +13,7 @@ _SHARED = (
     "secrets.variables",
     "redaction.event",
     "approval.remembered",
+    "approval.mode",
     "backup.session",
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""

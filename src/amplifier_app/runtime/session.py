@@ -12,6 +12,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
 from amplifier_app.runtime.approvals import give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
@@ -44,6 +45,7 @@ async def open_session(
     save: bool = True,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     approval_system: Any = None,
+    mode: str | None = None,
     renderer: Renderer | None = None,
     sources: AppModuleSourceResolver | None = None,
     delegation: Delegation | None = None,
@@ -58,6 +60,7 @@ async def open_session(
         save: Whether to save a new session.
         metadata: More metadata of a new session.
         approval_system: See `amplifier_core.approval.ApprovalSystem`.
+        mode: The approval mode; by default that of the saved session, or else the plan's.
         renderer: Shows the session; None shows nothing.
         sources: Resolves module sources; by default those of the plan and its settings.
         delegation: The link to the parent session of a sub-session.
@@ -66,7 +69,7 @@ async def open_session(
     Raises:
         SessionError: The saved session is in use or damaged, or its id is taken.
         ModuleError: A module of the plan cannot be loaded or mounted.
-        ConfigError: No provider is available, with the reason for each.
+        ConfigError: No provider is available, with the reason for each; or `mode` cannot be set.
     """
     renderer = renderer or Renderer()
     if delegation is not None:
@@ -84,7 +87,7 @@ async def open_session(
             opening=opening,
         )
         try:
-            await opened.start()
+            await opened.start(mode)
             yield opened
         finally:
             await opened.close()
@@ -196,8 +199,8 @@ class OpenSession:
 
     # Opening
 
-    async def start(self) -> None:
-        """Mount everything and restore the conversation."""
+    async def start(self, mode: str | None = None) -> None:
+        """Mount everything and restore the conversation and the approval mode."""
         coordinator = self.session.coordinator
         subscribe(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
@@ -208,6 +211,7 @@ class OpenSession:
         self._budget = BudgetRecord(coordinator, self._record)
         await self._mounting.mount()
         await give_approval_provider(coordinator)
+        await self._set_mode(mode)
         for warning in await unsupported_settings(coordinator, counts=self._budget.watch()):
             self.renderer.notice(warning, "warning", "session")
         if self._record is not None:
@@ -217,6 +221,17 @@ class OpenSession:
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
         self.renderer.session_opened(self.facts)
+
+    async def _set_mode(self, mode: str | None) -> None:
+        coordinator = self.session.coordinator
+        control = mode_control(coordinator)
+        if mode is None and self.saved is not None and not self._runs_for_parent:
+            mode = self.saved.metadata.get("mode")
+            # It may have been saved with another plan.
+            if control is None or mode not in control.modes:
+                return
+        if mode is not None:
+            await set_mode(coordinator, mode)
 
     def _describe(self) -> SessionFacts:
         coordinator = self.session.coordinator
@@ -313,12 +328,14 @@ class OpenSession:
         self.usage.merge(self.recorder.usage)
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
+            mode = current_mode(self.session.coordinator)
             self._record.save_turn(
                 one_line(redacted_text(self.session.coordinator, prompt), 80),
                 self.turn.usage,
                 spent=self._budget.as_dict(),
                 provider=self.facts.provider,
                 model=self.facts.model,
+                **({} if mode is None else {"mode": mode}),
             )
 
     def stop(self, immediate: bool) -> None:

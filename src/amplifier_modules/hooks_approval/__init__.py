@@ -31,8 +31,10 @@ async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None
     from amplifier_core.events import TOOL_PRE
     from amplifier_modules.hooks_approval.config import MODULE_ID
     from amplifier_modules.hooks_approval.hook import ApprovalHook
+    from amplifier_modules.hooks_approval.modes import MODE_CHANGED
 
     hook = ApprovalHook(coordinator, settings)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [MODE_CHANGED])
     return coordinator.hooks.register(
         TOOL_PRE, hook.on_tool, priority=settings.priority, name=MODULE_ID
     )

@@ -14,6 +14,14 @@ from fnmatch import fnmatchcase
 
 _OPERATORS = frozenset(";&|<>()")
 _EXPANDED = frozenset("*?[]{}")
+_JOINER = re.compile(
+    r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.
+    |(?<=\s)(?P<quiet>2>&1|[12]?>\s?/dev/null)(?=[\s;|&]|$)
+    |(?P<joiner>\|\||&&|;|\|(?!&))""",
+    re.VERBOSE,
+)
+"""What joins commands, next to what may contain the same characters."""
+
 _ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=")
 _RUN_OTHERS = """
     sudo doas su pkexec runuser env xargs parallel nohup nice ionice chrt taskset time timeout stdbuf
@@ -41,9 +49,43 @@ def words_of(command: str) -> list[str]:
     Raises:
         Unclear: The command is not plain.
     """
+    _check_characters(command)
+    words = _Scanner(command).words()
+    _check_program(words)
+    return words
+
+
+def segments_of(command: str) -> list[list[str]]:
+    """The words of each plain command in one that joins them by `|`, `&&`, `||` or `;`.
+
+    Redirections to `/dev/null` and of stderr to stdout are left out.
+
+    Raises:
+        Unclear: One of them is not plain.
+    """
+    _check_characters(command)
+    pieces = [""]
+    at = 0
+    for found in _JOINER.finditer(command):
+        pieces[-1] += command[at : found.start()]
+        at = found.end()
+        if found["joiner"]:
+            pieces.append("")
+        else:
+            pieces[-1] += " " if found["quiet"] else found[0]
+    pieces[-1] += command[at:]
+    segments = [_Scanner(piece).words() for piece in pieces]
+    for words in segments:
+        _check_program(words)
+    return segments
+
+
+def _check_characters(command: str) -> None:
     if any(_is_odd(character) for character in command):
         raise Unclear("it contains line breaks or invisible characters")
-    words = _Scanner(command).words()
+
+
+def _check_program(words: Sequence[str]) -> None:
     if not words:
         raise Unclear("it is empty")
     first = words[0]
@@ -55,7 +97,6 @@ def words_of(command: str) -> list[str]:
         raise Unclear(f"'{program}' runs other commands")
     if program in _EVALUATE and any("$(" in word or "`" in word for word in words):
         raise Unclear(f"'{program}' evaluates its arguments")
-    return words
 
 
 def matches(words: Sequence[str], pattern: str) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
+from amplifier_modules.hooks_approval.modes import Mode
 
 MODULE_ID = "hooks-approval"
 
@@ -104,7 +105,10 @@ class ApprovalConfig(ModuleConfig):
 
     Attributes:
         rules: Checked in order; the first match decides.
-        default: What to do with calls that match no rule.
+        mode: Which calls are free if no rule matches: `ask` only what reads, `edits` also changes of
+            files in the working directory, `auto` all but dangerous ones; `read-only` denies what
+            could change something. It can be changed while the session runs.
+        default: What to do with calls that no rule matches and the mode does not decide.
         read_only: Tools allowed if no rule matches, whatever the default.
         remember: Offer to remember an answer for the session or always.
         timeout: Seconds to wait for an answer; no answer means no.
@@ -125,6 +129,7 @@ class ApprovalConfig(ModuleConfig):
     }
 
     rules: list[Rule] = Field(default_factory=list[Rule])
+    mode: Mode = "ask"
     default: Action = "ask"
     read_only: list[str] = Field(default_factory=lambda: list(READ_ONLY))
     remember: bool = True

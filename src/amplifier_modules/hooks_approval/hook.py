@@ -18,6 +18,7 @@ from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
 from amplifier_modules.hooks_approval.memory import Memory
+from amplifier_modules.hooks_approval.modes import mode_of
 from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances, judge
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class ApprovalHook:
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
         self._config = config
+        self._mode = mode_of(coordinator, config.mode)
         self._memory = Memory(coordinator.get_capability("config.dir"), _shared(coordinator))
         self._warned = False
 
@@ -81,7 +83,7 @@ class ApprovalHook:
         return HookResult(action="continue")
 
     async def _decide_on(self, call: Call, data: Mapping[str, Any]) -> HookResult:
-        verdict = judge(self._config, call)
+        verdict = judge(self._config, call, self._mode.mode)
         asked = verdict.action == "ask"
         if asked:
             held = self._memory.recall(call) if self._config.remember else None

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from amplifier_modules.hooks_approval import commands, places
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, listed
+from amplifier_modules.hooks_approval.dangers import danger_in
+from amplifier_modules.hooks_approval.modes import Mode
+from amplifier_modules.hooks_approval.reading import only_reads
+
+EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
+"""Tools that change the files their input names."""
+
+_ELSEWHERE = frozenset({"task", "web_search", "web_fetch"})
+"""Tools that change no file themselves; the calls of a sub-agent are decided on by its own hook."""
+
+_CONTROLS = frozenset({".git", ".amplifier", ".envrc", ".vscode", ".idea", ".husky"})
+"""Names whose contents run without being called."""
 
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 """Tools whose input has, in addition to the file, only its new content."""
@@ -50,6 +63,22 @@ class Call:
         return self.tool in _CHANGE_ONE_FILE and len(self.places) == 1
 
     @property
+    def edits_inside(self) -> bool:
+        """Whether the call changes only files in the working directory that do not run by themselves."""
+        return (
+            self.tool in EDITS
+            and self.unclear is None
+            and bool(self.places)
+            and all(
+                places.is_below(place.real, self.base)
+                and _CONTROLS.isdisjoint(
+                    os.path.relpath(place.real, self.base).casefold().split("/")
+                )
+                for place in self.places
+            )
+        )
+
+    @property
     def runs_elsewhere(self) -> bool:
         """Whether a command would run outside the working directory."""
         folders = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
@@ -88,16 +117,60 @@ class Verdict(NamedTuple):
     why: str | None = None
 
 
-def judge(config: ApprovalConfig, call: Call) -> Verdict:
-    """Judge a call by the first rule that matches, otherwise the default."""
-    for number, rule in enumerate(config.rules, 1):
-        if _selects(rule, call):
-            return Verdict(rule.action, f"rule {number}", rule.reason)
-    if call.tool in config.read_only and call.unclear is None:
+def judge(config: ApprovalConfig, call: Call, mode: Mode) -> Verdict:
+    """Judge a call by the first rule that matches, otherwise the mode, otherwise the default."""
+    verdict = next(
+        (
+            Verdict(rule.action, f"rule {number}", rule.reason)
+            for number, rule in enumerate(config.rules, 1)
+            if _selects(rule, call)
+        ),
+        None,
+    )
+    if verdict is not None and verdict.action == "deny":
+        return verdict
+    reads = _reads(config, call)
+    if mode == "read-only" and not reads and call.tool not in _ELSEWHERE:
+        return Verdict("deny", "mode read-only", "the session is read-only")
+    if verdict is not None:
+        return verdict
+    if reads:
         return Verdict("allow", "read_only")
+    return _judged_by_mode(config, call, mode)
+
+
+def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode) -> Verdict:
+    if mode in ("edits", "auto") and call.edits_inside:
+        return Verdict("allow", f"mode {mode}")
+    if mode == "auto" and config.default != "deny":
+        danger = _danger(call)
+        return Verdict("ask", "mode auto", danger) if danger else Verdict("allow", "mode auto")
     if config.default == "allow" and call.unclear is not None:
         return Verdict("ask", "unclear", call.unclear)
     return Verdict(config.default, "default", call.unclear)
+
+
+def _reads(config: ApprovalConfig, call: Call) -> bool:
+    """Whether a call changes nothing; in doubt, no."""
+    if call.tool in config.read_only:
+        return call.unclear is None
+    return (
+        call.tool == "bash"
+        and call.command is not None
+        and not call.runs_elsewhere
+        and only_reads(call.command)
+    )
+
+
+def _danger(call: Call) -> str | None:
+    """Why a call is asked about in the mode `auto`; None if it is not."""
+    if call.command is not None:
+        if call.runs_elsewhere:
+            return "it runs outside the working directory"
+        return danger_in(call.command)
+    if call.tool in EDITS:
+        return "it changes files outside the working directory, or that control what runs"
+    return call.unclear
 
 
 def allowances(config: ApprovalConfig, tool: str) -> str:

@@ -78,7 +78,7 @@ async def test_tools_that_change_things_ask_by_default(folder: Path) -> None:
     for tool in ("read_file", "list_directory", "grep", "glob"):
         assert await session.allows(tool, path="x")
     assert not session.asked
-    assert not await session.allows("bash", command="ls")
+    assert not await session.allows("bash", command="make")
     assert not await session.allows("write_file", path="x", content="y")
     assert not await session.allows("edit_file", path="x", old_string="a", new_string="b")
     assert not await session.allows("unheard_of")
@@ -216,7 +216,7 @@ async def test_always_holds_for_the_same_call_in_the_same_directory(folder: Path
 
 async def test_a_truncated_question_can_only_be_allowed_once(folder: Path) -> None:
     session = await opened(folder, "Allow once")
-    assert await session.allows("bash", command="echo " + "x" * 5000)
+    assert await session.allows("bash", command="make " + "x" * 5000)
     prompt, options = session.asked[0]
     assert "1005 more characters" in prompt
     assert options == ["Allow once", "Deny"]
@@ -244,7 +244,7 @@ async def test_a_command_of_several_lines_cannot_pose_as_the_question(folder: Pa
 )
 async def test_anything_but_a_yes_is_a_no(folder: Path, answer: Any) -> None:
     session = await opened(folder, answer)
-    result = await session.call("bash", command="ls")
+    result = await session.call("bash", command="make")
     assert result.action == "deny"
     assert result.reason
 
@@ -252,7 +252,7 @@ async def test_anything_but_a_yes_is_a_no(folder: Path, answer: Any) -> None:
 async def test_without_anybody_to_ask_it_is_denied(folder: Path) -> None:
     session = await opened(folder)
     session.coordinator.approval_system = None
-    assert not await session.allows("bash", command="ls")
+    assert not await session.allows("bash", command="make")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def test_every_decision_is_written_down(
     session = await opened(folder, "Allow once")
     session.coordinator.register_capability("secrets.variables", ["MY_KEY"])
     await session.allows("bash", command="curl planted-value-1234")
-    await session.allows("bash", command="ls")
+    await session.allows("bash", command="make")
     await session.allows("read_file", path="x")
     file = folder.parent / "session" / "approvals.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -315,17 +315,17 @@ async def test_planted_links_are_not_written_through(folder: Path) -> None:
     session = await opened(folder, "Allow always")
     for name in ("session", "config"):
         os.symlink(victim, folder.parent / name / "approvals.jsonl")
-    assert await session.allows("bash", command="ls")
+    assert await session.allows("bash", command="make")
     assert victim.read_text() == ""
-    assert not await (await opened(folder)).allows("bash", command="ls")
+    assert not await (await opened(folder)).allows("bash", command="make")
 
 
 async def test_the_policy_of_the_app_answers(folder: Path) -> None:
     session = await opened(folder)
     session.coordinator.approval_system = Approvals("allow")
-    assert await session.allows("bash", command="ls; ls")
+    assert await session.allows("bash", command="make; make")
     session.coordinator.approval_system = denying = Approvals("ask")
-    assert not await session.allows("bash", command="ls; ls")
+    assert not await session.allows("bash", command="make; make")
     assert len(denying.denied) == 1
 
 

@@ -145,6 +145,7 @@ async def _run(
         save=not request.no_save,
         metadata={} if project is None else project.noted(plan),
         approval_system=approvals,
+        mode=request.mode,
         renderer=renderer,
         sources=sources,
         opening=opening,

@@ -124,6 +124,16 @@ class Request(NamedTuple):
             show_default=False,
         ),
     ] = None
+    mode: Annotated[
+        Literal["ask", "edits", "read-only", "auto"] | None,
+        Option(
+            "--mode",
+            group=_PERMISSIONS,
+            help="Which tool calls are free: 'ask' reading only, 'edits' also changes of files here, "
+            "'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's]",
+            show_default=False,
+        ),
+    ] = None
     trust: Annotated[
         bool,
         Option(

@@ -1,0 +1,62 @@
+"""The mode of a session: which tool calls are free, which ask and which are denied.
+
+A module provides it in the capability `approval.mode`. The app reads and sets it through this file only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from amplifier_app.base.errors import ConfigError
+
+NO_MODES = "no module of this session has modes"
+NO_MODES_HINT = "Add hooks-approval to the plan: amplifier module add hooks-approval"
+
+
+class ModeControl(Protocol):
+    """Reads and sets the mode while the session runs; sub-agents follow it."""
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def modes(self) -> Sequence[str]: ...
+
+    async def set(self, mode: str) -> None:
+        """Change the mode for the calls decided from now on.
+
+        Raises:
+            ValueError: There is no such mode.
+        """
+        ...
+
+    async def cycle(self) -> str:
+        """Change to the next mode, for a key that is easily pressed, and return it."""
+        ...
+
+
+def mode_control(coordinator: Any) -> ModeControl | None:
+    """The control of the session's mode; None if no module has modes."""
+    return coordinator.get_capability("approval.mode")
+
+
+def current_mode(coordinator: Any) -> str | None:
+    """The mode of the session; None if no module has modes."""
+    control = mode_control(coordinator)
+    return None if control is None else control.mode
+
+
+async def set_mode(coordinator: Any, mode: str) -> None:
+    """Change the mode of the session.
+
+    Raises:
+        ConfigError: No module has modes, or there is no such mode.
+    """
+    control = mode_control(coordinator)
+    if control is None:
+        raise ConfigError(f"cannot set the mode to '{mode}': {NO_MODES}", hint=NO_MODES_HINT)
+    try:
+        await control.set(mode)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,94 @@
+"""Recognise calls that the mode `auto` still asks about.
+
+A list of what is hard to undo or leaves the machine, found anywhere in a command. It protects
+against accidents, not against a command that hides what it does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_SPLIT = re.compile(r"[\s;&|<>()`$'\"{}\\=]+")
+
+_ALWAYS = """
+    sudo doas su pkexec dd mkfs fdisk parted wipefs shred mount umount kill pkill killall shutdown reboot
+    halt poweroff systemctl service crontab at ssh scp sftp rsync nc ncat socat telnet ftp useradd userdel
+    usermod passwd chown iptables nft eval kubectl terraform aws gcloud az gh
+"""
+_PROGRAMS = frozenset(_ALWAYS.split())
+
+_WITH: dict[str, str] = {
+    "rm": r"-[a-zA-Z]*[rR]|--r",
+    "find": r"-delete|-exec|-ok",
+    "chmod": r"-[a-zA-Z]*R|--recursive",
+    "curl": r"-[a-zA-Z]*[dFTX]|--(data|form|upload|json|request|post)",
+    "wget": r"--(post|body|method)",
+    "npm": r"publish|unpublish|login",
+    "yarn": r"publish",
+    "pnpm": r"publish",
+    "cargo": r"publish|yank",
+    "uv": r"publish",
+    "twine": r"upload",
+    "gem": r"push|yank",
+    "docker": r"push|rm|rmi|system|volume|prune",
+    "podman": r"push|rm|rmi|system|volume|prune",
+    "truncate": r"",
+    "base64": r"-[a-zA-Z]*[dD]|--d",
+}
+"""Programs that are dangerous with an argument that begins like this."""
+
+_GIT: dict[str, str] = {
+    "push": "",
+    "clean": "",
+    "filter-branch": "",
+    "filter-repo": "",
+    "reset": r"--hard|--merge|--keep",
+    "checkout": r"-f|--force|--$|\.$",
+    "restore": "",
+    "branch": r"-[a-zA-Z]*[DdM]|--delete|--force",
+    "stash": r"drop|clear",
+    "tag": r"-d|--delete|-f|--force",
+    "update-ref": "",
+    "reflog": r"expire|delete",
+    "gc": "",
+    "remote": r"add|set-url|remove|rm",
+    "config": "",
+}
+_SHELL_NAMES = "sh bash dash zsh ksh fish python python3 perl ruby node"
+_SHELLS = frozenset(_SHELL_NAMES.split())
+_FETCHERS = frozenset({"curl", "wget"})
+
+
+def danger_in(command: str) -> str | None:
+    """Why a command is dangerous, as `it …`; None if nothing in it is known to be."""
+    if any(unicodedata.category(one)[0] == "C" and one not in "\t\n" for one in command):
+        return "it contains invisible characters"
+    words = [piece for piece in _SPLIT.split(command) if piece]
+    names = [word.rsplit("/", 1)[-1].lower() for word in words]
+    for at, name in enumerate(names):
+        rest = words[at + 1 :]
+        if name in _PROGRAMS or name.startswith("mkfs."):
+            return f"it runs '{name}'"
+        if name == "git" and (found := _git_danger(rest)):
+            return f"it runs 'git {found}'"
+        if name in _WITH and any(re.match(_WITH[name], word) for word in rest):
+            return f"it runs '{name}' with arguments that delete, send or cannot be undone"
+    if "|" in command and _FETCHERS & set(names) and _SHELLS & set(names):
+        return "it runs what it downloads"
+    if re.search(r">\s*(/dev/(?!null|stdout|stderr|tty)|~|/etc/)", command):
+        return "it writes outside the working directory"
+    return None
+
+
+def _git_danger(words: Sequence[str]) -> str | None:
+    """The dangerous command of git among its arguments, after its own options."""
+    for at, word in enumerate(words):
+        if word in _GIT:
+            wanted = _GIT[word]
+            dangerous = any(re.match(wanted, one) for one in words[at + 1 :]) or not wanted
+            return word if dangerous else None
+        if not word.startswith("-") and (at == 0 or words[at - 1] not in ("-C", "-c")):
+            return None
+    return None

@@ -1,0 +1,83 @@
+"""Recognise shell commands that only read.
+
+A command only reads if each program in it is on the list below, with arguments that cannot make it
+write or run something. Programs may be joined by `|`, `&&`, `||` and `;`. In doubt a command is not
+one; the cost is a question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from amplifier_modules.hooks_approval.commands import Unclear, segments_of
+
+_ANY = """
+    ls cat head tail wc grep egrep fgrep pwd echo true false stat du df basename dirname realpath readlink
+    which whoami id uname nl cut tr diff cmp comm md5sum sha1sum sha256sum cksum seq tac rev fold column
+    paste expand ps jq od hexdump strings cd sleep
+"""
+"""Programs that only read, whatever their arguments."""
+
+_FORBIDDEN = {
+    "sort": r"-[a-zA-Z]*o|-[a-zA-Z]*T|--[oct]",
+    "tree": r"-[a-zA-Z]*o|--o",
+    "rg": r"--pre|--hostname-bin|--search-zip|-[a-zA-Z]*z",
+    "find": r"-delete|-fprint|-fls|-exec|-ok|-files0-from",
+    "file": r"-[a-zA-Z]*[Cm]|--(comp|mag)",
+    "date": r"[^+-]|-[a-zA-Z]*[sf]|--(set|file)",
+    "xxd": r"-[a-zA-Z]*r|[^-]",
+}
+"""Programs that only read without arguments that begin like this."""
+
+_GIT_READS = """
+    status diff log show rev-parse ls-files ls-tree blame describe shortlog grep cat-file rev-list
+    merge-base name-rev show-ref for-each-ref diff-tree whatchanged check-ignore count-objects
+"""
+_GIT_SHOWS = frozenset(_GIT_READS.split())
+_GIT_LISTS: dict[str, frozenset[str]] = {
+    "branch": frozenset({"-a", "-r", "-v", "-vv", "--list", "--show-current", "--all"}),
+    "remote": frozenset({"-v", "--verbose"}),
+    "tag": frozenset({"-l", "--list"}),
+    "stash": frozenset({"list"}),
+    "worktree": frozenset({"list"}),
+    "reflog": frozenset(),
+}
+"""Commands of git that only list if they have no other arguments than these."""
+
+# Abbreviations of `--output`, `--open-files-in-pager` and `--ext-diff` count, too.
+_GIT_WRITES = re.compile(r"--o(?!n)|--ext|-O|--textconv|--filters|--paginate")
+
+
+def only_reads(command: str) -> bool:
+    """Whether a command can only read."""
+    try:
+        segments = segments_of(command)
+    except Unclear:
+        return False
+    moved = any(words[0] == "cd" for words in segments)
+    return all(_reads(words, moved=moved) for words in segments)
+
+
+def _reads(words: Sequence[str], *, moved: bool) -> bool:
+    program, *arguments = words
+    if program in _PROGRAMS:
+        return True
+    if program == "git":
+        # The config of another repository could name programs to run.
+        return not moved and _git_reads(arguments)
+    forbidden = _FORBIDDEN.get(program)
+    return forbidden is not None and not any(re.match(forbidden, one) for one in arguments)
+
+
+def _git_reads(arguments: Sequence[str]) -> bool:
+    rest = [one for one in arguments if one != "--no-pager"]
+    if not rest:
+        return False
+    name, *rest = rest
+    if name in _GIT_LISTS:
+        return set(rest) <= _GIT_LISTS[name] and (name not in ("stash", "worktree") or bool(rest))
+    return name in _GIT_SHOWS and not any(_GIT_WRITES.match(one) for one in rest)
+
+
+_PROGRAMS = frozenset(_ANY.split())
