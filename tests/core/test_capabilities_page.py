@@ -19,7 +19,7 @@ _SHARED = {
 }
 COMPUTED: dict[str, tuple[set[str], set[str]]] = {
     "amplifier_app/runtime/delegation.py": (_SHARED, _SHARED),
-    "amplifier_app/chat/undo.py": (set(), {"backup.undo", "backup.list"}),
+    "amplifier_app/chat/slash/undo.py": (set(), {"backup.undo", "backup.list"}),
     "amplifier_modules/provider_local/provider.py": (set(), {"cache.dir", "offline"}),
     "amplifier_modules/tool_task/tool.py": (set(), {"session.spawn", "session.resume"}),
 }

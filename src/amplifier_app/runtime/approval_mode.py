@@ -13,6 +13,14 @@ from amplifier_app.base.errors import ConfigError
 NO_MODES = "no module of this session has modes"
 NO_MODES_HINT = "Add hooks-approval to the plan: amplifier module add hooks-approval"
 
+MEANINGS = {
+    "ask": "reading is free, edits and commands ask",
+    "edits": "edits in the working directory are free, too",
+    "read-only": "nothing may be changed",
+    "auto": "everything is free but what rules deny and what is known to be dangerous",
+}
+"""What each mode means, for users."""
+
 
 class ModeControl(Protocol):
     """Reads and sets the mode while the session runs; sub-agents follow it."""

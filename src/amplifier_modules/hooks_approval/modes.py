@@ -43,7 +43,7 @@ class ApprovalMode:
         Raises:
             ValueError: There is no such mode.
         """
-        known = next((one for one in MODES if one == mode), None)
+        known: Mode | None = next((one for one in MODES if one == mode), None)
         if known is None:
             raise ValueError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
         previous, self._mode = self._mode, known
