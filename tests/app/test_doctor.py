@@ -51,6 +51,9 @@ def diagnosed(
     return Diagnosis(done, checks)
 
 
+DEMO: dict[str, str | None] = {"AMPLIFIER_DEMO": "1"}
+
+
 @pytest.fixture
 def home() -> Path:
     return Path(os.environ["AMPLIFIER_HOME"])
@@ -65,7 +68,7 @@ def path_without_git(tmp_path: Path) -> Path:
 
 def test_a_sound_setup_exits_with_0_and_nothing_is_changed(home: Path, tmp_path: Path) -> None:
     shutil.rmtree(home)
-    found = diagnosed(cwd=tmp_path, env={"LC_ALL": "C.UTF-8"})
+    found = diagnosed(cwd=tmp_path, env={"LC_ALL": "C.UTF-8", **DEMO})
     assert found.done.code == 0
     assert not home.exists()
     for name in ("python", "amplifier", "git", "uv", "encoding", "home", "keys", "cache"):
@@ -89,7 +92,7 @@ def test_each_line_has_its_state_and_is_followed_by_a_fix(home: Path) -> None:
 
 
 def test_missing_git_is_a_warning(path_without_git: Path) -> None:
-    found = diagnosed(env={"PATH": str(path_without_git)})
+    found = diagnosed(env={"PATH": str(path_without_git), **DEMO})
     assert found.done.code == 0
     assert found.state("git") == "warn"
     assert "install git" in found.text("git")
@@ -243,7 +246,7 @@ def test_an_invalid_profile_fails_and_one_with_an_unset_variable_warns(home: Pat
 def test_an_untrusted_project_is_a_warning_and_is_skipped(tmp_path: Path) -> None:
     (tmp_path / ".amplifier").mkdir()
     (tmp_path / ".amplifier" / "settings.yaml").write_text("profile: nowhere\n")
-    found = diagnosed(cwd=tmp_path)
+    found = diagnosed(cwd=tmp_path, env=DEMO)
     assert found.done.code == 0
     assert found.state("project") == "warn"
     assert "amplifier trust" in found.text("project")
@@ -252,6 +255,12 @@ def test_an_untrusted_project_is_a_warning_and_is_skipped(tmp_path: Path) -> Non
 
 
 # -- providers -------------------------------------------------------------------------------
+
+
+def test_a_setup_without_a_provider_fails_and_names_the_next_step() -> None:
+    found = diagnosed()
+    assert found.state("providers") == "fail"
+    assert "amplifier init" in found.text("providers")
 
 
 def test_no_provider_is_contacted_without_online() -> None:

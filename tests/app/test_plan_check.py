@@ -144,7 +144,7 @@ def test_providers_without_credentials_are_skipped_but_one_must_remain(tmp_path:
     found = facts(finished)
     assert by_key(found)["provider-anthropic"]["status"] == "left out"
     [problem] = found["problems"]
-    assert problem["message"] == "no model provider is available"
+    assert problem["message"] == "no model provider is set up"
     assert problem["line"] == 2
     assert "ANTHROPIC_API_KEY" in problem["hint"]
     assert "OPENAI_API_KEY is not set" in problem["hint"]
@@ -164,7 +164,7 @@ def test_a_git_source_is_fetched_and_shown_with_its_commit(tmp_path: Path) -> No
 
 def test_files_missing_offline_are_reported_with_the_other_problems(tmp_path: Path) -> None:
     plan = (
-        "extends: default\n"
+        "extends: local\n"
         "tools: [{module: my-tool, source: 'git+https://example.invalid/me/my-tool@v1'}]\n"
         "hooks: [{module: hooks-logging, config: {paths: x}}]\n"
     )
@@ -175,7 +175,7 @@ def test_files_missing_offline_are_reported_with_the_other_problems(tmp_path: Pa
     assert "v1 of https://example.invalid/me/my-tool is not in the cache" in problems[0]["message"]
     assert problems[1]["line"] == 3
     assert "the weights of" in problems[2]["message"]
-    assert problems[2]["file"].endswith("default.yaml")
+    assert problems[2]["file"].endswith("local.yaml")
     statuses = {key: one["status"] for key, one in by_key(facts(finished)).items()}
     assert (statuses["my-tool"], statuses["provider-local"]) == ("broken", "broken")
 

@@ -302,7 +302,7 @@ def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None
     assert lines[4] == ""
     assert reasons == [
         "anthropic skipped: ANTHROPIC_API_KEY is not set",
-        "local skipped: provider-openai is available",
+        "local skipped: AMPLIFIER_DEMO is not set",
     ]
 
 

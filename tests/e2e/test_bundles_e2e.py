@@ -257,7 +257,7 @@ def test_a_bundle_without_a_provider_is_run_with_an_option(
     write_files(machine.cwd, {"thin.yaml": f"bundle: {{name: thin}}\nincludes: ['{bundle}']\n"})
     refused = machine("run", "-f", "thin.yaml", "hi")
     assert refused.code == 78
-    assert "'-p NAME'" in refused.stderr
+    assert "--provider NAME" in refused.stderr
     assert "amplifier init" in refused.stderr
     done = machine("run", "-f", "thin.yaml", "-p", "mock", "hi")
     assert done.code == 0, done.stderr

@@ -135,7 +135,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search"),
     }
     assert loaded.parts_of("amplifier_app.commands") <= {
-        *("duration", "finish", "group", "option", "request_options", "run"),
+        *("duration", "event_loop", "finish", "group", "option", "request_options", "run"),
     }
     assert not loaded.modules & {
         "amplifier_app.render.terminal",

@@ -20,6 +20,7 @@ class Dropped(NamedTuple):
         variables: The environment variables, one of which would enable it.
         module: Its module id.
         source: Its source as written, if it has one.
+        is_fallback: Whether it is mounted only without other providers.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Dropped(NamedTuple):
     variables: tuple[str, ...] = ()
     module: str = ""
     source: str | None = None
+    is_fallback: bool = False
 
     @property
     def note(self) -> str:
@@ -71,7 +73,11 @@ def apply_conditions(
 def _dropped(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
     module = text_of(entry.items.get("module")) or ""
     source = text_of(entry.items.get("source"))
-    return Dropped(entry_key(entry) or module, reason, entry.at, variables, module, source)
+    when = entry.items.get("when")
+    fallback = isinstance(when, MapNode) and _is_true(when.items.get("no_other"))
+    return Dropped(
+        entry_key(entry) or module, reason, entry.at, variables, module, source, fallback
+    )
 
 
 def _names(when: MapNode) -> tuple[str, ...]:

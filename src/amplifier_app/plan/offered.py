@@ -22,8 +22,12 @@ from amplifier_app.plan.problems import PlanError, Problem, suggest
 from amplifier_app.plan.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
 
-NO_PROVIDER = "the plan has no provider; choose one with '-p NAME', or set one up: amplifier init"
-"""The hint for a plan without any provider."""
+NO_PROVIDER = "no model provider is set up"
+SET_UP = (
+    "Set one up: amplifier init. Or pass --provider NAME, or --profile local for the offline demo "
+    "model."
+)
+"""The error of a plan without an available provider, and the next step."""
 
 _DEFAULT_PROFILE = "default"
 _PREFIX = "provider-"

@@ -124,13 +124,10 @@ class Mounting:
             raise self._error(broken)
         reasons = self.not_mounted
         if not self._session.coordinator.get("providers"):
-            from amplifier_app.plan.offered import NO_PROVIDER
+            from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 
-            warnings = self._plan.warnings
-            reasons += [note for note in self._plan.notes if note not in warnings]
-            reasons += ["Set one up with: amplifier init"] if reasons else []
-            hint = "\n".join(reasons or [NO_PROVIDER])
-            raise ConfigError("no model provider is available", hint=hint)
+            reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
+            raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
 

@@ -24,7 +24,7 @@ from amplifier_app.plan.modules import (
     planned_modules,
     unset_variables,
 )
-from amplifier_app.plan.offered import NO_PROVIDER
+from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
@@ -293,9 +293,9 @@ class _Checker:
         section = self._plan.merged.document.items.get("providers")
         at = section.at if section is not None else self._plan.merged.document.at
         reasons = [f"{one.key}: {one.reason}" for one in providers]
-        reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped]
-        hint = "; ".join(reasons) or NO_PROVIDER
-        self._found.append(Finding("plan", Problem("no model provider is available", at, hint)))
+        reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped if not one.is_fallback]
+        hint = "; ".join([*reasons, SET_UP])
+        self._found.append(Finding("plan", Problem(NO_PROVIDER, at, hint)))
 
 
 def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:

@@ -14,8 +14,15 @@ def names(environ: dict[str, str], profile: str | None = None) -> list[str]:
     return [entry["module"] for entry in plan.mount_plan()["providers"]]
 
 
-def test_default_uses_the_first_provider_with_credentials_or_the_embedded_model() -> None:
-    assert names({}) == ["provider-local"]
+@pytest.mark.parametrize("profile", ["default", "minimal"])
+def test_the_demo_model_is_used_only_on_request_and_without_another_provider(profile: str) -> None:
+    assert names({}, profile) == []
+    assert names({"AMPLIFIER_DEMO": "1"}, profile) == ["provider-local"]
+    both = {"AMPLIFIER_DEMO": "1", "OPENAI_API_KEY": "k"}
+    assert names(both, profile) == ["provider-openai"]
+
+
+def test_default_uses_the_first_provider_with_credentials() -> None:
     assert names({"OPENAI_BASE_URL": "http://127.0.0.1:1"}) == ["provider-openai"]
     both = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     assert names(both)[0] == "provider-anthropic"

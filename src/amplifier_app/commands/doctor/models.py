@@ -22,7 +22,7 @@ _ONLINE_SECONDS = 60.0
 def providers() -> Iterator[Check]:
     """The default provider, and where each provider's key comes from."""
     from amplifier_app.base.keys import KeyStore
-    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.runtime.provider_access import all_providers
     from amplifier_app.sources.plan_resolver import resolver_for
 
@@ -90,7 +90,7 @@ def _problem(value: str) -> str | None:
 def online() -> Iterator[Check]:
     """Test the default provider with a one-word request."""
     from amplifier_app.base.outcome import outcome_of
-    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.runtime.provider_access import ask, find_provider
     from amplifier_app.sources.plan_resolver import resolver_for
 

@@ -16,7 +16,6 @@ from amplifier_app.commands.finish import Invocation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amplifier_app.commands.init.saving import Saved
     from amplifier_app.commands.init.setup import Choice, Given, Offer
     from amplifier_app.plan import ResolvedPlan
     from amplifier_app.runtime.observer import Renderer
@@ -98,9 +97,13 @@ def init(
     if choice is None:
         invocation.outcome = Outcome(Ending.INTERRUPTED, "nothing was saved")
         return
+    from amplifier_app.commands.init.report import report_saved, show_suggestions
     from amplifier_app.commands.init.saving import save
 
-    _report(choice, save(choice, key_in))
+    saved = save(choice, key_in)
+    report_saved(choice, saved)
+    if saved.asked_first:
+        show_suggestions(as_commands=True)
     invocation.outcome = OK
 
 
@@ -125,8 +128,8 @@ def _choose(
     name: str | None, given: Given, asking: bool, seconds: float | None, verbose: bool
 ) -> Choice | None:
     from amplifier_app.base.keys import KeyStore
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.init.setup import offer_of, offers, user_plan
-    from amplifier_app.commands.run.launch import run_loop
     from amplifier_app.render.text import StderrNotices
     from amplifier_app.runtime.log_notices import show_logs
     from amplifier_app.runtime.provider_access import find_provider
@@ -154,8 +157,8 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
         UsageError: The key is missing.
         Exception: The test failed.
     """
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.init.setup import try_out
-    from amplifier_app.commands.run.launch import run_loop
 
     offer = choice.offer
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
@@ -183,30 +186,3 @@ def _show_current(offers: Sequence[Offer], plan: ResolvedPlan) -> None:
                 used = f"{provider.name} ({model})" if model else provider.name
                 used = f"{used}: {offer.found}"
             to_stderr(f"By default `amplifier run` currently uses {used}.\n")
-
-
-def _report(choice: Choice, saved: Saved) -> None:
-    """Report what was saved, and where."""
-    from amplifier_app.base.keys import KeyStore
-
-    name = choice.provider.name
-    if saved.stored is not None:
-        where = "the keyring" if saved.stored.where == "keyring" else str(KeyStore().file)
-        note = f" ({saved.stored.note})" if saved.stored.note else ""
-        to_stderr(f"amplifier: stored the key of {name} in {where}{note}")
-        variable = choice.offer.variable or ""
-        if any(one.where == "environment" for one in choice.offer.credentials):
-            to_stderr(
-                f"amplifier: warning: {variable} is set and takes precedence; unset it to use the stored key"
-            )
-    if saved.changed:
-        to_stderr(f"amplifier: {saved.file}: {name}: {', '.join(saved.changed)}")
-    if not saved.changed and saved.stored is None:
-        to_stderr("Nothing to change: it is already set up this way.")
-    if saved.asked_first:
-        to_stderr(f'amplifier: {name} is ready. Try it: amplifier run "Say hello."')
-    else:
-        hint = f"amplifier run --provider {name}"
-        to_stderr(
-            f"amplifier: warning: another provider is used by default; to use this one: {hint}"
-        )

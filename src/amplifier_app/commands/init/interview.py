@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import AppError
@@ -64,12 +64,15 @@ class Interview:
         self._renderer = renderer
         self._seconds = test_seconds
 
-    def hold(self, offers: Sequence[Offer], given: Given) -> Choice | None:
+    def hold(
+        self, offers: Sequence[Offer], given: Given, skip: Set[str] = frozenset()
+    ) -> Choice | None:
         """Prompt for everything not given, and test the result.
 
         Args:
             offers: The providers to choose from; a single one is taken without asking.
             given: Values that are not asked for.
+            skip: More settings that are not asked for, unless the test fails.
 
         Returns:
             The choice to save; None to save nothing.
@@ -80,7 +83,7 @@ class Interview:
         """
         offer = offers[0] if len(offers) == 1 else self._provider(offers)
         choice = given.choice(offer)
-        choice = self._fields(choice, skip={*choice.changes})
+        choice = self._fields(choice, skip={*choice.changes, *skip})
         while True:
             verdict = self._test(choice)
             if verdict != "again":
@@ -98,7 +101,7 @@ class Interview:
             facts = f"{name.ljust(widths[0])}  {title.ljust(widths[1])}  {offer.found}"
             to_stderr(for_terminal(f"  [{number}] {facts}").rstrip())
         while True:
-            answer = self._line(f"\nProvider [{names[0]}]: ") or names[0]
+            answer = self.line(f"\nProvider [{names[0]}]: ") or names[0]
             chosen = choose(answer, names)
             if chosen is not None:
                 return offers[names.index(chosen)]
@@ -152,7 +155,7 @@ class Interview:
         if field.field_type == "choice" and field.choices:
             prompt = f"{prompt} ({one_line(', '.join(field.choices))})"
         while True:
-            answer = self._line(f"{prompt} [{one_line(shown)}]: ")
+            answer = self.line(f"{prompt} [{one_line(shown)}]: ")
             if not answer or answer == str(current):
                 return {}
             if answer == _DEFAULT:
@@ -164,13 +167,13 @@ class Interview:
             to_stderr(f"Invalid value: {one_line(problem)}.")
 
     def _model(self, choice: Choice) -> dict[str, Any]:
-        """The change of the model; empty to keep it."""
+        """The change of the model; empty to keep the current one."""
         name = choice.offer.model_field
         current = choice.provider.config.get(name)
         names = self._models(choice)
         shown = names[:_SHOWN_MODELS]
         default = choice.offer.info.defaults.get("model")
-        if "base_url" in choice.changes:
+        if choice.has_own_address and default not in names:
             # The default belongs to another service.
             default = names[0] if names else None
         for number, model in enumerate(shown, 1):
@@ -179,7 +182,10 @@ class Interview:
             to_stderr(f"  … and {len(names) - len(shown)} more")
         note = f"{current}; '{_DEFAULT}' for the default" if current else default
         while True:
-            answer = self._line(f"Model [{one_line(str(note or 'the first one listed'))}]: ")
+            answer = self.line(f"Model [{one_line(str(note or 'chosen by the provider'))}]: ")
+            if not answer and default and not current:
+                # The model shown is the one used, even if the provider's default changes.
+                return {name: default}
             if not answer or answer == current:
                 return {}
             if answer == _DEFAULT:
@@ -221,7 +227,7 @@ class Interview:
         options = list(_AFTER_FAILURE)
         listed = "  ".join(f"[{number}] {text}" for number, text in enumerate(options, 1))
         while True:
-            chosen = choose(self._line(f"{listed}: "), options)
+            chosen = choose(self.line(f"{listed}: "), options)
             if chosen is not None:
                 return _AFTER_FAILURE[chosen]
 
@@ -233,7 +239,12 @@ class Interview:
             sys.stderr.write(for_terminal(text))
             sys.stderr.flush()
 
-    def _line(self, question: str) -> str:
+    def line(self, question: str) -> str:
+        """The answer to a question.
+
+        Raises:
+            KeyboardInterrupt: The user cancelled.
+        """
         self._write(question)
         line = sys.stdin.readline()
         if not line:

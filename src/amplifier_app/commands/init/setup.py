@@ -124,6 +124,13 @@ class Choice(NamedTuple):
             config[self.offer.secret.id] = self.key
         return self.offer.provider._replace(config=config)
 
+    @property
+    def has_own_address(self) -> bool:
+        """Whether the service is not the provider's own."""
+        field = self.offer.field("base_url")
+        variable = (field.env_var if field is not None else None) or ""
+        return bool(self.provider.config.get("base_url") or os.environ.get(variable))
+
     def with_changes(self, changes: dict[str, Any]) -> Choice:
         """The choice with further configuration changes."""
         return self._replace(changes={**self.changes, **changes})

@@ -39,7 +39,7 @@ def forget(
 
 
 def _variables(name: str) -> list[str]:
-    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.runtime.provider_access import describe, find_provider
     from amplifier_app.sources.plan_resolver import resolver_for
 

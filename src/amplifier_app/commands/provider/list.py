@@ -37,7 +37,7 @@ def list_providers(
     the keyring, the key file, or the plan. Does not use the network.
     """
     from amplifier_app.base.keys import KeyStore
-    from amplifier_app.commands.run.launch import run_loop
+    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.runtime.provider_access import all_providers
     from amplifier_app.sources.plan_resolver import resolver_for
 

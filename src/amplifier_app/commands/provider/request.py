@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
     def run(self, main: Coroutine[Any, Any, Outcome]) -> Outcome:
         """Run `main` and show what was logged, except what its error already reports."""
-        from amplifier_app.commands.run.launch import run_loop
+        from amplifier_app.commands.event_loop import run_loop
 
         reported: list[str] = []
         try:

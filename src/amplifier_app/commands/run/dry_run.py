@@ -8,9 +8,9 @@ import logging
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.offline import is_offline
 from amplifier_app.base.stdio import claimed_stdout, to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, sources_of
-from amplifier_app.commands.run.launch import run_loop
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict

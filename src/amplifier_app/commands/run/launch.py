@@ -7,18 +7,26 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
-from amplifier_app.base.stdio import Output, claimed_stdout, read_piped, stdin_is_tty, to_stderr
+from amplifier_app.base.stdio import (
+    Output,
+    claimed_stdout,
+    read_piped,
+    stderr_is_tty,
+    stdin_is_tty,
+    to_stderr,
+)
 from amplifier_app.chat.slash.registry import all_commands, command_in, find
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
@@ -28,9 +36,6 @@ from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
-
-
-_Result = TypeVar("_Result")
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
@@ -46,6 +51,9 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("the prompt is missing", hint='Give one: amplifier run "…"')
     chosen = choose(request, invocation.stdout)
+    if chosen.plan.default_provider is None and _can_set_up(request, invocation):
+        request = _set_up(request)
+        chosen = choose(request, invocation.stdout)
     prompt = None if chat else _prompt(request)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
@@ -60,31 +68,21 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
         return Outcome(Ending.BUDGET, f"{limit} {late}".rstrip())
 
 
-def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run `main` in a new event loop, without waiting for stuck threads at the end.
-
-    `asyncio.run` joins its executor's threads; a tool that blocks in one would keep an
-    interrupted program alive.
-    """
-    loop = asyncio.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        return loop.run_until_complete(main)
-    finally:
-        try:
-            _cancel_all(loop)
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
+def _can_set_up(request: Request, invocation: Invocation) -> bool:
+    """Whether there is someone to ask how to set up a provider."""
+    asking = invocation.output == "text" and stdin_is_tty() and stderr_is_tty()
+    return asking and request.replay is None
 
 
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+def _set_up(request: Request) -> Request:
+    """Set up a provider, or choose the demo model for this run."""
+    from amplifier_app.commands.init.onboarding import onboard
+
+    if onboard():
+        return request
+    if request.plan is None and request.profile is None:
+        return request._replace(profile="local")
+    return request._replace(provider="local")
 
 
 def _prompt(request: Request) -> str:
@@ -157,7 +155,8 @@ async def _run(
         invocation.report.session_id = session.id
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
-        _announce_provider(request, plan, session, renderer)
+        if request.provider is None:
+            notify_provider(plan, session, renderer)
         if prompt is None:
             from amplifier_app.chat.conversation import chat
 
@@ -167,7 +166,7 @@ async def _run(
             return await one_shot(session, prompt, request.timeout, opening, approvals)
         finally:
             invocation.report.turn = session.turn
-            if session.is_saved:
+            if session.is_saved and stderr_is_tty():
                 renderer.notice(f"session {session.id}", "info", "session")
 
 
@@ -227,25 +226,6 @@ def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approval
             return await ask_on_terminal(terminal, prompt, options, timeout)
 
     return Approvals(request.approve or "ask", ask)
-
-
-def _announce_provider(
-    request: Request, plan: ResolvedPlan, session: OpenSession, renderer: Renderer
-) -> None:
-    """Show which provider was chosen, unless the user chose it."""
-    if request.provider is not None or not plan.dropped:
-        return
-    facts = session.facts
-    key = session.credential_variable()
-    if facts.provider == "local" and not key:
-        demo = f"the demo model ({facts.model})" if facts.model else "the demo model"
-        text = f"No API key found, so {demo} answers. Set one up: amplifier init"
-    else:
-        chosen = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
-        verb = "stored" if key in session.stored_keys else "set"
-        why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
-        text = f"using {chosen} because {why}; change with --provider, --model or --profile"
-    renderer.notice(text, "info", "session")
 
 
 async def one_shot(

@@ -1,0 +1,153 @@
+"""The first run on a terminal: choose a model when no provider is set up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import textwrap
+from typing import Literal, NamedTuple
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.version import version_line
+from amplifier_app.chat.ask import choose
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.init.interview import Interview
+from amplifier_app.commands.init.report import report_saved, show_suggestions
+from amplifier_app.commands.init.saving import save
+from amplifier_app.commands.init.setup import Given, offer_of, problem_of_address, user_plan
+from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.runtime.provider_access import find_provider
+
+_TEST_SECONDS = 60.0
+_PROBE_SECONDS = 0.4
+_PROBE_BYTES = 1 << 20
+_OLLAMA = "localhost:11434"
+_NARROW = 60
+
+Answer = Literal["Anthropic", "OpenAI", "My server", "Just try it"]
+
+
+class Ollama(NamedTuple):
+    """An Ollama server that answers.
+
+    Attributes:
+        address: Host and port.
+        models: Number of its models.
+    """
+
+    address: str
+    models: int
+
+    @property
+    def base_url(self) -> str:
+        """The address of its OpenAI-compatible API."""
+        return f"http://{self.address}/v1"
+
+
+def onboard() -> bool:
+    """Ask how to work, and set it up.
+
+    Returns:
+        Whether a provider is set up now; False to use the demo model for this run only.
+
+    Raises:
+        KeyboardInterrupt: The user cancelled; nothing was saved.
+        ConfigError: The setup was given up, or cannot be saved.
+    """
+    ollama = find_ollama()
+    server = "any OpenAI-compatible address"
+    if ollama is not None:
+        count = "1 model" if ollama.models == 1 else f"{ollama.models} models"
+        server = f"{server} (Ollama found at {ollama.address}, {count})"
+    rows: dict[Answer, str] = {
+        "Anthropic": "paste a key (console.anthropic.com/settings/keys)",
+        "OpenAI": "paste a key (platform.openai.com/api-keys)",
+        "My server": server,
+        "Just try it": "a tiny offline demo model, 98 MB, chat only, no tools",
+    }
+    folder = os.getcwd().replace(os.path.expanduser("~"), "~", 1)
+    to_stderr(for_terminal(f"{version_line().capitalize()} · {folder}\n"))
+    to_stderr("No model is set up yet. How do you want to work?")
+    for line in _menu(rows, shutil.get_terminal_size().columns):
+        to_stderr(line)
+    interview = Interview(run_loop, StderrNotices(quiet=False), _TEST_SECONDS)
+    answer = _answer(interview, list(rows))
+    if answer == "Just try it":
+        to_stderr(
+            "The demo model answers in this run only. It cannot read files or run commands.\n"
+        )
+        return False
+    _set_up(interview, answer, ollama)
+    return True
+
+
+def _answer(interview: Interview, options: list[str]) -> str:
+    while True:
+        chosen = choose(interview.line("› "), options)
+        if chosen is not None:
+            return chosen
+        to_stderr(f"Enter a number from 1 to {len(options)}.")
+
+
+def _set_up(interview: Interview, answer: str, ollama: Ollama | None) -> None:
+    address = None
+    if answer == "My server":
+        address = _address(interview, None if ollama is None else ollama.base_url)
+    name = "anthropic" if answer == "Anthropic" else "openai"
+    plan = user_plan()
+    offer = run_loop(offer_of(find_provider(plan, name), plan, KeyStore().names()))
+    # Most users have a key and no address of their own; `init` asks for both.
+    choice = interview.hold([offer], Given(base_url=address), skip={"base_url"})
+    if choice is None:
+        raise ConfigError(NO_PROVIDER, hint=SET_UP)
+    report_saved(choice, save(choice))
+    show_suggestions(as_commands=False)
+
+
+def _address(interview: Interview, default: str | None) -> str:
+    question = f"API address [{default}]: " if default else "API address (http://…/v1): "
+    while True:
+        answer = interview.line(question) or default or ""
+        problem = problem_of_address(answer)
+        if problem is None:
+            return answer
+        to_stderr(f"Invalid address: {problem}.")
+
+
+def _menu(rows: dict[Answer, str], columns: int) -> list[str]:
+    """The numbered choices, wrapped to the terminal."""
+    width = max(map(len, rows))
+    lines: list[str] = []
+    for number, (name, about) in enumerate(rows.items(), 1):
+        head = f"  {number}  {name.ljust(width)}  "
+        if columns < _NARROW:
+            lines.append(head.rstrip())
+            head = " " * 5
+        indent = " " * len(head)
+        lines += textwrap.wrap(
+            about, max(columns, 30), initial_indent=head, subsequent_indent=indent
+        )
+    return lines
+
+
+def find_ollama() -> Ollama | None:
+    """The Ollama server of this machine, if one answers within a moment."""
+    from http.client import HTTPException
+    from urllib.request import ProxyHandler, build_opener
+
+    named = os.environ.get("OLLAMA_HOST", "").removeprefix("http://").rstrip("/")
+    address = named if ":" in named else _OLLAMA
+    # A proxy does not reach this machine.
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(f"http://{address}/api/tags", timeout=_PROBE_SECONDS) as response:
+            listed = json.loads(response.read(_PROBE_BYTES))
+        return Ollama(address, len(listed["models"]))
+    # Anything may listen on the port.
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,49 @@
+"""The notice of which provider answers, and why, when the user did not name one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from amplifier_app.base.paths import state_dir
+from amplifier_app.base.stdio import stderr_is_tty
+
+if TYPE_CHECKING:
+    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.session import OpenSession
+
+_FILE = "provider-notice"
+
+
+def notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Renderer) -> None:
+    """Show the provider of a plan that left others out.
+
+    Shown on a terminal only, and again only when the choice changes.
+    """
+    if not plan.dropped or not stderr_is_tty():
+        return
+    facts = session.facts
+    chosen = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
+    key = session.credential_variable()
+    if facts.provider == "local" and not key:
+        text = f"the demo model ({facts.model}) answers; set up another one: amplifier init"
+    else:
+        verb = "stored" if key in session.stored_keys else "set"
+        why = f"{key} is {verb}" if key else "; ".join(entry.reason for entry in plan.dropped)
+        text = f"using {chosen} because {why}; change with --provider, --model or --profile"
+    if _is_new(text):
+        renderer.notice(text, "info", "session")
+
+
+def _is_new(text: str) -> bool:
+    """Whether this is not the notice shown last."""
+    file = state_dir() / _FILE
+    # Without the file the notice is shown again, which does no harm.
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if file.read_text(encoding="utf-8") == text:
+            return False
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return True
