@@ -57,7 +57,7 @@ class _Spawned(pexpect.spawn):
 
 
 class Terminal:
-    """`amplifier` on a terminal of 100 × 30.
+    """`amplifier` on a terminal, of 100 × 30 unless given as columns and rows.
 
     Everything it writes is kept in `raw`, as it came.
     """
@@ -70,6 +70,7 @@ class Terminal:
         env: Mapping[str, str | None] | None = None,
         timeout: float = 30.0,
         cold: bool = False,
+        size: tuple[int, int] = (100, 30),
     ) -> None:
         command = [*amplifier_command(), *map(str, arguments)]
         home = home or Path(os.environ["AMPLIFIER_HOME"])
@@ -81,7 +82,7 @@ class Terminal:
             command[1:],
             cwd=cwd,
             env=environment,
-            dimensions=(30, 100),
+            dimensions=size[::-1],
             encoding="utf-8",
             codec_errors="replace",
             timeout=timeout,

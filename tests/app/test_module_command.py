@@ -163,7 +163,7 @@ def test_list_shows_the_plans_modules_first_then_all_others(folder: Path) -> Non
     assert bundled["entry_point"] == "amplifier_modules.tool_bash:mount"
     assert bundled["source"].startswith("amplifier ")
     text = run_amplifier("module", "list", "-f", "plan.yaml", cwd=folder).stdout.splitlines()
-    assert text[0].split() == ["MODULE", "TYPE", "PLAN", "FROM"]
+    assert text[0].split() == ["MODULE", "TYPE", "PLAN", "DESCRIPTION", "FROM"]
     assert len(text) == len(rows) + 1
 
 

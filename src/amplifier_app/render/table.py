@@ -1,14 +1,24 @@
-"""The `--output` option and aligned columns, shared by commands that list things."""
+"""The `--output` option and tables, shared by commands that list things.
+
+On a terminal a table fits its width: columns are dropped, cells cut or wrapped. In a pipe every value is
+whole, on one line.
+"""
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections.abc import Sequence
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.render.ansi import cells, clip, clip_middle
+
+_GAP = "  "
+_BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
 class Format(str, Enum):  # noqa: UP042 - Typer shows the members' values
@@ -21,13 +31,149 @@ class Format(str, Enum):  # noqa: UP042 - Typer shows the members' values
 OutputOption = Annotated[Format, typer.Option("--output", help="Output format: text or json.")]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows under a header as aligned lines; empty without rows."""
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        head: Its heading.
+        fit: What happens to a value that is too wide: nothing, cut at the end, cut in the middle
+            (ids, paths), or wrapped to several lines.
+        drop: Whether the column may be dropped: the one with the highest number first; 0 for never.
+        right: Align to the right.
+        least: Width in cells below which it is not made narrower while a column can be dropped.
+    """
+
+    head: str
+    fit: Literal["whole", "end", "middle", "wrap"] = "whole"
+    drop: int = 0
+    right: bool = False
+    least: int = 12
+
+
+def print_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout: as wide as the terminal, or whole in a pipe."""
+    width = terminal_width(1)
+    for line in table(columns, rows, width):
+        print(line)
+
+
+def terminal_width(fd: int) -> int | None:
+    """Return the columns of the terminal at `fd`; None if it is not a terminal."""
+    try:
+        return os.get_terminal_size(fd).columns or 80
+    except OSError:
+        return None
+
+
+def table(
+    columns: Sequence[Column | str], rows: Sequence[Sequence[str]], width: int | None = None
+) -> list[str]:
+    """Return rows under a heading as aligned lines; empty without rows.
+
+    Args:
+        columns: The columns, or just their headings.
+        rows: One value per column.
+        width: Cells of a terminal, where the heading is bold; None for plain lines with whole values.
+    """
     if not rows:
         return []
-    cells = [tuple(head), *(tuple(one_line(cell) for cell in row) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
+    layout = [Column(one) if isinstance(one, str) else one for one in columns]
+    values = [[one_line(value, 10_000) for value in row] for row in rows]
+    widths = [
+        max(cells(column.head), *(cells(row[n]) for row in values))
+        for n, column in enumerate(layout)
     ]
+    if width is not None:
+        shown = _fitted(layout, widths, width)
+        layout = [layout[n] for n in shown]
+        values = [[row[n] for n in shown] for row in values]
+        widths = list(shown.values())
+    lines = _row_lines(layout, widths, [column.head for column in layout])
+    if width is not None:
+        lines = [f"{_BOLD}{line}{_RESET}" for line in lines]
+    for row in values:
+        lines += _row_lines(layout, widths, row)
+    return lines
+
+
+def _fitted(layout: list[Column], natural: list[int], width: int) -> dict[int, int]:
+    """Return the columns that stay, by number, with their widths in cells."""
+    shown = dict(enumerate(natural))
+
+    def excess() -> int:
+        return sum(shown.values()) + len(_GAP) * (len(shown) - 1) - width
+
+    def spare(n: int) -> int:
+        least = max(layout[n].least, cells(layout[n].head))
+        return 0 if layout[n].fit == "whole" else max(0, shown[n] - least)
+
+    while excess() > sum(map(spare, shown)):
+        droppable = [n for n in shown if layout[n].drop and len(shown) > 1]
+        if not droppable:
+            break
+        del shown[max(droppable, key=lambda n: layout[n].drop)]
+    # Take the space from the widest column first; below its least width only if nothing else helps.
+    while excess() > 0:
+        flexible = [n for n in shown if layout[n].fit != "whole" and shown[n] > 4]
+        if not flexible:
+            break
+        shown[max(flexible, key=lambda n: (spare(n) > 0, shown[n]))] -= 1
+    return shown
+
+
+def _row_lines(layout: list[Column], widths: list[int], row: list[str]) -> list[str]:
+    parts = [
+        _cell_lines(column, value, width)
+        for column, value, width in zip(layout, row, widths, strict=True)
+    ]
+    lines: list[str] = []
+    for n in range(max(map(len, parts))):
+        texts = [part[n] if n < len(part) else "" for part in parts]
+        aligned = [
+            _aligned(text, width, column.right)
+            for text, width, column in zip(texts, widths, layout, strict=True)
+        ]
+        lines.append(_GAP.join(aligned).rstrip())
+    return lines
+
+
+def _cell_lines(column: Column, value: str, width: int) -> list[str]:
+    if cells(value) <= width or column.fit == "whole":
+        return [value]
+    if column.fit == "wrap":
+        return wrapped(value, width)
+    return [clip_middle(value, width) if column.fit == "middle" else clip(value, width)]
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Return text as lines of at most `width` cells, further lines indented.
+
+    A word is broken only if it is wider than a line.
+    """
+    if cells(text) <= width:
+        return [text]
+    width = max(width, len(indent) + 4)
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    if text.isascii():
+        return lines or [""]
+    # `textwrap` counts characters: wrap again what is too wide.
+    fitted: list[str] = []
+    for line in lines:
+        fitted += [line] if cells(line) <= width else _folded(line, width, indent)
+    return fitted or [""]
+
+
+def _folded(line: str, width: int, indent: str) -> list[str]:
+    lines: list[str] = []
+    while cells(line) > width:
+        end = len(clip(line, width + 1)) - 1  # without the `…`
+        space = line.rfind(" ", len(indent) + 1, end + 1)
+        cut = space if space > 0 else max(end, len(indent) + 1)
+        lines.append(line[:cut].rstrip())
+        line = indent + line[cut:].lstrip()
+    return [*lines, line]
+
+
+def _aligned(text: str, width: int, right: bool) -> str:
+    padding = " " * (width - cells(text))
+    return padding + text if right else text + padding

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
 
 if TYPE_CHECKING:
     from amplifier_app.commands.docs.pages import Page
@@ -40,7 +40,7 @@ def docs(
             print(f"{page.topic}:{number}: {line}")
     elif topic is None:
         rows = [(page.topic, page.title) for page in chosen]
-        print("\n".join(table(("TOPIC", "PAGE"), rows)))
+        print_table((Column("TOPIC"), Column("PAGE", "wrap")), rows)
         print("\nShow one with: amplifier docs TOPIC")
     else:
         _show(chosen[0])

@@ -13,7 +13,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import Fetching
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def update(
 
 def _report(found: list[Update], written: Path | None) -> None:
     rows = [(one.module, _what(one), one.source) for one in found]
-    for line in table(("MODULE", "VERSION", "SOURCE"), rows):
-        print(line)
+    columns = (Column("MODULE"), Column("VERSION", "wrap"), Column("SOURCE", "middle", drop=1))
+    print_table(columns, rows)
     if not found:
         to_stderr(
             "amplifier: nothing to update: no module or bundle comes from a repository or package index"

@@ -16,7 +16,7 @@ from amplifier_app.plan.model import DEFAULT_PROFILE
 from amplifier_app.plan.nodes import text_of
 from amplifier_app.plan.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.scopes import USER, read_settings
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
         )
         for row in rows
     ]
-    for line in table(("PROFILE", "FROM", "DESCRIPTION"), shown):
-        print(line)
+    columns = (Column("PROFILE"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30))
+    print_table(columns, shown)
 
 
 def _project() -> Path | None:

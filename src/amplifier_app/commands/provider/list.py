@@ -12,7 +12,14 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import (
+    Column,
+    Format,
+    OutputOption,
+    table,
+    terminal_width,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where
@@ -21,7 +28,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-HEAD = ("PROVIDER", "IN PLAN", "KEY", "MODEL", "FROM")
+COLUMNS = (
+    Column("PROVIDER"),
+    Column("IN PLAN", drop=1),
+    Column("KEY", "wrap", least=18),
+    Column("MODEL", "end", drop=2),
+    Column("FROM", "middle", drop=3),
+)
 
 
 @app.command()
@@ -52,10 +65,13 @@ def list_providers(
     if output is Format.JSON:
         invocation.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
-    lines = table(HEAD, [_shown(row) for row in rows])
+    width = terminal_width(invocation.stdout.fd)
+    lines = table(COLUMNS, [_shown(row) for row in rows], width)
     reasons = [f"{row['name']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
     if reasons:
-        lines += ["", *map(one_line, reasons)]
+        lines.append("")
+    for reason in map(one_line, reasons):
+        lines += [reason] if width is None else wrapped(reason, width, "  ")
     invocation.stdout.write("\n".join([*lines, ""]))
 
 

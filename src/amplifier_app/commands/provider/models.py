@@ -10,14 +10,20 @@ import typer
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
 
 if TYPE_CHECKING:
     from amplifier_core.models import ModelInfo
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "CAPABILITIES")
+COLUMNS = (
+    Column("MODEL", "middle", least=20),
+    Column("NAME", "end", drop=2),
+    Column("CONTEXT", right=True),
+    Column("OUTPUT", drop=1, right=True),
+    Column("CAPABILITIES", "wrap", drop=3),
+)
 
 
 @app.command()
@@ -45,7 +51,8 @@ def models(
             rows = [model.model_dump(mode="json") for model in found]
             text = json.dumps(rows, indent=2)
         else:
-            text = "\n".join(table(HEAD, [_row(model) for model in found]))
+            width = terminal_width(invocation.stdout.fd)
+            text = "\n".join(table(COLUMNS, [_row(model) for model in found], width))
         invocation.stdout.write(text + "\n" if text else "")
         return OK
 

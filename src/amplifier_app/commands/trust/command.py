@@ -13,7 +13,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
-from amplifier_app.render.table import Format, OutputOption, table
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -201,8 +201,8 @@ def _list(path: Path | None, output: Format) -> None:
         (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
     ]
-    for line in table(("PROJECT", "SINCE", "NOW"), shown):
-        print(line)
+    columns = (Column("PROJECT", "middle", least=20), Column("SINCE", drop=1), Column("NOW"))
+    print_table(columns, shown)
 
 
 def _now(record: Record) -> str:
