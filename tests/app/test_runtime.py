@@ -50,7 +50,7 @@ async def test_turns_share_one_conversation_saved_as_it_grows(tmp_path: Path) ->
         assert session.usage.calls == 2
     metadata, messages = SessionStore().read("s1")
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
-    assert (metadata["turns"], metadata["title"], metadata["model"]) == (2, "first", "mock-model")
+    assert (metadata["prompts"], metadata["title"], metadata["model"]) == (2, "first", "mock-model")
     assert metadata["usage"]["total_tokens"] == session.usage.tokens["total_tokens"]
 
 
@@ -159,7 +159,7 @@ async def test_saved_usage_is_kept_with_an_orchestrator_that_does_not_count(
     async with open_session(other, resume=SessionStore().find("s1")) as session:
         await session.run("hi again")
     metadata = SessionStore().read("s1")[0]
-    assert (metadata["turns"], metadata["spent"]) == (2, spent)
+    assert (metadata["prompts"], metadata["spent"]) == (2, spent)
     assert spent["turns"] == 1
 
 

@@ -12,7 +12,9 @@ from tests.support.cli import Finished, run_amplifier
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     store = SessionStore(tmp_path / "home" / "sessions")
-    saved = store.create("20260101-first", project="/p/one", title="Title [bold]x[/bold]", turns=1)
+    saved = store.create(
+        "20260101-first", project="/p/one", title="Title [bold]x[/bold]", prompts=1
+    )
     saved.append({"role": "user", "content": "hello \x1b[31mred\x07"})
     call = {"type": "tool_call", "id": "1", "name": "bash", "input": {"command": "ls"}}
     function = {"id": "1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
@@ -36,7 +38,7 @@ def test_sessions_are_listed_with_the_last_one_first(home: Path) -> None:
     done = session(home, "list")
     lines = done.stdout.splitlines()
     assert done.code == 0
-    assert lines[0].split() == ["SESSION", "UPDATED", "TURNS", "PROJECT", "TITLE"]
+    assert lines[0].split() == ["SESSION", "UPDATED", "PROMPTS", "PROJECT", "TITLE"]
     assert [line.split()[0] for line in lines[1:]] == ["20260102-second", "20260101-first"]
     assert lines[2].endswith("Title [bold]x[/bold]")
 
@@ -44,7 +46,7 @@ def test_sessions_are_listed_with_the_last_one_first(home: Path) -> None:
 def test_lists_can_be_narrowed_and_read_by_programs(home: Path) -> None:
     listed = json.loads(session(home, "list", "--output", "json").stdout)
     assert [entry["id"] for entry in listed] == ["20260102-second", "20260101-first"]
-    assert listed[1]["turns"] == 1
+    assert listed[1]["prompts"] == 1
     one = json.loads(session(home, "list", "-n", "1", "--output", "json").stdout)
     assert len(one) == 1
     of_project = session(home, "list", "--project", "/p/one", "--output", "json")

@@ -77,7 +77,7 @@ def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: P
         session_id = leave(terminal)
     assert roles(session_id) == ["user", "assistant", "user", "assistant"]
     shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert json.loads(shown.stdout)["metadata"]["turns"] == 1
+    assert json.loads(shown.stdout)["metadata"]["prompts"] == 1
 
 
 def test_several_lines_keep_their_order(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
         terminal.prompt()
         session_id = leave(terminal)
     shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert json.loads(shown.stdout)["metadata"]["turns"] == 2
+    assert json.loads(shown.stdout)["metadata"]["prompts"] == 2
 
 
 def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:

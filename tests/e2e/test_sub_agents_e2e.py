@@ -168,7 +168,7 @@ def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None
         assert "bash" in offered
         assert not offered & {"read_file", "task"}
         assert server.rejections == []
-    assert saved(child)["metadata"]["turns"] == 2
+    assert saved(child)["metadata"]["prompts"] == 2
 
 
 def test_the_last_session_of_a_directory_is_not_a_sub_session(folder: Path) -> None:

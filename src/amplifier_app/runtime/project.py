@@ -25,7 +25,7 @@ from amplifier_app.trust import (
 )
 
 if TYPE_CHECKING:
-    from amplifier_app.sessions.store import SessionFolder
+    from amplifier_app.sessions.folder import SessionFolder
 
 
 def choose_project(

@@ -13,7 +13,7 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import read_yaml
-from amplifier_app.sessions.store import SessionFolder
+from amplifier_app.sessions.folder import SessionFolder
 
 
 def saved_plan(session: SessionFolder) -> Path:

@@ -26,8 +26,8 @@ from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_app.runtime.visibility import shown_text
+from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
-from amplifier_app.sessions.store import SavedSession, SessionFolder
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession

@@ -10,12 +10,13 @@ from typing import Any, Literal, TypeAlias
 
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import (
     RecordingContext,
     answers_to_interrupted,
     not_in,
 )
-from amplifier_app.sessions.store import SavedSession, SessionFolder, SessionStore
+from amplifier_app.sessions.store import SessionStore
 from amplifier_support.usage import add_counts
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
@@ -133,7 +134,7 @@ class SessionRecord:
         add_counts(tokens, usage)
         self.saved.update(
             title=before.get("title") or title,
-            turns=(before.get("turns") or 0) + 1,
+            prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
             **facts,
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
     from amplifier_app.runtime.observer import Renderer
     from amplifier_app.runtime.turn import TurnRecorder, TurnResult
-    from amplifier_app.sessions.store import SavedSession
+    from amplifier_app.sessions.folder import SavedSession
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_core.session import AmplifierSession
 

@@ -56,7 +56,7 @@ def write(session_id, run):
             size = chance.choice((1, 100, 5_000, 70_000))
             save({"role": "tool", "tool_call_id": call, "content": "x" * size})
         save({"role": "assistant", "content": "done"})
-        session.update(turns=turn)
+        session.update(prompts=turn)
 
 for line in sys.stdin:
     session_id, run = line.split()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.store import SavedSession, SessionStore, new_session_id
+from amplifier_app.sessions.folder import SavedSession
+from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
 
 HOLDER = """
@@ -66,13 +67,13 @@ def hold(store: SessionStore, session_id: str) -> subprocess.Popen[str]:
 
 
 def test_a_saved_session_can_be_reopened(store: SessionStore) -> None:
-    make(store, "one", model="m", turns=2)
+    make(store, "one", model="m", prompts=2)
     session = store.open("one")
     try:
         assert session.messages() == [{"role": "user", "content": "one"}]
         assert session.metadata["project"] == "/p"
         assert session.metadata["model"] == "m"
-        assert session.metadata["schema_version"] == 1
+        assert session.metadata["schema_version"] == 2
         assert (session.path / "plan.yaml").read_text() == "a: 1\n"
     finally:
         session.close()
@@ -203,7 +204,7 @@ def test_a_torn_tail_is_removed_and_reported_on_opening(store: SessionStore) -> 
 def test_updating_metadata_leaves_no_stray_files(store: SessionStore) -> None:
     path = make(store, "one")
     session = store.open("one")
-    session.update(turns=3)
+    session.update(prompts=3)
     session.close()
     assert {file.name for file in path.iterdir()} == {
         "transcript.jsonl",
@@ -211,7 +212,7 @@ def test_updating_metadata_leaves_no_stray_files(store: SessionStore) -> None:
         "plan.yaml",
         "lock",
     }
-    assert store.read("one")[0]["turns"] == 3
+    assert store.read("one")[0]["prompts"] == 3
 
 
 def test_a_lock_holder_without_a_pid_is_reported(store: SessionStore) -> None:
@@ -251,11 +252,11 @@ def test_the_same_process_is_refused_too(store: SessionStore) -> None:
 
 
 def test_unfinished_files_of_a_killed_writer_are_removed(store: SessionStore) -> None:
-    path = make(store, "one", turns=1)
+    path = make(store, "one", prompts=1)
     (path / ".metadata.json.new").write_text("{torn")
     store.open("one").close()
     assert not (path / ".metadata.json.new").exists()
-    assert store.read("one")[0]["turns"] == 1
+    assert store.read("one")[0]["prompts"] == 1
 
 
 FULL = """

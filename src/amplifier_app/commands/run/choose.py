@@ -16,7 +16,7 @@ from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.sources.loading import Fetching, load
 
 if TYPE_CHECKING:
-    from amplifier_app.sessions.store import SessionFolder
+    from amplifier_app.sessions.folder import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import Answer, Ask, TrustedProject
     from amplifier_app.trust.content import Content

@@ -10,7 +10,8 @@ import typer
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.table import Format, OutputOption, table
 from amplifier_app.runtime.visibility import Shown, Visibility, mark_of, shown_blocks
-from amplifier_app.sessions.store import SessionStore, SessionSummary
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import SessionSummary
 
 app = typer.Typer(
     name="session",
@@ -21,7 +22,7 @@ app = typer.Typer(
 )
 
 
-HEAD = ("SESSION", "UPDATED", "TURNS", "PROJECT", "TITLE")
+HEAD = ("SESSION", "UPDATED", "PROMPTS", "PROJECT", "TITLE")
 
 
 @app.command("list")
@@ -135,7 +136,7 @@ def _row(summary: SessionSummary) -> tuple[str, ...]:
     return (
         f"└ {summary.id}" if summary.agent else summary.id,
         summary.updated[:19].replace("T", " "),
-        "" if summary.turns is None else str(summary.turns),
+        "" if summary.prompts is None else str(summary.prompts),
         one_line(summary.project or "", 40),
         one_line(f"{summary.agent}: {about}" if summary.agent else about, 60),
     )

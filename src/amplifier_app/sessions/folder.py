@@ -1,0 +1,170 @@
+"""One saved session: found in its folder, or opened for writing."""
+
+from __future__ import annotations
+
+import functools
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import remove_unfinished, write_private
+from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata
+from amplifier_app.sessions.tool_calls import CallNumbers
+from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
+
+
+def now() -> str:
+    """The time as metadata has it: ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class SavedSession:
+    """A session opened for writing; `close` it when done.
+
+    Attributes:
+        id: Its id.
+        path: Its folder.
+        repaired: Bytes of an incomplete last record that opening removed.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.id = path.name
+        self.path = path
+        self._lock = SessionLock(path / "lock", self.id)
+        try:
+            remove_unfinished(path)
+            self.metadata = read_metadata(path)
+            _require_known_version(self.metadata, self.id)
+            reading = Reading([]) if create else _read_saved(path, self.metadata)
+            self._messages = reading.messages
+            self._records = reading.file.records
+            self._numbers: CallNumbers | None = None
+            self._writer = TranscriptWriter(self._transcript, reading)
+            self.repaired = reading.file.torn
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def _transcript(self) -> Path:
+        return self.path / "transcript.jsonl"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message was ever saved in it."""
+        return not self._writer.size
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as it was when the session was opened (a copy of the list)."""
+        return list(self._messages)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Append a record; it is on disk when this returns.
+
+        Raises:
+            SessionError: It cannot be written; earlier records are unaffected.
+        """
+        self._writer.append(record)
+        self.calls.add(record)
+
+    @property
+    def calls(self) -> CallNumbers:
+        """The numbers of its tool calls so far."""
+        if self._numbers is None:
+            self._numbers = CallNumbers(self._records)
+        return self._numbers
+
+    def update(self, **metadata: Any) -> None:
+        """Change metadata and the time of the last update.
+
+        Raises:
+            SessionError: It cannot be written; the old metadata is unchanged.
+        """
+        facts = {"schema_version": SCHEMA_VERSION, "updated": now()}
+        self.metadata = {**self.metadata, **metadata, **facts}
+        text = json.dumps(self.metadata, indent=2, default=str) + "\n"
+        write_private(self.path / "metadata.json", text)
+
+    def close(self) -> None:
+        """Release the session; a second call does nothing."""
+        self._writer.close()
+        self._lock.release()
+
+
+class SessionFolder:
+    """A saved session that was found and is not open.
+
+    Attributes:
+        id: Its id.
+        path: Its folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.id = path.name
+        self.path = path
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata, as of the first use."""
+        return read_metadata(self.path)
+
+    @property
+    def plan(self) -> Path:
+        """The file of its plan."""
+        return self.path / "plan.yaml"
+
+    def open(self) -> SavedSession:
+        """Open it for writing.
+
+        Raises:
+            SessionError: It is locked by another process, or damaged.
+        """
+        return SavedSession(self.path, create=False)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Its messages, without opening it.
+
+        Raises:
+            SessionError: It is damaged.
+        """
+        return self.reading().messages
+
+    def reading(self) -> Reading:
+        """Its whole transcript, without opening it.
+
+        Raises:
+            SessionError: It is damaged.
+        """
+        return _read_saved(self.path, self.metadata)
+
+
+def _require_known_version(metadata: dict[str, Any], session_id: str) -> None:
+    version = metadata.get("schema_version", 1)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise SessionError(
+            f"session {session_id} was written by a newer version of Amplifier "
+            f"(schema version {version}, supported are 1 to {SCHEMA_VERSION})",
+            hint="Resume it with that version.",
+        )
+
+
+def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
+    """The transcript of the session in `path`.
+
+    Raises:
+        SessionError: It is damaged, or its messages are lost.
+    """
+    transcript = path / "transcript.jsonl"
+    reading = read_transcript(transcript)
+    exists, prompts = transcript.exists(), metadata.get("prompts")
+    if exists and (reading.file.size or not prompts):
+        return reading
+    state = "is empty" if exists else "is missing"
+    had = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
+    raise SessionError(
+        f"the transcript of session {path.name} {state}{had}: {transcript}",
+        hint=f"Restore the file, or remove {path} and start a new session.",
+    )

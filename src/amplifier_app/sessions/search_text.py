@@ -1,0 +1,60 @@
+"""The text of a session that a search looks through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from amplifier_app.sessions.summary import read_summary
+from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
+from amplifier_support import journal
+
+_MOST_OF_RESULT = 2_000
+_MOST_BYTES = 50_000_000
+
+
+def search_text(path: Path) -> str:
+    """The title, prompts, answers, tool inputs and the beginnings of tool results.
+
+    Damaged records are left out.
+    """
+    parts = [read_summary(path).title or ""]
+    try:
+        with open(path / "transcript.jsonl", "rb") as file:
+            data = file.read(_MOST_BYTES)
+    except OSError:
+        data = b""
+    for line in data.split(b"\n"):
+        record = journal.parse(line)
+        if record is not None and record.get("role") not in ("system", "developer"):
+            parts += _texts(record)
+    text = "\n".join(filter(None, parts)).replace("\x01", "").replace("\x02", "")
+    return text.encode("utf-8", "replace").decode()
+
+
+def _texts(message: dict[str, Any]) -> Iterator[str]:
+    results = answered_in(message)
+    content = message.get("content")
+    if isinstance(content, str) and not results:
+        yield content
+    for block in blocks_in(message, "text"):
+        yield str(block.get("text", ""))
+    for call in calls_in(message):
+        yield f"{call.name} {as_text(call.input)}"
+    for _, result in results:
+        yield as_text(result)[:_MOST_OF_RESULT]
+
+
+def as_text(value: Any) -> str:
+    """A tool's input or result as text: of blocks their texts, of other data its JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    if blocks and all(isinstance(block, dict) and "type" in block for block in blocks):
+        texts = [str(block.get("text", f"({block['type']})")) for block in blocks]
+        return "\n".join(texts)
+    return json.dumps(value, ensure_ascii=False, default=str)

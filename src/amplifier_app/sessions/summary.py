@@ -1,0 +1,166 @@
+"""What `metadata.json` says about a session, whatever state the file is in."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.errors import SessionError
+from amplifier_support.usage import dollars
+
+SCHEMA_VERSION = 2
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+_LARGEST = 2**53
+_MOST_BYTES = 16_000_000
+
+
+class SessionSummary(NamedTuple):
+    """A session as listed; None where something is unknown.
+
+    A sub-session has a `parent`, the session that spawned it, and an `agent`, its name in the plan.
+
+    Attributes:
+        updated: Time of the last update, ISO 8601 in UTC.
+        prompts: Number of prompts.
+        cost_usd: US dollars, sub-agents included, as text.
+        fault: What is wrong with its metadata; None if nothing.
+    """
+
+    id: str
+    updated: str
+    project: str | None = None
+    model: str | None = None
+    prompts: int | None = None
+    title: str | None = None
+    parent: str | None = None
+    agent: str | None = None
+    profile: str | None = None
+    cost_usd: str | None = None
+    fault: str | None = None
+
+
+def session_ids(root: Path) -> list[str]:
+    """The ids of all sessions in `root`.
+
+    Raises:
+        SessionError: The folder cannot be read.
+    """
+    try:
+        with os.scandir(root) as entries:
+            return [
+                entry.name
+                for entry in entries
+                if ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SessionError(f"cannot read {root}: {error.strerror}") from error
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of the session in `path`; if it is unreadable, what the folder shows.
+
+    A session whose metadata is lost can still be resumed.
+    """
+    return _read(path)[0]
+
+
+def read_summary(path: Path) -> SessionSummary:
+    """The summary of the session in `path`; damaged metadata is named as its fault."""
+    data, fault = _read(path)
+    version = data.get("schema_version", 1)
+    if not fault and (not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION):
+        fault = f"unsupported schema version {str(version)[:20]}"
+    return SessionSummary(
+        path.name,
+        _time(data.get("updated")) or _time(data.get("created")) or _time_of_folder(path),
+        _text(data, "project"),
+        _text(data, "model"),
+        _count(data.get("prompts")),
+        _text(data, "title"),
+        _text(data, "parent"),
+        _text(data, "agent"),
+        _text(data, "profile"),
+        _plain(cost_in(data)),
+        fault,
+    )
+
+
+def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
+    """What the session has cost so far in US dollars; None if any price is unknown."""
+    spent = metadata.get("spent")
+    if not isinstance(spent, dict):
+        return None
+    used = cast("dict[str, Any]", spent)
+    return None if used.get("unpriced") else dollars(used.get("cost_usd"))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str | None]:
+    """The metadata in `path`, and what is wrong with the file."""
+    empty: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
+    file = path / "metadata.json"
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return empty, "metadata is too large"
+        data = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return empty, "metadata is missing"
+    except OSError as error:
+        return empty, f"metadata is unreadable: {error.strerror}"
+    # A number of too many digits, or too many levels of nesting.
+    except (ValueError, RecursionError):
+        return empty, "metadata is damaged"
+    if not isinstance(data, dict):
+        return empty, "metadata is damaged"
+    metadata = cast("dict[str, Any]", data)
+    # Version 1 counted prompts as turns.
+    if "turns" in metadata:
+        metadata.setdefault("prompts", metadata.pop("turns"))
+    return metadata, None
+
+
+def _text(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    if not isinstance(value, str):
+        return None
+    # SQLite and terminals take no lone surrogates.
+    return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, float) and math.isfinite(value):
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < _LARGEST else None
+
+
+def _plain(amount: Decimal | None) -> str | None:
+    return None if amount is None or amount > _LARGEST else f"{amount:f}"
+
+
+def _time(value: object) -> str | None:
+    """A time of the metadata in UTC, in the form in which times compare as text."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        return time.astimezone(UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _time_of_folder(path: Path) -> str:
+    try:
+        seconds = path.stat().st_mtime
+    except OSError:
+        seconds = 0.0
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
