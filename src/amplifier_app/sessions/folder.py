@@ -36,7 +36,7 @@ class SavedSession:
         self._lock = SessionLock(path / "lock", self.id)
         try:
             remove_unfinished(path)
-            self.metadata = read_metadata(path)
+            self.metadata: dict[str, Any] = read_metadata(path)
             _require_known_version(self.metadata, self.id)
             reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
