@@ -4,6 +4,7 @@ Start with `contracts/README.md`. Then follow a prompt through the files, in thi
 
 session                      initialize, execute, clean up
 coordinator                  what modules are given: mount points, capabilities, cleanup
+session_capabilities         typed keys of the capabilities they share
 hooks, _hook_calls           emit an event, call its handlers, merge their results
 _event_data                  each handler's own copy of the event's data
 _hook_results                carry out a result: inject text, show a message, ask the user

@@ -25,6 +25,7 @@ from amplifier_core.load_errors import (
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule, MountFunction
+from amplifier_core.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
 
 __all__ = [
     "ModuleSpec",
@@ -158,7 +159,7 @@ async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None
         Exception: Any error of loading it.
     """
     if spec.kind == "provider":
-        prepare = coordinator.get_capability("provider.before_load")
+        prepare = BEFORE_PROVIDER.of(coordinator)
         if prepare is not None:
             await _call(prepare, coordinator, _entry(spec))
     before = Footprint(coordinator)
@@ -277,7 +278,7 @@ def _raised(error: Exception) -> Exception:
 async def _after_provider_failure(
     spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator
 ) -> None:
-    callback = coordinator.get_capability("provider.load_failure")
+    callback = PROVIDER_FAILURE.of(coordinator)
     if callback is not None:
         await _call(callback, coordinator, _entry(spec), error)
 

@@ -17,6 +17,7 @@ from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
+from amplifier_core.session_capabilities import SECRET_VARIABLES
 
 __all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]
 
@@ -195,7 +196,7 @@ class AmplifierSession:
 
         if not isinstance(self.config, Mapping):
             return None
-        names = self.coordinator.get_capability("secrets.variables") or ()
+        names = SECRET_VARIABLES.of(self.coordinator) or ()
         return redact_config(self.config, [os.environ.get(name, "") for name in names])
 
     async def _stats(self) -> dict[str, Any]:

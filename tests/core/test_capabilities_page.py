@@ -9,21 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import amplifier_core
+from amplifier_core import session_capabilities
+from amplifier_core.session_capabilities import Capability
 
 SRC = Path(amplifier_core.__file__).parent.parent
 PAGE = Path(amplifier_core.__file__).parent / "contracts" / "capabilities.md"
+COMMON = {
+    key: value.name
+    for key, value in vars(session_capabilities).items()
+    if isinstance(value, Capability)
+}
 
-_SHARED = {
-    *("session.budget", "secrets.variables", "redaction.event"),
-    *("approval.remembered", "approval.mode", "backup.session"),
-}
-COMPUTED: dict[str, tuple[set[str], set[str]]] = {
-    "amplifier_app/runtime/delegation.py": (_SHARED, _SHARED),
-    "amplifier_app/chat/slash/undo.py": (set(), {"backup.undo", "backup.list"}),
-    "amplifier_modules/provider_local/provider.py": (set(), {"cache.dir", "offline"}),
-    "amplifier_modules/tool_task/tool.py": (set(), {"session.spawn", "session.resume"}),
-}
-"""Capabilities that files register and read under computed names."""
+SHARED = (
+    "session.budget",
+    "secrets.variables",
+    "redaction.event",
+    "approval.remembered",
+    "approval.mode",
+    "backup.session",
+)
+"""What `runtime/delegation.py` registers in a loop."""
 
 Uses = dict[str, tuple[set[str], set[str]]]
 
@@ -38,83 +43,72 @@ def unit(file: Path) -> str:
     return rest[0].replace("_", "-")
 
 
-def constants(file: Path, *, follow: bool = True) -> dict[str, str]:
-    """String constants of a file and of the files it imports them from."""
-    found: dict[str, str] = {}
-    tree = ast.parse(file.read_text())
-    # Modules import in functions what only mounting needs.
-    for node in ast.walk(tree) if follow else tree.body:
-        if isinstance(node, ast.ImportFrom):
-            origin = imported_file(file, node) if follow else None
-            if origin is not None:
-                own = constants(origin, follow=False)
-                found |= {a.asname or a.name: own[a.name] for a in node.names if a.name in own}
-        elif (
-            node in tree.body
-            and isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-        ):
-            text = text_of(node.value, found)
-            if text is not None:
-                found[node.targets[0].id] = text
-    return found
-
-
-def imported_file(file: Path, node: ast.ImportFrom) -> Path | None:
-    base = file.parents[node.level - 1] if node.level else SRC
-    path = base.joinpath(*(node.module or "").split("."))
-    if not path.is_relative_to(SRC) or path == SRC:
-        return None
-    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
-
-
-def text_of(node: ast.expr, known: dict[str, str]) -> str | None:
-    """The literal parts of a string, with ``*`` for computed parts."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
+def key_of(node: ast.expr, known: dict[str, str]) -> str | None:
+    """The name of the capability that an expression is the key of."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
-    if isinstance(node, ast.JoinedStr):
-        parts = (p.value if isinstance(p, ast.FormattedValue) else p for p in node.values)
-        return "".join(text_of(part, known) or "*" for part in parts)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "tool_working_dir":
+        tool = node.args[0]
+        return f"{tool.value if isinstance(tool, ast.Constant) else '*'}.working_dir"
     return None
 
 
-def calls(file: Path) -> Iterator[tuple[str, ast.expr]]:
-    """Calls that register or read a capability, as method and name."""
+def uses_in(file: Path, private: dict[str, str]) -> Iterator[tuple[str, bool]]:
+    """Capabilities that a file registers or reads, and whether it reads them.
+
+    A key that is only passed on is read by the function that gets it.
+    """
     tree = ast.parse(file.read_text())
-    aliases = {
-        target.id: node.value.attr
+    imported = {
+        name.asname or name.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
-        for target in node.targets
-        if isinstance(target, ast.Name)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
     }
+    known = {name: key for name, key in COMMON.items() if name in imported} | private
+    called: set[ast.expr] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args:
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else ""
-            name = aliases.get(called.id, "") if isinstance(called, ast.Name) else name
-            if name in ("register_capability", "get_capability"):
-                yield name, node.args[0]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            key = key_of(node.func.value, known)
+            if key is not None:
+                called.add(node.func.value)
+                yield key, node.func.attr == "of"
+        elif isinstance(node, ast.Attribute):
+            called.add(node.value)  # a name in a message
+        elif isinstance(node, ast.Name) and node.id in known and node not in called:
+            yield known[node.id], True
+
+
+def private_keys(package: Path) -> dict[str, str]:
+    """Keys that a module declares for itself."""
+    declared = (
+        node
+        for file in package.rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if "Capability[" in file.read_text()
+    )
+    return {
+        node.targets[0].id: node.value.args[0].value
+        for node in declared
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Subscript)
+        and ast.unparse(node.value.func.value) == "Capability"
+        and isinstance(node.value.args[0], ast.Constant)
+    }
 
 
 def in_code() -> Uses:
     uses: Uses = defaultdict(lambda: (set(), set()))
-    for file in SRC.rglob("*.py"):
-        if "_capability" not in file.read_text():
-            continue
-        known = constants(file)
-        for method, argument in calls(file):
-            reads, name = method == "get_capability", text_of(argument, known)
-            if name is not None:
-                uses[name][reads].add(unit(file))
-            else:
-                assert str(file.relative_to(SRC)) in COMPUTED, f"{file}: add its names to COMPUTED"
-    for path, computed in COMPUTED.items():
-        for reads, names in enumerate(computed):
-            for name in names:
-                uses[name][reads].add(unit(SRC / path))
+    for package in (*SRC.glob("amplifier_[acs]*"), *(SRC / "amplifier_modules").iterdir()):
+        private = private_keys(package) if package.parent != SRC else {}
+        for file in package.rglob("*.py"):
+            if "apabilit" in file.read_text() or private:
+                for name, reads in uses_in(file, private):
+                    uses[name][reads].add(unit(file))
+    for name in SHARED:
+        uses[name][False].add("app")
     return dict(uses)
 
 
@@ -131,3 +125,10 @@ def test_the_page_lists_who_registers_and_reads_each_capability() -> None:
     code, page = in_code(), on_the_page()
     assert sorted(page) == sorted(code)
     assert {name: page[name] for name in sorted(page)} == {n: code[n] for n in sorted(code)}
+
+
+def test_code_reaches_capabilities_through_their_keys() -> None:
+    by_name = re.compile(r"\.(get|register)_capability\(")
+    assert sorted(
+        str(file.relative_to(SRC)) for file in SRC.rglob("*.py") if by_name.search(file.read_text())
+    ) == ["amplifier_core/session_capabilities.py"]

@@ -5,10 +5,10 @@ A module provides it in the capability `approval.mode`. The app reads and sets i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_core.session_capabilities import MODE, ModeControl
 
 NO_MODES = "no module of this session has modes"
 NO_MODES_HINT = "Add hooks-approval to the plan: amplifier module add hooks-approval"
@@ -22,31 +22,9 @@ MEANINGS = {
 """What each mode means, for users."""
 
 
-class ModeControl(Protocol):
-    """Reads and sets the mode while the session runs; sub-agents follow it."""
-
-    @property
-    def mode(self) -> str: ...
-
-    @property
-    def modes(self) -> Sequence[str]: ...
-
-    async def set(self, mode: str) -> None:
-        """Change the mode for the calls decided from now on.
-
-        Raises:
-            ValueError: There is no such mode.
-        """
-        ...
-
-    async def cycle(self) -> str:
-        """Change to the next mode, for a key that is easily pressed, and return it."""
-        ...
-
-
 def mode_control(coordinator: Any) -> ModeControl | None:
     """The control of the session's mode; None if no module has modes."""
-    return coordinator.get_capability("approval.mode")
+    return MODE.of(coordinator)
 
 
 def current_mode(coordinator: Any) -> str | None:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import visible
+from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
 
 Policy = Literal["ask", "deny", "allow", "policy"]
-
-REGISTER_PROVIDER = "approval.register_provider"
-"""Capability of a module that requests approval itself: a function that takes the provider."""
 
 _ONCE, _ALWAYS, _DENY = "Allow once", "Allow always", "Deny"
 _MAX_SHOWN = 4000
@@ -173,12 +171,12 @@ class ApprovalAnswers:
 
 
 async def give_approval_provider(coordinator: Any) -> None:
-    """Pass the approval provider to the module that registered `REGISTER_PROVIDER`, if any.
+    """Pass the approval provider to the module that registered `approval.register_provider`, if any.
 
     Raises:
         ModuleError: The module raised an exception.
     """
-    register, system = coordinator.get_capability(REGISTER_PROVIDER), coordinator.approval_system
+    register, system = REGISTER_APPROVAL_PROVIDER.of(coordinator), coordinator.approval_system
     if register is None or system is None:
         return
     try:
@@ -188,7 +186,7 @@ async def give_approval_provider(coordinator: Any) -> None:
     # A module may raise anything; without a provider there would be no approval.
     except Exception as error:
         raise ModuleError(
-            f"the capability {REGISTER_PROVIDER!r} failed: {type(error).__name__}: {error}",
+            f"the capability {REGISTER_APPROVAL_PROVIDER.name!r} failed: {type(error).__name__}: {error}",
             hint="It must be a function that takes an approval provider: fix or remove the module that "
             "registers it.",
         ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.runtime.session_record import SessionRecord
+from amplifier_core.session_capabilities import BUDGET, SPENT
 
 
 class BudgetRecord:
@@ -23,19 +24,19 @@ class BudgetRecord:
         self._coordinator = coordinator
         self._record = record
         # The budget of the parent session, which saves it.
-        self._inherited = coordinator.get_capability("session.budget")
+        self._inherited = BUDGET.of(coordinator)
         self._budget: Any = None
         self._before: Any = None if record is None else record.saved.metadata.get("spent")
         if record is not None:
-            coordinator.register_capability("session.spent", self._before)
+            SPENT.register(coordinator, self._before)
 
     def watch(self) -> bool:
         """Save usage as it grows, so that a crash does not lose it.
 
         Call this after the modules are mounted. Returns whether the orchestrator counts usage.
         """
-        budget, record = self._coordinator.get_capability("session.budget"), self._record
-        if budget is self._inherited or not hasattr(budget, "as_dict"):
+        budget, record = BUDGET.of(self._coordinator), self._record
+        if budget is None or budget is self._inherited or not hasattr(budget, "as_dict"):
             return False
         self._budget = budget
         if record is not None and budget.is_limited:

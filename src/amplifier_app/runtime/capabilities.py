@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.keys import Filled, fill_environment
+from amplifier_core.session_capabilities import (
+    CACHE_DIR,
+    CONFIG_DIR,
+    OFFLINE,
+    SECRET_VARIABLES,
+    WORKING_DIR,
+)
 from amplifier_support.provider_order import first_mounted
 
 if TYPE_CHECKING:
@@ -15,10 +22,10 @@ if TYPE_CHECKING:
 
 def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
     """Register the capabilities available to every module."""
-    coordinator.register_capability("session.working_dir", os.getcwd())
-    coordinator.register_capability("config.dir", str(paths.config_dir()))
-    coordinator.register_capability("cache.dir", str(paths.cache_dir()))
-    coordinator.register_capability("offline", sources.offline)
+    WORKING_DIR.register(coordinator, os.getcwd())
+    CONFIG_DIR.register(coordinator, str(paths.config_dir()))
+    CACHE_DIR.register(coordinator, str(paths.cache_dir()))
+    OFFLINE.register(coordinator, sources.offline)
 
 
 def set_stored_keys(coordinator: Any) -> Filled:
@@ -30,7 +37,7 @@ def set_stored_keys(coordinator: Any) -> Filled:
         ConfigError: See `amplifier_app.base.keys.KeyStore.names`.
     """
     filled = fill_environment()
-    coordinator.register_capability("secrets.variables", filled.secret)
+    SECRET_VARIABLES.register(coordinator, filled.secret)
     return filled
 
 

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from amplifier_core.session_capabilities import (
+    BACKUPS,
+    BUDGET,
+    DEPTH,
+    MODE,
+    REDACT_EVENT,
+    REMEMBERED_APPROVALS,
+    SECRET_VARIABLES,
+    SPENT,
+    Capability,
+)
+
 MAX_DEPTH = 5
 """How deep sub-agents may delegate to sub-agents, regardless of what a tool allows."""
 
-_SHARED = (
-    "session.budget",
-    "secrets.variables",
-    "redaction.event",
-    "approval.remembered",
-    "approval.mode",
-    "backup.session",
+_SHARED: tuple[Capability[Any], ...] = (
+    BUDGET,
+    SECRET_VARIABLES,
+    REDACT_EVENT,
+    REMEMBERED_APPROVALS,
+    MODE,
+    BACKUPS,
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 
@@ -52,12 +64,12 @@ class Delegation(NamedTuple):
 
 def share(delegation: Delegation | None, coordinator: Any) -> None:
     """Register the parent's capabilities on a coordinator, before its modules are mounted."""
-    coordinator.register_capability("session.depth", 0 if delegation is None else delegation.depth)
+    DEPTH.register(coordinator, 0 if delegation is None else delegation.depth)
     if delegation is None or delegation.coordinator is None:
         return
-    for name in _SHARED:
-        value = delegation.coordinator.get_capability(name)
+    for capability in _SHARED:
+        value = capability.of(delegation.coordinator)
         if value is not None:
-            coordinator.register_capability(name, value)
+            capability.register(coordinator, value)
     if delegation.spent is not None:
-        coordinator.register_capability("session.spent", delegation.spent)
+        SPENT.register(coordinator, delegation.spent)

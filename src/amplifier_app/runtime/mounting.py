@@ -13,6 +13,7 @@ from amplifier_app.runtime.observer import FIRST, Renderer
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.session import AmplifierSession
+from amplifier_core.session_capabilities import SECRET_VARIABLES
 
 NO_BUDGETS = "the orchestrator does not support budgets; ignoring session.budget"
 NO_FALLBACKS = "the orchestrator does not support fallbacks; ignoring them"
@@ -84,7 +85,7 @@ class Mounting:
         register_capabilities(coordinator, self._sources)
         await self._sources.prefetch(self._session.config)
         await coordinator.mount("module-source-resolver", self._sources)
-        if coordinator.get_capability("secrets.variables") is None:
+        if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()
         await self._initialize()
         self._check()

@@ -31,6 +31,7 @@ from amplifier_app.sessions.recording_context import answers_to_interrupted, is_
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
+from amplifier_core.session_capabilities import RESUME, SESSION_DIR, SPAWN
 
 CLEANUP_SECONDS = 10.0
 """How long modules may take to clean up before they are abandoned."""
@@ -204,10 +205,10 @@ class OpenSession:
         coordinator = self.session.coordinator
         subscribe(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
-            coordinator.register_capability("session.dir", str(self.saved.path.absolute()))
+            SESSION_DIR.register(coordinator, str(self.saved.path.absolute()))
         share(self._delegation, coordinator)
-        coordinator.register_capability("session.spawn", self._spawn)
-        coordinator.register_capability("session.resume", self._resume)
+        SPAWN.register(coordinator, self._spawn)
+        RESUME.register(coordinator, self._resume)
         self._budget = BudgetRecord(coordinator, self._record)
         await self._mounting.mount()
         await give_approval_provider(coordinator)

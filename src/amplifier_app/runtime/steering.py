@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from amplifier_core.session_capabilities import STEER
 
-CAPABILITY = "session.steer"
+logger = logging.getLogger(__name__)
 
 
 class Steering:
@@ -22,7 +22,7 @@ class Steering:
 
     def send(self, text: str) -> bool:
         """Queue `text` for the running turn; False if its orchestrator does not accept it."""
-        steer = self._coordinator.get_capability(CAPABILITY)
+        steer = STEER.of(self._coordinator)
         if not callable(steer):
             return False
         try:
@@ -42,7 +42,7 @@ class Steering:
         return self._texts("take_back")
 
     def _texts(self, method: str) -> list[str]:
-        steer = self._coordinator.get_capability(CAPABILITY)
+        steer = STEER.of(self._coordinator)
         ask: Callable[[], Any] | None = getattr(steer, method, None)
         try:
             texts = ask() if callable(ask) else []

@@ -28,6 +28,7 @@ from amplifier_app.runtime.turn import SubSession
 from amplifier_app.sessions.store import SessionFolder, SessionStore
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import origin_of
+from amplifier_core.session_capabilities import SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -286,7 +287,7 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
         delegation=delegation,
     ) as session:
         own = session.session.coordinator
-        own.register_capability("self_delegation_depth", task.self_depth)
+        SELF_DELEGATION_DEPTH.register(own, task.self_depth)
         renderer.start(redacted_text(own, task.instruction), resumed=task.resumed)
         failure = await _run(parent, session, task, delegation, renderer)
     if failure is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.runtime.turn import EventHandler, TurnRecorder, peek
 from amplifier_app.runtime.visibility import visible_only
+from amplifier_core.session_capabilities import REDACT_EVENT
 
 _DELTA = "content_block:delta"
 
@@ -35,10 +36,9 @@ def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
 
     Hooks cannot redact some events, because a tool or the model needs their data.
     """
-    capability = coordinator.get_capability
 
     def shown(event: str, data: dict[str, Any]) -> None:
-        redact = capability("redaction.event")
+        redact = REDACT_EVENT.of(coordinator)
         handler(event, data if redact is None else redact(event, data))
 
     return shown
@@ -46,7 +46,7 @@ def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
 
 def redacted_text(coordinator: Any, text: str) -> str:
     """Return a text redacted by the session, if it redacts."""
-    redact = coordinator.get_capability("redaction.event")
+    redact = REDACT_EVENT.of(coordinator)
     return text if redact is None else redact("prompt:submit", {"prompt": text})["prompt"]
 
 

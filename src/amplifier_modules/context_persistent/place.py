@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR
 from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
 
 logger = logging.getLogger(__name__)
@@ -24,10 +25,10 @@ def conversation_file(config: PersistentContextConfig, coordinator: Any) -> Path
     ):
         session_id = _NOT_IN_NAMES.sub("_", str(coordinator.session_id))
         path = Path(config.path.replace(_SESSION_ID, session_id)).expanduser()
-        working_dir = coordinator.get_capability("session.working_dir")
+        working_dir = WORKING_DIR.of(coordinator)
         return Path(working_dir or Path.cwd()) / path
     # A child session has its own conversation and must not continue its parent's.
-    folder = coordinator.get_capability("session.dir")
+    folder = SESSION_DIR.of(coordinator)
     if folder is not None:
         return Path(folder) / FILE_NAME
     logger.info(

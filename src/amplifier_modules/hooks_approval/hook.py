@@ -15,6 +15,13 @@ from typing import Any, cast
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import (
+    CONFIG_DIR,
+    REMEMBERED_APPROVALS,
+    SECRET_VARIABLES,
+    SESSION_DIR,
+    WORKING_DIR,
+)
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
 from amplifier_modules.hooks_approval.memory import Memory
@@ -24,8 +31,6 @@ from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances, ju
 logger = logging.getLogger(__name__)
 
 AUDIT_NAME = "approvals.jsonl"
-REMEMBERED = "approval.remembered"
-"""Capability with what was allowed for the session."""
 
 ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
 
@@ -43,7 +48,7 @@ class ApprovalHook:
         self._coordinator = coordinator
         self._config = config
         self._mode = mode_of(coordinator, config.mode)
-        self._memory = Memory(coordinator.get_capability("config.dir"), _shared(coordinator))
+        self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
         self._warned = False
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
@@ -72,7 +77,7 @@ class ApprovalHook:
             return _denial("this is not a tool call")
         # A hook may have changed the input under either name: what runs is one of the two.
         distinct = inputs[:1] if len(inputs) == 1 or inputs[0] == inputs[1] else inputs
-        base = os.path.realpath(self._coordinator.get_capability("session.working_dir") or ".")
+        base = os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
         for values in distinct:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
@@ -133,7 +138,7 @@ class ApprovalHook:
         await self._coordinator.hooks.emit(event, {**carried, **facts})
 
     def _audit(self, call: Call, verdict: Verdict, data: Mapping[str, Any]) -> None:
-        folder = self._coordinator.get_capability("session.dir")
+        folder = SESSION_DIR.of(self._coordinator)
         if not self._config.audit or not folder:
             return
         record = {
@@ -153,7 +158,7 @@ class ApprovalHook:
                 logger.warning("%s: cannot log decisions: %s", MODULE_ID, error)
 
     def _without_secrets(self, text: str) -> str:
-        for name in self._coordinator.get_capability("secrets.variables") or ():
+        for name in SECRET_VARIABLES.of(self._coordinator) or ():
             value = os.environ.get(name, "")
             if len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "[REDACTED]")
@@ -210,8 +215,8 @@ def _denial(reason: str) -> HookResult:
 
 def _shared(coordinator: Any) -> set[str]:
     """What was allowed for the session, shared with its sub-agents."""
-    remembered = coordinator.get_capability(REMEMBERED)
+    remembered = REMEMBERED_APPROVALS.of(coordinator)
     if not isinstance(remembered, set):
         remembered = set[str]()
-        coordinator.register_capability(REMEMBERED, remembered)
+        REMEMBERED_APPROVALS.register(coordinator, remembered)
     return cast("set[str]", remembered)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast, get_args
 
+from amplifier_core.session_capabilities import MODE
+
 Mode = Literal["ask", "edits", "read-only", "auto"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-
-MODE = "approval.mode"
-"""Capability with the session's `ApprovalMode`, shared with its sub-agents."""
 
 MODE_CHANGED = "approval:mode_changed"
 """Event with `mode` and `previous`."""
@@ -63,9 +62,9 @@ def mode_of(coordinator: Any, configured: Mode) -> ApprovalMode:
 
     A sub-agent follows its parent, but one that its own config makes read-only stays so.
     """
-    inherited = cast("ApprovalMode | None", coordinator.get_capability(MODE))
+    inherited = cast("ApprovalMode | None", MODE.of(coordinator))
     if inherited is not None and configured in ("ask", "edits", "auto", inherited.configured):
         return inherited
     own = ApprovalMode(configured, coordinator.hooks)
-    coordinator.register_capability(MODE, own)
+    MODE.register(coordinator, own)
     return own

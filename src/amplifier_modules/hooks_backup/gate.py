@@ -7,15 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
+from amplifier_core.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 from amplifier_modules.hooks_backup.config import FOLDER, INDEX, MODULE_ID, BackupConfig
 from amplifier_modules.hooks_backup.event_data import mapping
 
 if TYPE_CHECKING:
     from amplifier_core.models import HookResult
     from amplifier_modules.hooks_backup.hook import BackupHook
-
-SESSION = "backup.session"
-"""Capability shared with sub-sessions, so that their changes belong to the parent's turn."""
 
 _SHOWN_PROMPT = 80
 
@@ -32,7 +30,7 @@ class Gate:
         self._coordinator = coordinator
         self._config = config
         self.turn: tuple[str, str] = (_new_turn_id(), "")
-        above = coordinator.get_capability(SESSION)
+        above = BACKUPS.of(coordinator)
         self.above: Gate | None = above if isinstance(above, Gate) else None
         self._opened: BackupHook | None = None
         self._listening: list[Callable[[], None]] = []
@@ -41,9 +39,9 @@ class Gate:
         """Start handling tool and prompt events, and register the capabilities."""
         coordinator = self._coordinator
         if self.above is None:
-            coordinator.register_capability(SESSION, self)
-        coordinator.register_capability("backup.undo", self.undo)
-        coordinator.register_capability("backup.list", self.turns)
+            BACKUPS.register(coordinator, self)
+        UNDO.register(coordinator, self.undo)
+        UNDO_LIST.register(coordinator, self.turns)
         handlers: dict[str, Callable[[str, Any], Awaitable[HookResult | None]]] = {
             PROMPT_SUBMIT: self._on_prompt,
             TOOL_PRE: self._on_tool,
@@ -103,7 +101,7 @@ class Gate:
         return self.hook.on_prompt()
 
     def _has_records(self) -> bool:
-        session = self._coordinator.get_capability("session.dir")
+        session = SESSION_DIR.of(self._coordinator)
         return bool(session) and os.path.exists(os.path.join(session, FOLDER, INDEX))
 
     async def _on_tool(self, event: str, data: Any) -> None:

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import (
+    CACHE_DIR,
+    SESSION_DIR,
+    WORKING_DIR,
+    tool_working_dir,
+)
 from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.calls import Call, paths_under
 from amplifier_modules.hooks_backup.config import FOLDER, MODULE_ID, BackupConfig
@@ -206,7 +212,7 @@ class BackupHook:
 
     def _named(self, tool: str, inputs: list[Any]) -> list[str]:
         base = self._base()
-        where = self._coordinator.get_capability(f"{tool}.working_dir")
+        where = tool_working_dir(tool).of(self._coordinator)
         if callable(where):
             base = str(where())
         found: dict[str, None] = {}
@@ -219,15 +225,15 @@ class BackupHook:
         return list(found)
 
     def _base(self) -> str:
-        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
 
     def _folder(self, make: bool) -> Path | None:
         """The folder of this session's copies; for a session that is not saved only if `make`."""
-        session = self._coordinator.get_capability("session.dir")
+        session = SESSION_DIR.of(self._coordinator)
         if session:
             return Path(session) / FOLDER
         if self._own is None and make:
-            cache = self._coordinator.get_capability("cache.dir")
+            cache = CACHE_DIR.of(self._coordinator)
             if cache:
                 folder = Path(cache) / FOLDER
                 stores.remove_older(folder, self._config.max_age_days)

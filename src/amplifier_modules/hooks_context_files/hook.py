@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import CONFIG_DIR, WORKING_DIR
 from amplifier_modules.hooks_context_files import text
 from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID, ContextFilesConfig
 from amplifier_modules.hooks_context_files.files import ContextFile, Reader
@@ -86,7 +87,7 @@ class ContextFilesHook:
 
     def _files(self, reader: Reader) -> list[ContextFile]:
         """All files, the most general first; read in reverse, as the nearest matter most."""
-        own = self._coordinator.get_capability("config.dir") if self._config.user else None
+        own = CONFIG_DIR.of(self._coordinator) if self._config.user else None
         user = reader.folder(own, own, "user") if own else None
         folders = project_folders(self._working_dir) if self._config.project else []
         found = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
@@ -110,7 +111,7 @@ class ContextFilesHook:
 
     @property
     def _working_dir(self) -> str:
-        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
 
     def _most(self) -> int:
         limit = getattr(self._coordinator, "injection_size_limit", None)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import ANNOUNCED_EVENTS, REDACT_EVENT, SECRET_VARIABLES
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
         ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules.hooks_logging.config import CAPABILITY, MODULE_ID
-    from amplifier_modules.hooks_logging.log import EventLog, log_path
+    from amplifier_modules.hooks_logging.config import MODULE_ID
+    from amplifier_modules.hooks_logging.log import LOG, EventLog, log_path
 
     path = log_path(settings, coordinator)
     if path is None:
@@ -42,21 +43,21 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
         path,
         settings,
         session_id=coordinator.session_id,
-        secret_names=coordinator.get_capability("secrets.variables") or (),
-        redaction=lambda: coordinator.get_capability("redaction.event"),
+        secret_names=SECRET_VARIABLES.of(coordinator) or (),
+        redaction=lambda: REDACT_EVENT.of(coordinator),
     )
     log.listen(coordinator.hooks, ALL_EVENTS)
-    coordinator.register_capability(CAPABILITY, log)
+    LOG.register(coordinator, log)
     return log.close
 
 
 async def on_session_ready(coordinator: Any) -> None:
     """Also listen to the events other modules announce: hooks cannot register for a wildcard."""
-    from amplifier_modules.hooks_logging.config import CAPABILITY
+    from amplifier_modules.hooks_logging.log import LOG
 
-    log = coordinator.get_capability(CAPABILITY)
+    log = LOG.of(coordinator)
     if log is None:
         return
     contributed = await coordinator.collect_contributions("observability.events")
-    announced = coordinator.get_capability("observability.events")
+    announced = ANNOUNCED_EVENTS.of(coordinator)
     log.listen(coordinator.hooks, log.names([*contributed, announced]))

@@ -12,7 +12,6 @@ from amplifier_modules._shared.module.published import Published, another_name_o
 from amplifier_modules.hooks_logging.levels import LEVELS, Level
 
 MODULE_ID = "hooks-logging"
-CAPABILITY = "hooks-logging.log"
 
 
 class EventFilter(ModuleConfig):

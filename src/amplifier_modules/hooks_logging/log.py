@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.event_json import raw_data, to_json
 from amplifier_modules._shared.privacy.redaction import Redactor, secrets_in
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
@@ -26,9 +27,9 @@ TWINS = (("input", "tool_input"), ("result", "tool_result"))
 def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
     """The file to write: the configured path, otherwise in the session's folder, otherwise None."""
     if config.path is not None:
-        working_dir = coordinator.get_capability("session.working_dir") or "."
+        working_dir = WORKING_DIR.of(coordinator) or "."
         return Path(working_dir) / Path(config.path).expanduser()
-    folder = coordinator.get_capability("session.dir")
+    folder = SESSION_DIR.of(coordinator)
     return Path(folder) / FILE_NAME if folder else None
 
 
@@ -140,3 +141,6 @@ class EventLog:
         }
         text = to_json(entry, redactor=self._redactor, max_chars=self._config.max_value_chars)
         return text.encode("ascii") + b"\n"
+
+
+LOG = Capability[EventLog]("hooks-logging.log")

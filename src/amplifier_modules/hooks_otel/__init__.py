@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import OFFLINE
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def mount(
     if is_disabled():
         logger.info("%s: OTEL_SDK_DISABLED is set; nothing is recorded", MODULE_ID)
         return None
-    if settings.exporter == "otlp" and coordinator.get_capability("offline"):
+    if settings.exporter == "otlp" and OFFLINE.of(coordinator):
         logger.info("%s: nothing is sent offline", MODULE_ID)
         return None
     try:

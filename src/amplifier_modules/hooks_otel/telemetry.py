@@ -8,6 +8,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
+from amplifier_core.session_capabilities import REDACT_EVENT, SECRET_VARIABLES, WORKING_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy.event_json import Cutter, raw_data, to_plain
 from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
@@ -39,14 +40,12 @@ class Telemetry:
     def __init__(self, coordinator: Any, config: OtelConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._pipeline = Pipeline(
-            config, coordinator.get_capability("session.working_dir") or os.getcwd()
-        )
+        self._pipeline = Pipeline(config, WORKING_DIR.of(coordinator) or os.getcwd())
         self._metrics: Metrics = NoMetrics()
         if config.metrics and config.exporter == "otlp":
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
         known = [
-            *secrets_in(names=coordinator.get_capability("secrets.variables") or ()),
+            *secrets_in(names=SECRET_VARIABLES.of(coordinator) or ()),
             *configured_secrets((coordinator.config or {}).get("providers")),
         ]
         self._cutter = Cutter(Redactor(known), config.max_content_chars)
@@ -264,7 +263,7 @@ class Telemetry:
 
     def _shown(self, event: str) -> words.Showable:
         """The part of an event's content that may be recorded, after redaction."""
-        redact = self._coordinator.get_capability("redaction.event")
+        redact = REDACT_EVENT.of(self._coordinator)
 
         def shown(value: Any) -> Any:
             if redact is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import REDACT_EVENT
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -29,20 +30,19 @@ async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], Non
         ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules.hooks_redaction.config import CAPABILITY, MODULE_ID
-    from amplifier_modules.hooks_redaction.hook import RedactionHook
+    from amplifier_modules.hooks_redaction.hook import HOOK, RedactionHook
 
     hook = RedactionHook(coordinator, settings)
     hook.listen([*ALL_EVENTS, "provider:stream", "session:config"])
-    coordinator.register_capability(CAPABILITY, hook.redacted)
-    coordinator.register_capability(f"{MODULE_ID}.hook", hook)
+    REDACT_EVENT.register(coordinator, hook.redacted)
+    HOOK.register(coordinator, hook)
     return hook.close
 
 
 async def on_session_ready(coordinator: Any) -> None:
     """Also redact the events other modules announce: hooks cannot register for a wildcard."""
-    from amplifier_modules.hooks_redaction.config import MODULE_ID
+    from amplifier_modules.hooks_redaction.hook import HOOK
 
-    hook = coordinator.get_capability(f"{MODULE_ID}.hook")
+    hook = HOOK.of(coordinator)
     if hook is not None:
         hook.listen_to_contributed(await coordinator.collect_contributions("observability.events"))

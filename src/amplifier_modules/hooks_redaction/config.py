@@ -10,7 +10,6 @@ from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.privacy.redaction import GROUPS
 
 MODULE_ID = "hooks-redaction"
-CAPABILITY = "redaction.event"
 
 FLOWING = (
     *("prompt:submit", "tool:pre", "tool:post", "provider:request", "provider:response"),

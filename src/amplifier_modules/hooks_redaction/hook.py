@@ -13,6 +13,7 @@ from amplifier_core.events import (
     PROVIDER_ERROR,
 )
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import SECRET_VARIABLES, Capability
 from amplifier_modules._shared.privacy.redaction import (
     GROUPS,
     Redactor,
@@ -45,7 +46,7 @@ class RedactionHook:
         self._hooks = coordinator.hooks
         self._config = config
         known = [
-            *secrets_in(names=coordinator.get_capability("secrets.variables") or ()),
+            *secrets_in(names=SECRET_VARIABLES.of(coordinator) or ()),
             *configured_secrets((coordinator.config or {}).get("providers")),
         ]
         self._redactor = Redactor(known, _shapes(config), [*IDENTIFYING, *config.allowlist])
@@ -111,6 +112,9 @@ class RedactionHook:
             rest = stream.flush()
             if rest:
                 await self._hooks.emit(CONTENT_BLOCK_DELTA, {**about, "delta": _Redacted(rest)})
+
+
+HOOK = Capability[RedactionHook]("hooks-redaction.hook")
 
 
 def _key(data: Any) -> tuple[Any, ...]:

@@ -27,21 +27,21 @@ async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Corouti
         ValueError: The config is invalid.
     """
     from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules.hooks_shell.config import CAPABILITY, EVENTS, MODULE_ID
-    from amplifier_modules.hooks_shell.hook import ShellHooks
+    from amplifier_modules.hooks_shell.config import EVENTS, MODULE_ID
+    from amplifier_modules.hooks_shell.hook import HOOKS, ShellHooks
 
     hooks = ShellHooks(coordinator, settings)
     hooks.listen(ALL_EVENTS)
-    coordinator.register_capability(CAPABILITY, hooks)
+    HOOKS.register(coordinator, hooks)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
     return hooks.close
 
 
 async def on_session_ready(coordinator: Any) -> None:
     """Also listen to the events other modules announce: patterns may match them."""
-    from amplifier_modules.hooks_shell.config import CAPABILITY
+    from amplifier_modules.hooks_shell.hook import HOOKS
 
-    hooks = coordinator.get_capability(CAPABILITY)
+    hooks = HOOKS.of(coordinator)
     if hooks is not None:
         contributed = await coordinator.collect_contributions("observability.events")
         hooks.listen_to_contributed(contributed)

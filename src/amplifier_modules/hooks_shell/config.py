@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 from amplifier_modules._shared.module.config import ModuleConfig
 
 MODULE_ID = "hooks-shell"
-CAPABILITY = "hooks-shell.hooks"
 
 COMPLETED = "shell_hook:completed"
 FAILED = "shell_hook:failed"

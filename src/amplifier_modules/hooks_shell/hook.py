@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
 from amplifier_modules._shared.process.commands import ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
@@ -100,7 +101,7 @@ class ShellHooks:
     async def _on_event(self, hook: ShellHook, event: str, held: dict[str, Any]) -> HookResult:
         if not hook.means_tool(held.get("tool_name")):
             return HookResult()
-        folder = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
         ran = await run(
             self._runner,
             hook.command,
@@ -192,6 +193,9 @@ class ShellHooks:
             **({"AMPLIFIER_TOOL_NAME": tool} if isinstance(tool, str) and "\0" not in tool else {}),
         }
         return {**environment, **variables, **hook.environment}
+
+
+HOOKS = Capability[ShellHooks]("hooks-shell.hooks")
 
 
 def _answer(hook: ShellHook, ran: Ran) -> Answer:

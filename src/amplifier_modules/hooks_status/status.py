@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
 from amplifier_modules.hooks_status.repository import GitState, git_state
 from amplifier_support.printable import printable
@@ -38,7 +39,7 @@ class StatusHook:
 
     async def _lines(self) -> AsyncIterator[str]:
         config = self._config
-        folder = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
         if config.time:
             yield f"Time: {datetime.now().astimezone():%A %Y-%m-%d %H:%M %Z (UTC%z)}"
         if config.directory:

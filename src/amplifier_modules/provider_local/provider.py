@@ -15,6 +15,7 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE, Capability
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.providers.base import Chunk, combined
@@ -254,15 +255,15 @@ class LocalProvider(ChatCompletionsProvider):
         from amplifier_modules.provider_local.notices import FetchNotices
         from amplifier_modules.provider_local.store import WeightStore
 
-        store = WeightStore(models_dir(self._config, self._capability("cache.dir")))
-        offline = bool(self._capability("offline"))
+        store = WeightStore(models_dir(self._config, self._capability(CACHE_DIR)))
+        offline = bool(self._capability(OFFLINE))
         return await store.obtain(
             model.weights, offline=offline, report=FetchNotices(self._coordinator)
         )
 
-    def _capability(self, name: str) -> Any:
-        get = getattr(self._coordinator, "get_capability", None)
-        return get(name) if get is not None else None
+    def _capability(self, capability: Capability[Any]) -> Any:
+        known = hasattr(self._coordinator, "get_capability")
+        return capability.of(self._coordinator) if known else None
 
     # -- model descriptions --------------------------------------------------------------------
 

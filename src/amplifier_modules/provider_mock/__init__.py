@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -35,6 +36,6 @@ async def mount(coordinator: Any, settings: MockConfig) -> None:
     from amplifier_modules.provider_mock.provider import create
     from amplifier_modules.provider_mock.script import read_replies
 
-    replies = read_replies(settings, coordinator.get_capability("session.working_dir"))
+    replies = read_replies(settings, WORKING_DIR.of(coordinator))
     provider = create(settings, replies, coordinator)
     await coordinator.mount("providers", provider, name="mock")

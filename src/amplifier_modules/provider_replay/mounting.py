@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from amplifier_core.session_capabilities import SECRET_VARIABLES, WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
 from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
@@ -16,7 +17,7 @@ from amplifier_modules.provider_replay.recording import Recording, current_call,
 from amplifier_modules.provider_replay.requests import Plain
 from amplifier_modules.provider_replay.tape import Tape
 
-CAPABILITY = "replay.take_over"
+TAKE_OVER = Capability[Callable[[], Awaitable[None]]]("replay.take_over")
 """Capability: mounts this module's parts in place of providers mounted since."""
 
 _EVENTS = (
@@ -46,7 +47,7 @@ async def mount_provider(coordinator: Any, config: ReplayConfig) -> Cleanup | No
 
 async def take_over(coordinator: Any) -> None:
     """Implement `on_session_ready`."""
-    again = coordinator.get_capability(CAPABILITY)
+    again = TAKE_OVER.of(coordinator)
     if again is not None:
         await again()
 
@@ -69,7 +70,7 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
 
     await put_in_front()
     forget = await _listen(coordinator)
-    coordinator.register_capability(CAPABILITY, put_in_front)
+    TAKE_OVER.register(coordinator, put_in_front)
 
     async def cleanup() -> None:
         for unregister in forget:
@@ -119,7 +120,7 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup 
 
     if config.provider is None:
         await take_their_place()
-        coordinator.register_capability(CAPABILITY, take_their_place)
+        TAKE_OVER.register(coordinator, take_their_place)
     else:
         await coordinator.mount("providers", players[config.provider], name=config.provider)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(_EVENTS))
@@ -172,11 +173,11 @@ def _configured_model(coordinator: Any, name: str) -> str | None:
 
 
 def _folder(coordinator: Any) -> str:
-    return coordinator.get_capability("session.working_dir") or os.getcwd()
+    return WORKING_DIR.of(coordinator) or os.getcwd()
 
 
 def _redactor(coordinator: Any) -> Redactor:
     config = getattr(coordinator, "config", None) or {}
-    names = coordinator.get_capability("secrets.variables") or ()
+    names = SECRET_VARIABLES.of(coordinator) or ()
     configured = configured_secrets(config.get("providers")) if isinstance(config, dict) else []
     return Redactor([*secrets_in(names=names), *configured])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import tool_working_dir
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         events += [BACKGROUND_START, BACKGROUND_END]
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
-    coordinator.register_capability("bash.working_dir", lambda: shell.working_dir)
+    tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
 
     async def close() -> None:

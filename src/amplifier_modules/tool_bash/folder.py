@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
 from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
@@ -79,7 +80,7 @@ class WorkingFolder:
 
     @property
     def _home(self) -> str:
-        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
 
     def _guarded(self, base: str, path: str) -> Location:
         home, allowed = self._home, self._config.allowed_paths

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.process.commands import Command, Ended, ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules._shared.process.output import Captured, OutputCapture
@@ -57,7 +58,7 @@ class Shell:
     """
 
     def __init__(self, coordinator: Any, config: BashConfig) -> None:
-        working_dir = coordinator.get_capability("session.working_dir")
+        working_dir = WORKING_DIR.of(coordinator)
         shells = (find_program(name, working_dir) for name in ("bash", "sh"))
         found = next(filter(None, shells), None) if os.name == "posix" else None
         if found is None:

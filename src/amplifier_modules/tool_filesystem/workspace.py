@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
@@ -31,7 +32,7 @@ class Workspace:
     @property
     def base(self) -> str:
         """The working directory, absolute."""
-        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
 
     def reading(self) -> PathGuard:
         """The guard for reading, which also allows other tools' long output."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from amplifier_core.events import SESSION_RESUME, SESSION_START
 from amplifier_core.models import HookResult
+from amplifier_core.session_capabilities import OFFLINE
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules._shared.process.output_dir import output_dir
@@ -72,7 +73,7 @@ class Hub(Listener):
                 f"{MODULE_ID}: the MCP SDK is not installed; install it with "
                 "pip install 'amplifier[mcp]'"
             )
-        if self._coordinator.get_capability("offline"):
+        if OFFLINE.of(self._coordinator):
             self._leave_out_remote_ones()
         # Most hooks are mounted after tools: earlier events are emitted when the session begins.
         for event in (SESSION_START, SESSION_RESUME):

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.process.commands import ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules.tool_mcp.config import ServerConfig
@@ -38,7 +39,7 @@ class LocalWay:
     def _program(self) -> Program:
         if os.name != "posix":
             raise CannotStart("MCP servers can be started on POSIX systems only")
-        base = self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        base = WORKING_DIR.of(self._coordinator) or os.getcwd()
         folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
         folder = os.path.normpath(folder)
         inherited = command_environment(self._coordinator, self._config.env_passthrough)

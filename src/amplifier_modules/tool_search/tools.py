@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard, is_regular
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.tool_input import InvalidInput
@@ -77,7 +78,7 @@ class Searcher:
         return guard.locate(path)
 
     def _working_dir(self) -> str:
-        return self._coordinator.get_capability("session.working_dir") or os.getcwd()
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
 
     async def run(self, place: Place, query: Query, collector: Collector) -> None:
         """Search until the collector is full or the search is done.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import DEPTH
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def mount(coordinator: Any, settings: TaskConfig) -> None:
     from amplifier_modules.tool_task.config import MODULE_ID
     from amplifier_modules.tool_task.tool import TASK_EVENTS, TaskTool
 
-    depth = coordinator.get_capability("session.depth")
+    depth = DEPTH.of(coordinator)
     if isinstance(depth, int) and depth >= settings.max_depth:
         return
     tool = TaskTool(coordinator, settings)

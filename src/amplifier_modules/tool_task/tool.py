@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, cast
 
 from amplifier_core.models import ToolResult
+from amplifier_core.session_capabilities import RESUME, SPAWN
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
@@ -139,10 +140,12 @@ class TaskTool:
 
     def _call(self, task: _Task) -> Any:
         """A function without arguments that carries out the task."""
-        name = "session.resume" if task.resumed else "session.spawn"
-        capability = self._coordinator.get_capability(name)
-        if not callable(capability):
-            raise _Unusable(f"this program cannot run agents: the capability '{name}' is missing")
+        capability = RESUME if task.resumed else SPAWN
+        run = capability.of(self._coordinator)
+        if not callable(run):
+            raise _Unusable(
+                f"this program cannot run agents: the capability '{capability.name}' is missing"
+            )
         arguments: dict[str, Any] = {
             "instruction": task.instruction,
             "sub_session_id": task.session_id,
@@ -155,7 +158,7 @@ class TaskTool:
                 "tool_inheritance": self._config.inheritance("tools"),
                 "hook_inheritance": self._config.inheritance("hooks"),
             }
-        return lambda: capability(**arguments)
+        return lambda: run(**arguments)
 
     async def _carry_out(self, task: _Task, call: Any) -> ToolResult:
         about = {"agent": task.agent, "sub_session_id": task.session_id, **event_ids()}

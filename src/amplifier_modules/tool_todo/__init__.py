@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.session_capabilities import TODO_ITEMS
 from amplifier_modules._shared.module.declaration import ConfigDeclaration
 
 if TYPE_CHECKING:
@@ -27,5 +28,5 @@ async def mount(coordinator: Any, settings: TodoConfig) -> None:
 
     tool = TodoTool(coordinator, settings)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TODO_EVENTS))
-    coordinator.register_capability("todo.items", tool.items)
+    TODO_ITEMS.register(coordinator, tool.items)
     await coordinator.mount("tools", tool, name=tool.name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
+from amplifier_core.session_capabilities import SESSION_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules.tool_todo import items
 from amplifier_modules.tool_todo.config import TodoConfig
@@ -116,7 +117,7 @@ class TodoTool:
 
     @property
     def _folder(self) -> Path | None:
-        folder = self._coordinator.get_capability("session.dir") if self._config.save else None
+        folder = SESSION_DIR.of(self._coordinator) if self._config.save else None
         return Path(folder) if folder else None
 
     def _kept_before(self) -> list[Item]:

@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput
@@ -56,7 +57,7 @@ class WebTool(CheckedTool):
         self._config = config
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        if self._coordinator.get_capability("offline"):
+        if OFFLINE.of(self._coordinator):
             raise Offline(f"{self.name} is unavailable: this session runs offline")
         return ToolResult(output=await self.text(values))
 
@@ -119,7 +120,7 @@ class WebFetch(WebTool):
         return _shown(page, offset, limit)
 
     def _folder(self) -> Path | None:
-        cache = self._coordinator.get_capability("cache.dir")
+        cache = CACHE_DIR.of(self._coordinator)
         return Path(cache) / "web" if cache and self._config.cache == "disk" else None
 
     async def _page(self, address: str, offset: int) -> tuple[Page, str]:

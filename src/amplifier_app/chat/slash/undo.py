@@ -11,6 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
+from amplifier_core.session_capabilities import UNDO, UNDO_LIST
 
 _MOST_SHOWN = 50
 
@@ -26,8 +27,8 @@ _MOST_SHOWN = 50
 )
 async def undo(chat: Chat, argument: str) -> Reply:
     argument = one_of("/undo", argument, ("", "list", "force"))
-    name = "backup.list" if argument == "list" else "backup.undo"
-    function = chat.session.session.coordinator.get_capability(name)
+    capability = UNDO_LIST if argument == "list" else UNDO
+    function = capability.of(chat.session.session.coordinator)
     if function is None:
         raise AppError(
             "cannot undo: no module in this session keeps copies of changed files",

@@ -8,13 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from amplifier_core.session_capabilities import BUDGET
 from amplifier_modules._shared.context.budget import window_of
 from amplifier_modules._shared.context.shorten import cut_text
 from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.history import to_chat_request
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
 from amplifier_modules._shared.history.values import as_json_text
-from amplifier_modules._shared.loop.budget import CAPABILITY, Budget, BudgetReached, Ticket
+from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
@@ -117,7 +118,7 @@ class SummaryCall:
 
     def _budget(self) -> Budget:
         """The session's budget; one without limits if its orchestrator has none."""
-        known = self._coordinator and self._coordinator.get_capability(CAPABILITY)
+        known = self._coordinator and BUDGET.of(self._coordinator)
         return known if isinstance(known, Budget) else Budget()
 
     def _first_provider(self) -> Any:

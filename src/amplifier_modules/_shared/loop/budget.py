@@ -18,13 +18,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+from amplifier_core.session_capabilities import BUDGET, SPENT
 from amplifier_modules._shared.loop.limits import BudgetConfig, Reached, plain
 from amplifier_modules._shared.loop.usage_totals import Spent
 from amplifier_modules._shared.module.config import parse_config
-
-CAPABILITY = "session.budget"
-SPENT_BEFORE = "session.spent"
-"""Capability with the earlier usage of a resumed session, as returned by `Spent.as_dict`."""
 
 
 class BudgetReached(Exception):
@@ -263,10 +260,10 @@ def open_budget(coordinator: Any) -> Budget:
     session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
     given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
     limits = parse_config(BudgetConfig, given, "session.budget")
-    parent = coordinator.get_capability(CAPABILITY)
-    before = coordinator.get_capability(SPENT_BEFORE)
+    parent = BUDGET.of(coordinator)
+    before = SPENT.of(coordinator)
     budget = Budget(limits, Spent.read(before), parent if isinstance(parent, Budget) else None)
-    coordinator.register_capability(CAPABILITY, budget)
+    BUDGET.register(coordinator, budget)
     return budget
 
 
@@ -274,7 +271,7 @@ def budget_of(coordinator: Any) -> Budget:
     """The budget of a session; one without limits if there is no session."""
     if not callable(getattr(coordinator, "get_capability", None)):
         return Budget()
-    found = coordinator.get_capability(CAPABILITY)
+    found = BUDGET.of(coordinator)
     return found if isinstance(found, Budget) else open_budget(coordinator)
 
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from amplifier_core.session_capabilities import STEER
 from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
@@ -56,7 +57,7 @@ class LoopOrchestrator(ABC):
         )
         budget = open_budget(coordinator)
         coordinator.register_contributor("session.stats", self.name, budget.stats)
-        coordinator.register_capability("session.steer", self.steer)
+        STEER.register(coordinator, self.steer)
         await coordinator.mount("orchestrator", self)
 
     @abstractmethod

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_core.utils.truncate import SENSITIVE_KEYS
 from amplifier_support.environment import is_secret_name, without_secrets
 
@@ -20,7 +21,7 @@ def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[st
     return without_secrets(
         os.environ,
         secrets=_configured_secrets(coordinator.config),
-        secret_names=coordinator.get_capability("secrets.variables") or (),
+        secret_names=SECRET_VARIABLES.of(coordinator) or (),
         passthrough=passthrough,
     )
 

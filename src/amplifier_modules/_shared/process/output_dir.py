@@ -11,15 +11,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-CAPABILITY = "tool.output_dir"
+from amplifier_core.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 
 
 def output_dir(coordinator: Any) -> Path:
     """The folder, made on first use, for the user alone. Raises OSError when it cannot be."""
-    known = coordinator.get_capability(CAPABILITY)
+    known = TOOL_OUTPUT_DIR.of(coordinator)
     if known is not None:
         return Path(known)
-    session = coordinator.get_capability("session.dir")
+    session = SESSION_DIR.of(coordinator)
     if session is not None:
         folder = Path(session) / "tool-output"
         with contextlib.suppress(FileExistsError):
@@ -30,13 +30,13 @@ def output_dir(coordinator: Any) -> Path:
 
         folder = Path(tempfile.mkdtemp(prefix="amplifier-output-"))
         coordinator.register_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    coordinator.register_capability(CAPABILITY, str(folder))
+    TOOL_OUTPUT_DIR.register(coordinator, str(folder))
     return folder
 
 
 def known_output_dir(coordinator: Any) -> str | None:
     """The folder if output may be there, without making it."""
-    known = coordinator.get_capability(CAPABILITY)
-    if known is None and (session := coordinator.get_capability("session.dir")) is not None:
+    known = TOOL_OUTPUT_DIR.of(coordinator)
+    if known is None and (session := SESSION_DIR.of(coordinator)) is not None:
         known = os.path.join(session, "tool-output")
     return known

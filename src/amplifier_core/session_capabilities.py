@@ -1,0 +1,121 @@
+"""Typed keys of the capabilities that parts of a session share: `contracts/capabilities.md`.
+
+    WORKING_DIR.register(coordinator, "/work")
+    folder = WORKING_DIR.of(coordinator)  # str | None
+
+A key adds a type to `coordinator.register_capability` and `get_capability`; the names are the contract.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class HasCapabilities(Protocol):
+    """The part of a coordinator that keeps capabilities."""
+
+    def register_capability(self, name: str, value: Any) -> None: ...
+
+    def get_capability(self, name: str) -> Any: ...
+
+
+class Capability(Generic[_Value]):
+    """The name of a capability, with the type of its value.
+
+    The type is what the page of capabilities promises; the value may come from any module.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def of(self, coordinator: HasCapabilities) -> _Value | None:
+        """The registered value; None if it is not registered."""
+        return coordinator.get_capability(self.name)
+
+    def register(self, coordinator: HasCapabilities, value: _Value) -> None:
+        """Register the value; it replaces an earlier one."""
+        coordinator.register_capability(self.name, value)
+
+    def __repr__(self) -> str:
+        return f"Capability({self.name!r})"
+
+
+class SessionBudget(Protocol):
+    """What a session may use, and has used."""
+
+    @property
+    def is_limited(self) -> bool: ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was used; `session.spent` of the session when it is resumed."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a function whenever usage grows."""
+        ...
+
+
+class ModeControl(Protocol):
+    """Reads and sets the mode while the session runs; sub-agents follow it."""
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def modes(self) -> Sequence[str]: ...
+
+    async def set(self, mode: str) -> None:
+        """Change the mode for the calls decided from now on.
+
+        Raises:
+            ValueError: There is no such mode.
+        """
+        ...
+
+    async def cycle(self) -> str:
+        """Change to the next mode, for a key that is easily pressed, and return it."""
+        ...
+
+
+RunAgent = Callable[..., Awaitable[dict[str, Any]]]
+
+# Registered by the app.
+WORKING_DIR = Capability[str]("session.working_dir")
+SESSION_DIR = Capability[str]("session.dir")
+DEPTH = Capability[int]("session.depth")
+SPAWN = Capability[RunAgent]("session.spawn")
+RESUME = Capability[RunAgent]("session.resume")
+SPENT = Capability[Mapping[str, Any] | None]("session.spent")
+SELF_DELEGATION_DEPTH = Capability[int]("self_delegation_depth")
+CONFIG_DIR = Capability[str]("config.dir")
+CACHE_DIR = Capability[str]("cache.dir")
+OFFLINE = Capability[bool]("offline")
+SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
+
+# Registered by orchestrators.
+BUDGET = Capability[SessionBudget]("session.budget")
+STEER = Capability[Callable[[str], Any]]("session.steer")
+
+# Registered by hooks, tools and providers.
+REGISTER_APPROVAL_PROVIDER = Capability[Callable[[Any], Any]]("approval.register_provider")
+MODE = Capability[ModeControl]("approval.mode")
+REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
+REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")
+UNDO = Capability[Callable[..., Any]]("backup.undo")
+UNDO_LIST = Capability[Callable[..., Any]]("backup.list")
+BACKUPS = Capability[Any]("backup.session")
+TODO_ITEMS = Capability[Callable[[], list[dict[str, Any]]]]("todo.items")
+TOOL_OUTPUT_DIR = Capability[str]("tool.output_dir")
+ANNOUNCED_EVENTS = Capability[Any]("observability.events")
+
+# Registered by host applications.
+BEFORE_PROVIDER = Capability[Callable[..., Any]]("provider.before_load")
+PROVIDER_FAILURE = Capability[Callable[..., Any]]("provider.load_failure")
+
+
+def tool_working_dir(tool: str) -> Capability[Callable[[], Any]]:
+    """The working directory of the next command of a tool, such as ``bash.working_dir``."""
+    return Capability(f"{tool}.working_dir")
