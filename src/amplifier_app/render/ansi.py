@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 
+_STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
+# Not blue, bright colours, white and black: each cannot be read on some background.
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
+
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+
+def paint(text: str, style: str) -> str:
+    """Return text in a style, such as `bold red`; without colours if `NO_COLOR` is set."""
+    codes = _codes(style, bool(os.environ.get("NO_COLOR")))
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
+
+
+@cache
+def _codes(style: str, no_colour: bool) -> str:
+    known = _STYLES if no_colour else _STYLES | _COLOURS
+    return ";".join(str(known[name]) for name in style.split() if name in known)
 
 
 def plain(line: str) -> str:
@@ -55,6 +72,27 @@ def clip(line: str, width: int) -> str:
     # Styles and links that end in the rest of the line end here as well.
     rest = "".join(_SEQUENCE.findall(line[position:]))
     return "".join(kept) + ("…" if width > 0 else "") + rest
+
+
+def fold(line: str, width: int) -> list[str]:
+    """Return a line as lines of at most `width` cells, each with the styles it needs."""
+    if cells(line) <= width:
+        return [line]
+    lines: list[str] = []
+    current, used, style = "", 0, ""
+    for part in re.split(r"(\x1b\[[0-9;:]*m)", line):
+        if part.startswith("\x1b["):
+            style = "" if part in ("\x1b[0m", "\x1b[m") else style + part
+            current += part
+            continue
+        for character in part:
+            wide = cell_width(character)
+            if used + wide > width and used:
+                lines.append(current + ("\x1b[0m" if style else ""))
+                current, used = style, 0
+            current += character
+            used += wide
+    return [*lines, current]
 
 
 def clip_middle(text: str, width: int) -> str:
