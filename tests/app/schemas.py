@@ -9,5 +9,5 @@ from typing import Any
 _FOLDER = files("amplifier_app.render") / "schemas"
 
 RESULT: dict[str, Any] = json.loads((_FOLDER / "result.schema.json").read_text())
-STREAM: dict[str, Any] = json.loads((_FOLDER / "stream.schema.json").read_text())
+STREAM: dict[str, Any] = json.loads((_FOLDER / "events.schema.json").read_text())
 VALIDATION: dict[str, Any] = json.loads((_FOLDER / "validation.schema.json").read_text())

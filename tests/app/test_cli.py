@@ -141,3 +141,11 @@ def test_closed_standard_streams_print_no_traceback() -> None:
         ["sh", "-c", script], env=child_environment(Path(os.environ["AMPLIFIER_HOME"]))
     )
     assert done.returncode in (0, 1)
+
+
+@pytest.mark.parametrize("name", ["result", "events", "plan"])
+def test_schemas_are_printed_as_valid_json_schemas(name: str) -> None:
+    done = run_amplifier("schema", name)
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"]

@@ -84,7 +84,7 @@ def test_the_wait_requested_by_a_provider_is_reported(capfd: pytest.CaptureFixtu
     error = llm_errors.RateLimitError("slow down", retry_after=7.5)
     assert finish(Invocation(), error) == 75
     assert "7.5 s" in capfd.readouterr().err
-    assert result_of(error)[0]["error"]["retry_after"] == 7.5
+    assert result_of(error)[0]["error"]["retry_after_ms"] == 7500
 
 
 def test_a_traceback_is_shown_only_with_verbose(capfd: pytest.CaptureFixture[str]) -> None:

@@ -105,13 +105,13 @@ def test_a_reached_limit_exits_with_7_and_names_the_limit_and_its_option(
     result = result_of(done)
     assert (done.code, result["outcome"], result["reason"]) == (7, "budget", "budget")
     assert result["limit"] == limit
-    assert result["turns"] == turns
+    assert result["steps"] == turns
     assert message in done.stderr
     assert f"amplifier run --resume s {option}" in done.stderr
 
     again = run_amplifier("run", "--resume", "s", "go on", "--output", "json", cwd=tmp_path)
     result = result_of(again)
-    assert (again.code, result["turns"], result["limit"]) == (7, 0, limit)
+    assert (again.code, result["steps"], result["limit"]) == (7, 0, limit)
     assert message in again.stderr
 
 

@@ -89,7 +89,7 @@ async def test_a_failed_turn_keeps_the_prompt_and_the_session_continues(tmp_path
     async with open_session(plan, session_id="s1") as session:
         with pytest.raises(RateLimitError):
             await session.run("first")
-        assert (session.turn.status, session.turn.turns) == ("error", 1)
+        assert (session.turn.status, session.turn.steps) == ("error", 1)
         assert (await session.run("again")).response == "fine"
         assert roles(session) == ["user", "user", "assistant"]
 
@@ -140,7 +140,7 @@ async def test_an_orchestrator_written_from_the_contract_runs(tmp_path: Path) ->
     plan = load(plan=mock_plan(tmp_path, ["from the seed"], session=session_section))
     async with open_session(plan, session_id="s1") as session:
         result = await session.run("hi")
-    assert (result.response, result.status, result.turns) == ("from the seed", "success", 1)
+    assert (result.response, result.status, result.steps) == ("from the seed", "success", 1)
     assert result.usage["total_tokens"] > 0
 
 

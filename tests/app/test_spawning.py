@@ -102,7 +102,7 @@ async def test_a_sub_session_answers_and_is_saved_with_its_parent_id(tmp_path: P
         "s1",
         "work",
     )
-    assert (ended.status, ended.turns, ended.agent) == ("success", 1, "it")
+    assert (ended.status, ended.steps, ended.agent) == ("success", 1, "it")
 
 
 async def test_its_usage_counts_in_the_turn_of_its_parent(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ async def test_its_usage_counts_in_the_turn_of_its_parent(tmp_path: Path) -> Non
     )
     async with open_session(plan, session_id="s1") as session:
         turn = await session.run("go")
-        assert (turn.response, turn.turns) == ("all done", 2)
-        assert {(sub.agent, sub.parent_id, sub.turns) for sub in turn.sub_sessions} == {
+        assert (turn.response, turn.steps) == ("all done", 2)
+        assert {(sub.agent, sub.parent_id, sub.steps) for sub in turn.sub_sessions} == {
             ("one", "s1", 1),
             ("two", "s1", 1),
         }

@@ -48,7 +48,7 @@ async def test_usage_of_model_calls_is_added_up() -> None:
         "total_tokens": 30,
         "cache_read_tokens": 8,
     }
-    assert (result.turns, result.cost) == (2, Decimal("0.15"))
+    assert (result.steps, result.cost) == (2, Decimal("0.15"))
 
 
 async def test_usage_of_the_provider_counts_if_the_loop_reports_none() -> None:
@@ -110,7 +110,7 @@ async def test_tool_calls_are_distinguished_by_outcome() -> None:
         "cut": "interrupted",
         "odd": "error",
     }
-    assert result.tools[0].duration == 0.02
+    assert result.tools[0].duration_ms == 20
     assert [(tool.id, tool.reason) for tool in result.denied] == [("denied", "no")]
 
 
@@ -134,7 +134,7 @@ async def test_the_orchestrator_reports_how_the_turn_ended() -> None:
         "orchestrator:complete", status="incomplete", reason="max_iterations", turn_count=7
     )
     result = it.result()
-    assert (result.status, result.reason, result.turns) == ("incomplete", "max_iterations", 7)
+    assert (result.status, result.reason, result.steps) == ("incomplete", "max_iterations", 7)
     assert not result.has_answer
     it.recorder.begin()
     assert it.result().status == "success"

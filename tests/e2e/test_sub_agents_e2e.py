@@ -108,19 +108,19 @@ def check_what_agents_had(server: ScriptedLLM) -> None:
 
 def check_totals(server: ScriptedLLM, result: dict[str, Any]) -> None:
     subs = result["sub_sessions"]
-    assert [(sub["agent"], sub["turns"]) for sub in subs if sub["agent"] == "reader"] == [
+    assert [(sub["agent"], sub["steps"]) for sub in subs if sub["agent"] == "reader"] == [
         ("reader", 2),
         ("reader", 1),
     ]
     assert {sub["parent_id"] for sub in subs} == {"s1"}
-    assert result["turns"] == 3
+    assert result["steps"] == 3
     requests = len(server.completions)
-    assert result["turns"] + sum(sub["turns"] for sub in subs) == requests == 8
+    assert result["steps"] + sum(sub["steps"] for sub in subs) == requests == 8
     assert result["usage"]["output_tokens"] == 5 * requests
     each = result["cost"]["usd"] / requests
     assert each > 0
     assert [sub["cost"]["usd"] for sub in subs] == [
-        pytest.approx(each * sub["turns"]) for sub in subs
+        pytest.approx(each * sub["steps"]) for sub in subs
     ]
 
 
@@ -332,9 +332,9 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
         after = result_of(replayed)
         assert len(server.completions) == count
     assert after["response"] == before["response"] == "Done."
-    for name in ("turns", "usage"):
+    for name in ("steps", "usage"):
         assert after[name] == before[name]
-    assert sorted((sub["agent"], sub["turns"]) for sub in after["sub_sessions"]) == [
+    assert sorted((sub["agent"], sub["steps"]) for sub in after["sub_sessions"]) == [
         ("reader", 2),
         ("worker", 2),
     ]

@@ -19,6 +19,7 @@ COMMANDS = {
     "provider": "List and test providers, their models and their keys.",
     "trust": "Review a project's configuration and trust it.",
     "doctor": "Check your setup and suggest fixes.",
+    "schema": "Print the JSON Schemas of results, events and plans.",
     "docs": "Show the documentation.",
     "version": "Show the version.",
 }

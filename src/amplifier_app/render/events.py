@@ -1,4 +1,4 @@
-"""`--output stream-json`: one event per line, as defined in `schemas/stream.schema.json`."""
+"""`--output stream-json`: one event per line, as defined in `schemas/events.schema.json`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class EventStream(StderrNotices):
             resumed=facts.resumed,
             working_dir=facts.working_dir,
             profile=facts.profile,
+            plan_digest=self._report.plan_digest,
             provider=facts.provider,
             model=facts.model,
             tools=list(facts.tools),
@@ -114,7 +115,7 @@ class EventStream(StderrNotices):
             name=peek(data, "tool_name"),
             success=success,
             output=output,
-            duration_ms=peek(data, "duration_ms"),
+            duration_ms=_whole(peek(data, "duration_ms")),
         )
 
     def _notice_on_stderr(self, event: str, data: dict[str, Any]) -> None:
@@ -127,8 +128,11 @@ class EventStream(StderrNotices):
 
     def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
         self._notice_on_stderr(event, data)
-        fields = ("provider", "model", "attempt", "max_retries", "delay", "error_type")
-        self._event("retry", **{name: peek(data, name) for name in fields})
+        fields = ("provider", "model", "attempt", "max_retries", "error_type")
+        delay = peek(data, "delay")
+        milliseconds = delay * 1000 if isinstance(delay, (int, float)) else None
+        known = {name: peek(data, name) for name in fields}
+        self._event("retry", **known, delay_ms=_whole(milliseconds))
 
     def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
         self._notice_on_stderr(event, data)
@@ -140,3 +144,7 @@ class EventStream(StderrNotices):
     def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
         fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")
         self._event("compacted", **{name: peek(data, name) for name in fields})
+
+
+def _whole(milliseconds: Any) -> int | None:
+    return round(milliseconds) if isinstance(milliseconds, (int, float)) else None

@@ -10,14 +10,14 @@ from typing import Any
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turn import NO_TURN, SubSession, ToolUse, TurnResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class RunReport:
     """The state of a run, reported however it ends.
 
     Attributes:
-        session_id: None until a session is open.
+        session_id: None until a session is open, as are the plan's digest, provider and model.
         turn: The last turn, complete or not; None if there was none.
         announced: Whether the event stream has written its `session` line.
         started: `time.monotonic()` at the start.
@@ -25,6 +25,9 @@ class RunReport:
 
     def __init__(self) -> None:
         self.session_id: str | None = None
+        self.plan_digest: str | None = None
+        self.provider: str | None = None
+        self.model: str | None = None
         self.turn: TurnResult | None = None
         self.announced = False
         self.started = time.monotonic()
@@ -51,7 +54,11 @@ def _reported(report: RunReport) -> dict[str, Any]:
         "reason": turn.reason,
         "limit": None if turn.limit is None else turn.limit._asdict(),
         "session_id": report.session_id,
-        "turns": turn.turns,
+        "plan_digest": report.plan_digest,
+        "provider": report.provider,
+        "model": report.model,
+        "prompts": 0 if report.turn is None else 1,
+        "steps": turn.steps,
         "usage": turn.usage,
         "cost": cost_object(turn.cost),
         "tools": [_tool(tool) for tool in turn.tools],
@@ -59,7 +66,7 @@ def _reported(report: RunReport) -> dict[str, Any]:
             {"id": tool.id, "name": tool.name, "reason": tool.reason} for tool in turn.denied
         ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
-        "duration": round(time.monotonic() - report.started, 3),
+        "duration_ms": round((time.monotonic() - report.started) * 1000),
     }
 
 
@@ -78,15 +85,16 @@ def _tool(tool: ToolUse) -> dict[str, Any]:
         "id": tool.id,
         "name": tool.name,
         "outcome": tool.outcome,
-        "duration": None if tool.duration is None else round(tool.duration, 3),
+        "duration_ms": tool.duration_ms,
     }
 
 
 def _error(outcome: Outcome) -> dict[str, Any]:
+    after = outcome.retry_after
     return {
         "message": outcome.message,
         "hint": outcome.hint,
-        "retry_after": outcome.retry_after,
+        "retry_after_ms": None if after is None else round(after * 1000),
     }
 
 

@@ -347,10 +347,10 @@ def _ended(session: Session, delegation: Delegation, seconds: float) -> SubSessi
         parent_id=delegation.parent_id,
         agent=delegation.agent,
         status=session.turn.status,
-        turns=session.turn.turns,
+        steps=session.turn.steps,
         usage=dict(own.tokens),
         cost=own.cost_usd,
-        duration=round(seconds, 3),
+        duration_ms=round(seconds * 1000),
     )
 
 
@@ -366,7 +366,7 @@ def _result(session: Session, task: _Task) -> dict[str, Any]:
         "output": turn.response,
         "session_id": session.id,
         "status": turn.status,
-        "turn_count": turn.turns,
+        "turn_count": turn.steps,
         **about,
         "metadata": about,
     }

@@ -93,15 +93,15 @@ _OUTCOMES: dict[str, ToolOutcome] = {
 
 
 class ToolUse:
-    """One tool call. `outcome` is ``running`` until it ends; `duration` is in seconds."""
+    """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds."""
 
-    __slots__ = ("duration", "id", "name", "outcome", "reason")
+    __slots__ = ("duration_ms", "id", "name", "outcome", "reason")
 
     def __init__(self, id: str, name: str) -> None:
         self.id = id
         self.name = name
         self.outcome: ToolOutcome = "running"
-        self.duration: float | None = None
+        self.duration_ms: int | None = None
         self.reason: str | None = None
 
 
@@ -113,20 +113,20 @@ class SubSession(NamedTuple):
         parent_id: The session that delegated the task, possibly that of another sub-agent.
         agent: The agent of the plan.
         status: How it ended.
-        turns: Number of its model calls.
+        steps: Number of its model calls.
         usage: Tokens of these calls.
         cost: US dollars; None if a price is unknown.
-        duration: Seconds.
+        duration_ms: Running time in milliseconds.
     """
 
     session_id: str
     parent_id: str
     agent: str
     status: Status
-    turns: int
+    steps: int
     usage: dict[str, int]
     cost: Decimal | None
-    duration: float
+    duration_ms: int
 
 
 class LimitReached(NamedTuple):
@@ -152,7 +152,7 @@ class TurnResult(NamedTuple):
         reason: Why it is incomplete, as reported by the orchestrator; None if not reported.
         limit: The limit of the session's budget that ended it, if one did.
         usage: Tokens of its model calls, including sub-agents.
-        turns: Number of model calls of its own.
+        steps: Number of model calls of its own.
         cost: US dollars, including sub-agents; None if a price is unknown.
         tools: Every tool call, in the order they started.
         sub_sessions: Its sub-agents, including nested ones, in the order they ended.
@@ -163,7 +163,7 @@ class TurnResult(NamedTuple):
     response: str
     status: Status
     usage: dict[str, int]
-    turns: int
+    steps: int
     cost: Decimal | None
     tools: tuple[ToolUse, ...]
     reason: str | None = None
@@ -181,7 +181,7 @@ class TurnResult(NamedTuple):
         return tuple(tool for tool in self.tools if tool.outcome == "denied")
 
 
-NO_TURN = TurnResult(response="", status="error", usage={}, turns=0, cost=None, tools=())
+NO_TURN = TurnResult(response="", status="error", usage={}, steps=0, cost=None, tools=())
 """The result of a turn that never started."""
 
 
@@ -251,7 +251,7 @@ class TurnRecorder:
             response=response,
             status=status or self._status,
             usage=dict(usage.tokens),
-            turns=max(self._turn_count, self._requests),
+            steps=max(self._turn_count, self._requests),
             cost=usage.cost_usd,
             tools=tuple(self._tools),
             reason=self._reason,
@@ -299,7 +299,8 @@ class TurnRecorder:
         tool.outcome, tool.reason = outcome, reason
         milliseconds = peek(data, "duration_ms")
         measured = isinstance(milliseconds, (int, float))
-        tool.duration = milliseconds / 1000 if measured else time.monotonic() - started
+        passed = milliseconds if measured else (time.monotonic() - started) * 1000
+        tool.duration_ms = round(passed)
 
     def _key(self, data: dict[str, Any]) -> str:
         call_id = peek(data, "tool_call_id")

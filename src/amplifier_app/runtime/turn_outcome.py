@@ -70,8 +70,8 @@ def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) ->
     if turn.reason == "max_steps":
         message = "stopped at the step limit of the orchestrator (max_steps)"
         return Outcome(Ending.BUDGET, message, resume)
-    message = f"stopped after {turn.turns} model calls without a final answer"
-    return Outcome(Ending.BUDGET, message, _joined("Raise the limit with --max-turns.", resume))
+    message = f"stopped after {turn.steps} model calls without a final answer"
+    return Outcome(Ending.BUDGET, message, _joined("Raise the limit with --max-steps.", resume))
 
 
 def _describe(limit: LimitReached) -> str:

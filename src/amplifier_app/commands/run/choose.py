@@ -142,8 +142,8 @@ def _plan(
     lenient: bool,
 ) -> ResolvedPlan:
     sets = tuple(request.sets or ())
-    if request.max_turns is not None:
-        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_turns}")
+    if request.max_steps is not None:
+        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_steps}")
     for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
         if amount is not None:
             # Without an exponent, which YAML reads as text: 1e-06.

@@ -153,6 +153,8 @@ async def _run(
         gc.enable()
         logs.show_held(session.not_mounted)
         invocation.report.session_id = session.id
+        invocation.report.provider = session.facts.provider
+        invocation.report.model = session.facts.model
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
         if request.provider is None:

@@ -75,9 +75,10 @@ class Request(NamedTuple):
     no_save: Annotated[
         bool, Option("--no-save", group=_SESSION, help="Do not save the session.")
     ] = False
-    max_turns: Annotated[
+    max_steps: Annotated[
         int | None,
         Option(
+            "--max-steps",
             "--max-turns",
             min=1,
             metavar="N",

@@ -1,0 +1,39 @@
+"""`amplifier schema`."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Annotated, Literal
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def schema(
+    name: Annotated[
+        Literal["result", "events", "plan"],
+        typer.Argument(
+            metavar="NAME",
+            help="'result' for --output json, 'events' for the lines of --output stream-json, "
+            "'plan' for plans and profiles.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Print a JSON Schema of the program's output or input.
+
+    \b
+      amplifier schema result
+      amplifier schema events > events.schema.json
+      amplifier schema plan > plan.schema.json
+    """
+    if name == "plan":
+        from amplifier_app.plan.schema import plan_schema
+
+        print(json.dumps(plan_schema(), indent=2))
+        return
+    file = files("amplifier_app.render") / "schemas" / f"{name}.schema.json"
+    print(file.read_text(encoding="utf-8").rstrip())
