@@ -94,6 +94,46 @@ def test_the_table_is_on_stdout_and_the_problems_on_stderr(tmp_path: Path) -> No
     assert "Traceback" not in finished.stderr
 
 
+MISSPELT = """\
+session:
+  orchestrater: loop-basic
+  context: context-simple
+tools:
+  - tool-bassh
+  - {module: tool-bash, config: {timeot: 3}}
+providers:
+  - {module: provider-openai, config: {api_key: "${MY_UNSET_KEY}"}}
+"""
+
+
+def test_a_check_and_a_run_report_misspelt_keys_modules_and_variables_together(
+    tmp_path: Path,
+) -> None:
+    checked = check(tmp_path, MISSPELT)
+    run = run_amplifier("run", "-f", "plan.yaml", "hi", cwd=tmp_path)
+    assert (checked.code, run.code, run.stdout) == (78, 78, "")
+    for said in (checked.stderr, run.stderr):
+        assert "4 problems" in said
+        for at, problem in [
+            ("2:3", "unknown key 'orchestrater' in session; did you mean 'orchestrator'?"),
+            ("5:5", "unknown module 'tool-bassh'"),
+            ("6:34", "unknown key 'timeot' in the config of tool-bash; did you mean 'timeout'?"),
+            ("8:49", "MY_UNSET_KEY is not set; export MY_UNSET_KEY"),
+        ]:
+            [line] = [line for line in said.splitlines() if line.startswith(f"plan.yaml:{at}: ")]
+            assert problem in line
+        assert "did you mean 'tool-bash'?" in said
+
+
+def test_a_run_reports_unknown_modules_and_invalid_config_together(tmp_path: Path) -> None:
+    plan = "extends: mock\ntools: [tool-bassh]\norchestrator: {config: {max_iteratons: 1}}\n"
+    (tmp_path / "plan.yaml").write_text(plan, encoding="utf-8")
+    run = run_amplifier("run", "-f", "plan.yaml", "hi", cwd=tmp_path)
+    assert run.code == 78
+    assert "plan.yaml:2:9: tool-bassh: unknown module" in run.stderr
+    assert "plan.yaml:3:25: unknown key 'max_iteratons'" in run.stderr
+
+
 def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr

@@ -19,7 +19,7 @@ from amplifier_app.plan.merge import (
     without_replaced_agents,
 )
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of
-from amplifier_app.plan.problems import Problems, suggest
+from amplifier_app.plan.problems import Problem, Problems, suggest
 from amplifier_app.plan.profile_paths import (
     SUFFIXES,
     find_profile,
@@ -71,6 +71,7 @@ class MergedPlan(NamedTuple):
         bundle: Whether the plan itself is a bundle.
         checkouts: The folders that were fetched for it; relative sources in them start there.
         fetched: The sources of the fetched bundles, with what each was resolved to.
+        problems: Everything that is wrong with the documents; left out of the tree.
     """
 
     name: str
@@ -89,6 +90,7 @@ class MergedPlan(NamedTuple):
     bundle: bool = False
     checkouts: tuple[Checkout, ...] = ()
     fetched: Mapping[str, Any] = MappingProxyType({})
+    problems: tuple[Problem, ...] = ()
 
     def source(self, text: str, file: str) -> str:
         """Resolve a source relative to the file that names it.
@@ -118,6 +120,7 @@ def read_profile(
     at: Location | None = None,
     *,
     fetch: OpenFetcher,
+    keep_problems: bool = False,
 ) -> MergedPlan:
     """Read a profile with everything it extends, and apply the settings.
 
@@ -126,6 +129,7 @@ def read_profile(
         settings: The settings to apply; profiles of their project are found as well.
         at: Where the name is written, if it is in a file.
         fetch: Creates the fetcher of bundles.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
 
     Raises:
         ConfigError: The profile does not exist.
@@ -133,7 +137,7 @@ def read_profile(
     """
     path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
     if path is not None:
-        chain = _Chain(settings, fetch)
+        chain = _Chain(settings, fetch, keep_problems)
         chain.read(str(path), path.absolute())
         return chain.merged(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
@@ -146,13 +150,16 @@ def read_profile(
     raise ConfigError(message, hint=hint)
 
 
-def read_plan(path: Path | str, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
+def read_plan(
+    path: Path | str, settings: Settings, *, fetch: OpenFetcher, keep_problems: bool = False
+) -> MergedPlan:
     """Read a plan file with everything it extends and includes; only `sources` of settings apply.
 
     Args:
         path: The file, or a folder with a bundle.
         settings: The settings, for their `sources`.
         fetch: Creates the fetcher of bundles.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
 
     Raises:
         ConfigError: The file does not exist.
@@ -164,7 +171,7 @@ def read_plan(path: Path | str, settings: Settings, *, fetch: OpenFetcher) -> Me
 
         files = (given / name for name in BUNDLE_FILES)
         given = next((file for file in files if file.is_file()), given)
-    chain = _Chain(settings, fetch)
+    chain = _Chain(settings, fetch, keep_problems)
     chain.read(str(given), given.absolute())
     return chain.merged(given.stem)
 
@@ -184,8 +191,9 @@ def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFet
 class _Chain:
     """A document with everything it extends and includes."""
 
-    def __init__(self, settings: Settings, fetch: OpenFetcher) -> None:
+    def __init__(self, settings: Settings, fetch: OpenFetcher, keep_problems: bool = False) -> None:
         self._settings = settings
+        self._keep_problems = keep_problems
         self._fetch = fetch
         self._fetched: Mapping[str, Any] = MappingProxyType({})
         self._problems = Problems()
@@ -216,7 +224,11 @@ class _Chain:
             if one.path not in finished:
                 finished[one.path] = self._reader.finish(one)
         self._documents = [finished[one.path] for one in layers]
-        self._problems.raise_if_any()
+        self._raise_if_any()
+
+    def _raise_if_any(self) -> None:
+        if not self._keep_problems:
+            self._problems.raise_if_any()
 
     @cached_property
     def _bundles(self) -> Bundles:
@@ -240,7 +252,7 @@ class _Chain:
 
             tree = with_context(tree, context)
             stages[-1] = stages[-1]._replace(tree=tree)
-        self._problems.raise_if_any()
+        self._raise_if_any()
         warnings: list[str] = []
         excluded = excluded_in(document.tree for document in reversed(self._documents))
         for settings in overlays:
@@ -249,7 +261,7 @@ class _Chain:
             stages.append(Stage(settings.file, tree))
         itself = self._documents[0]
         check_complete(tree, self._problems, bundle=itself.bundle)
-        self._problems.raise_if_any()
+        self._raise_if_any()
         own = text_of(self._documents[0].tree.items.get("name"))
         files = {
             file: path
@@ -273,6 +285,7 @@ class _Chain:
             checkouts=self._reader.checkouts,
             fetched=self._fetched,
             fetch=self._fetch,
+            problems=(*self._settings.problems.found, *self._problems.found),
         )
 
     def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:

@@ -44,7 +44,8 @@ class ResolvedPlan:
             the stored keys at the time of reading.
         keep_unset: Whether strings with unset variables are kept as written, see `unset`;
             otherwise they are problems.
-        lenient: Whether to ignore problems with variables and sources, which are kept as written.
+        lenient: Whether to ignore problems: variables and sources that have one are kept as
+            written, everything else is left out.
     """
 
     def __init__(
@@ -217,6 +218,7 @@ def load_plan(
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
     fetch: OpenFetcher,
+    keep_problems: bool = False,
 ) -> ResolvedPlan:
     """Load a plan file with everything it extends and includes. Settings do not apply, except for
     `sources`, and for providers if the plan has none.
@@ -226,12 +228,14 @@ def load_plan(
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project, whose profiles it can extend.
         fetch: Creates the fetcher of bundles.
+        keep_problems: Whether `resolve` raises the problems, along with its own.
 
     Raises:
         ConfigError: The file cannot be read.
         PlanError: Its structure is invalid; with all problems.
     """
-    merged = documents.read_plan(path, read_settings(project), fetch=fetch)
+    settings = read_settings(project, keep_problems=keep_problems)
+    merged = documents.read_plan(path, settings, fetch=fetch, keep_problems=keep_problems)
     return ResolvedPlan(merged, environ=environ)
 
 
@@ -241,6 +245,7 @@ def load_profile(
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
     fetch: OpenFetcher,
+    keep_problems: bool = False,
 ) -> ResolvedPlan:
     """Load a profile by name and apply the settings. The project's profile wins over the user's,
     which wins over the packaged one.
@@ -250,18 +255,19 @@ def load_profile(
         environ: See `ResolvedPlan`.
         project: The folder of a trusted project. Without it, no project is used.
         fetch: Creates the fetcher of bundles.
+        keep_problems: Whether `resolve` raises the problems, along with its own.
 
     Raises:
         ConfigError: The profile does not exist.
         PlanError: The structure of the profile or of the settings is invalid; with all problems.
     """
-    settings = read_settings(project)
+    settings = read_settings(project, keep_problems=keep_problems)
     at = None
     if name is None:
         named = settings.profile
         name = text_of(named) or DEFAULT_PROFILE
         at = named.at if named is not None else None
-    merged = documents.read_profile(name, settings, at, fetch=fetch)
+    merged = documents.read_profile(name, settings, at, fetch=fetch, keep_problems=keep_problems)
     return ResolvedPlan(merged, environ=environ)
 
 
@@ -296,16 +302,18 @@ def load(
 
     Raises:
         ConfigError: Both a plan and a profile are given, or one cannot be found.
-        PlanError: The plan is invalid.
+        PlanError: The plan is invalid; with all problems.
     """
     if plan is not None and profile is not None:
         raise ConfigError(
             "a plan and a profile are mutually exclusive", hint="Give only one of them."
         )
     if plan is not None:
-        loaded = load_plan(plan, environ=environ, project=project, fetch=fetch)
+        loaded = load_plan(plan, environ=environ, project=project, fetch=fetch, keep_problems=True)
     else:
-        loaded = load_profile(profile, environ=environ, project=project, fetch=fetch)
+        loaded = load_profile(
+            profile, environ=environ, project=project, fetch=fetch, keep_problems=True
+        )
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
     changed.keep_unset, changed.lenient = keep_unset, lenient
     changed.chosen = changed.chosen._replace(traffic=traffic)

@@ -78,10 +78,13 @@ class Problems:
 
     Args:
         texts: Texts that were read before, by file.
+        found: Problems that were found before.
     """
 
-    def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._found: list[Problem] = []
+    def __init__(
+        self, texts: Mapping[str, str] = MappingProxyType({}), found: Iterable[Problem] = ()
+    ) -> None:
+        self._found = list(found)
         self._notes: dict[str, dict[Location, None]] = {}
         self._texts = dict(texts)
 
@@ -91,6 +94,15 @@ class Problems:
 
     def add(self, message: str, at: Location, hint: str | None = None) -> None:
         self._found.append(Problem(message, at, hint))
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add problems that were found elsewhere; their lines are looked up again."""
+        self._found += [problem._replace(line=None) for problem in problems]
+
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """The problems in the order they were added, without their lines."""
+        return tuple(self._found)
 
     @property
     def texts(self) -> Mapping[str, str]:

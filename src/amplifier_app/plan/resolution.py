@@ -14,7 +14,7 @@ from amplifier_app.plan.grammar import PLAN
 from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.paths import with_value
-from amplifier_app.plan.problems import Problems, suggest
+from amplifier_app.plan.problems import PlanError, Problems, suggest
 from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.sections import ENTRY_SECTIONS
 from amplifier_app.plan.source_spec import SourceSyntaxError
@@ -76,16 +76,15 @@ def resolve(
         lenient: See `ResolvedPlan`.
 
     Raises:
-        PlanError: Overrides of missing entries, unset variables, invalid sources.
+        PlanError: Problems of the documents, overrides of missing entries, unset variables,
+            invalid sources; all at once.
     """
-    problems = Problems(merged.texts)
+    problems = Problems(merged.texts, merged.problems)
     tree = merged.document
     if chosen.sets:
         changed = overrides.apply_sets(tree, chosen.sets, problems)
-        problems.raise_if_any()
         tree = normalise(changed, "--set", problems, PLAN)
         check_complete(tree, problems)
-        problems.raise_if_any()
     added: list[str] = []
     if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
         # Imported on demand: only for plans without a provider.
@@ -95,7 +94,12 @@ def resolve(
             tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
-    tree, dropped = _with_providers(tree, chosen, environ)
+    try:
+        tree, dropped = _with_providers(tree, chosen, environ)
+    except PlanError as error:
+        problems.extend(error.problems)
+        rest = chosen._replace(provider=None, model=None)
+        tree, dropped = _with_providers(tree, rest, environ)
     tree, notes = _with_agents(tree, environ)
     warnings = [*added, *_unknown_exclusions(tree)]
     keep_unset = keep_unset or lenient

@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     Attributes:
         project: The folder of the trusted project whose settings they include.
         files: The existing files.
-        problems: Has their texts, so that problems found later can show lines.
+        problems: Their problems, and their texts, so that problems found later can show lines.
     """
 
     project: Path | None
@@ -98,11 +98,12 @@ def settings_path(scope: str, project: Path | None = None) -> Path | None:
     return project / ("settings.local.yaml" if scope == LOCAL else "settings.yaml")
 
 
-def read_settings(project: Path | None = None) -> Settings:
+def read_settings(project: Path | None = None, *, keep_problems: bool = False) -> Settings:
     """Read the settings of the user and of a project.
 
     Args:
         project: The folder of a trusted project.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -115,5 +116,6 @@ def read_settings(project: Path | None = None) -> Settings:
         path = settings_path(scope, project)
         if path is not None and os.path.lexists(path):
             found.append(reader.read(str(path), path, SETTINGS))
-    problems.raise_if_any()
+    if not keep_problems:
+        problems.raise_if_any()
     return Settings(project, tuple(found), problems)

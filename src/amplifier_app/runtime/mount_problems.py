@@ -12,8 +12,9 @@ from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.plan.modules import PlannedModule, planned_modules
-from amplifier_app.plan.problems import PlanError, Problem, Problems
+from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.runtime.missing_packages import requires_hint
+from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 
@@ -61,6 +62,8 @@ def failure_error(
             explained = False
             problems.append(mount_problem(module, found, failure.error, failure.missing_import))
         problems += wrong
+    # Of a session without orchestrator or context, nothing else was mounted.
+    problems += config_problems_of_bundled(plan, sources)
     shown = with_lines(plan, problems)
     if explained and shown:
         return PlanError(shown)
@@ -131,11 +134,3 @@ def package_of(found: ResolvedSource, module_id: str) -> Any:
         name = name.rpartition(".")[0]
         package = sys.modules.get(name, package)
     return package
-
-
-def with_lines(plan: ResolvedPlan, problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems in the order of the files, with their lines."""
-    collected = Problems(plan.merged.texts)
-    for problem in problems:
-        collected.add(problem.message, problem.at, problem.hint)
-    return collected.listed()

@@ -10,6 +10,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, Opening, OpeningTimedOut, seconds_of
 from amplifier_app.runtime.observer import FIRST, Renderer
+from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.session import AmplifierSession
@@ -83,7 +84,12 @@ class Mounting:
             coordinator, seconds_of(self._session.config), self._opening
         )
         register_capabilities(coordinator, self._sources)
-        await self._sources.prefetch(self._session.config)
+        try:
+            await self._sources.prefetch(self._session.config)
+        except SourceError as error:
+            from amplifier_app.sources.module_problems import with_config_problems
+
+            raise with_config_problems(self._plan, self._sources, error) from error
         await coordinator.mount("module-source-resolver", self._sources)
         if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()

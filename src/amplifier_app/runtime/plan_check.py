@@ -26,9 +26,11 @@ from amplifier_app.plan.modules import (
 )
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
+from amplifier_app.plan.sections import PARTS
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
-from amplifier_app.runtime.mount_problems import mount_problem, package_of, with_lines
+from amplifier_app.runtime.mount_problems import mount_problem, package_of
+from amplifier_app.sources.module_problems import source_is_wrong, source_problem, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import warnings_logged
@@ -133,9 +135,9 @@ class _Checker:
     def __init__(self, plan: ResolvedPlan, sources: AppModuleSourceResolver) -> None:
         self._plan = plan
         self._sources = sources
-        self._session = AmplifierSession(plan.mount_plan())
-        self._found: list[Finding] = [Finding("plan", one) for one in _plan_problems(plan)]
-        self._wrong_at = {finding.problem.at for finding in self._found}
+        self._session = AmplifierSession(_mount_plan(plan))
+        self._plan_problems = _plan_problems(plan)
+        self._found = [Finding("plan", one) for one in self._plan_problems]
         self.modules: list[CheckedModule] = []
         self.warnings: list[str] = []
 
@@ -169,13 +171,12 @@ class _Checker:
         self._check_providers()
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
-        source = module.entry.items.get("source")
-        if source is not None and (source.at in self._wrong_at or [*unset_variables(source)]):
+        if source_is_wrong(module, self._plan, self._plan_problems):
             return self._checked(module, "not checked", "fix its source first")
         try:
             return await self._sources.async_resolve(module.module, module.source)
         except (AppError, ModuleNotFoundError) as error:
-            problem = _source_problem(module, error)
+            problem = source_problem(module, error)
         self._found.append(Finding("module", problem))
         return self._checked(module, "broken", "unavailable")
 
@@ -288,7 +289,8 @@ class _Checker:
     def _check_providers(self) -> None:
         """Report a plan without an available provider, as a run would."""
         providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
-        if any(one.status != "left out" for one in providers):
+        # A section with a problem may be what has the providers.
+        if self._plan.merged.problems or any(one.status != "left out" for one in providers):
             return
         section = self._plan.merged.document.items.get("providers")
         at = section.at if section is not None else self._plan.merged.document.at
@@ -307,11 +309,13 @@ def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:
     return ()
 
 
-def _source_problem(module: PlannedModule, error: Exception) -> Problem:
-    at = module.entry.key_at("source" if module.source is not None else "module")
-    if not isinstance(error, AppError):
-        return Problem(f"{module.key}: {error}", at)
-    return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
+def _mount_plan(plan: ResolvedPlan) -> dict[str, Any]:
+    """The mount plan, also of a plan without orchestrator or context, which the kernel refuses."""
+    data = plan.data
+    session: dict[str, Any] = data.setdefault("session", {})
+    for part in PARTS:
+        session.setdefault(part, {}).setdefault("module", "missing")
+    return data
 
 
 def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[str]:

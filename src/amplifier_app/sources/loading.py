@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.plan import model as plans
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.problems import PlanError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:
@@ -79,8 +82,9 @@ def load(
     traffic: Traffic = NO_TRAFFIC,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
-    """See `amplifier_app.plan.model.load`."""
-    return plans.load(
+    """See `amplifier_app.plan.model.load`; errors also have the problems of the plan's modules."""
+    request = partial(
+        plans.load,
         plan=plan,
         profile=profile,
         provider=provider,
@@ -89,10 +93,21 @@ def load(
         environ=environ,
         project=project,
         keep_unset=keep_unset,
-        lenient=lenient,
         traffic=traffic,
         fetch=fetching.open,
     )
+    try:
+        return request(lenient=lenient)
+    except PlanError as error:
+        # Imported here because only errors need it.
+        from amplifier_app.sources.module_problems import with_module_problems
+
+        try:
+            everything = with_module_problems(request(lenient=True), error)
+        except AppError:
+            # The plan cannot be read far enough to have modules.
+            everything = error
+        raise everything from None
 
 
 def read_source(source: str, at: Location, settings: Settings) -> MergedPlan:

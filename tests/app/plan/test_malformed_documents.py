@@ -62,7 +62,7 @@ CORPUS = [
     # -- settings
     settings("a list", "- a\n", (1, 1, "the settings file is a list, not a mapping")),
     settings("not YAML", "profile: [a\n", (2, 1, "not valid YAML")),
-    settings("a key twice", "profile: a\nprofile: b\n", (2, 1, "duplicate key 'profile': first on line 1")),
+    settings("a key twice", "profile: mock\nprofile: b\n", (2, 1, "duplicate key 'profile': first on line 1")),
     settings("misspelt section", "tolls: []\n", (1, 1, "did you mean 'tools'?")),
     settings("misspelt profile", "profle: x\n", (1, 1, "did you mean 'profile'?")),
     settings("misspelt sources", "source: {}\n", (1, 1, "did you mean 'sources'?")),
