@@ -145,12 +145,30 @@ def test_an_answer_that_is_entirely_hidden_is_not_a_success(tmp_path: Path) -> N
     assert "--show internal" in done.stderr
 
 
+NO_ANSWER = "the model ended without an answer"
+
+
 @pytest.mark.parametrize("reply", ["", {"content": []}, {"thinking": "hm", "signature": "s"}])
 def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
-    done = run_amplifier("run", "-f", mock_plan(tmp_path, [reply]), "go", "--output", "json")
-    result = json.loads(done.stdout)
-    assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")
-    assert "answer is empty" in done.stderr
+    plan = mock_plan(tmp_path, [reply])
+    done = run_amplifier("run", "-f", plan, "go", "--quiet")
+    assert (done.code, done.stdout) == (5, "")
+    assert NO_ANSWER in done.stderr
+    for output in ("json", "stream-json"):
+        done = run_amplifier("run", "-f", plan, "go", "--output", output)
+        result = json.loads(done.stdout.splitlines()[-1] if output != "json" else done.stdout)
+        assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")
+        assert result["error"]["message"] == NO_ANSWER
+
+
+def test_an_empty_answer_is_reported_in_the_chat(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, [{"thinking": "hm"}])) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(NO_ANSWER)
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
 
 
 LOOP = """

@@ -15,6 +15,8 @@ _BUDGETS = {
 }
 """Name of a limit → what to call it, and the form of its amounts."""
 
+_NO_ANSWER = "the model ended without an answer"
+
 _UNKNOWN_SPENT = {
     "max_cost": "no price known for this model",
     "max_tokens": "the provider does not report token usage",
@@ -48,7 +50,7 @@ def _nothing_shown(turn: TurnResult, resume: str | None) -> Outcome:
     if turn.is_hidden:
         message = "every block of the answer is marked as hidden from users"
         return Outcome(Ending.PROVIDER, message, "Show all blocks with --show internal.")
-    return Outcome(Ending.PROVIDER, "the answer is empty", resume)
+    return Outcome(Ending.PROVIDER, _NO_ANSWER, resume)
 
 
 def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) -> Outcome:
@@ -57,8 +59,7 @@ def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) ->
     if turn.reason == "content_filter":
         return Outcome(Ending.PROVIDER, "the provider's content filter stopped the answer", resume)
     if turn.reason == "empty":
-        message = "the model's answer is empty: it has neither text nor tool calls"
-        return Outcome(Ending.PROVIDER, message, resume)
+        return Outcome(Ending.PROVIDER, _NO_ANSWER, resume)
     if turn.reason == "length":
         message = "the answer was cut off at the model's output limit"
         return Outcome(Ending.BUDGET, message, resume)
