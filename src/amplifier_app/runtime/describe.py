@@ -94,10 +94,11 @@ def duration(seconds: float) -> str:
 
 
 def tokens(count: int) -> str:
-    """`950`, `12.3k`, `1.2M`."""
+    """`950`, `12.3k`, `200k`, `1.2M`."""
     if count < 1000:
         return str(count)
-    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
+    number, unit = (count / 1000, "k") if count < 999_950 else (count / 1_000_000, "M")
+    return f"{number:.1f}".removesuffix(".0") + unit
 
 
 def cost(dollars: Decimal) -> str:

@@ -175,6 +175,15 @@ class OpenSession:
         return self._budget.as_dict()
 
     @property
+    def usage_so_far(self) -> Usage:
+        """Tokens and cost since it was opened, including those of a running turn."""
+        total = Usage()
+        total.merge(self.usage)
+        if self._task is not None:
+            total.merge(self.recorder.usage)
+        return total
+
+    @property
     def not_mounted(self) -> list[str]:
         """Why providers of the plan were not mounted, one line each."""
         return self._mounting.not_mounted

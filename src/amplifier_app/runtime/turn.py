@@ -186,9 +186,14 @@ NO_TURN = TurnResult(response="", status="error", usage={}, steps=0, cost=None, 
 
 
 class TurnRecorder:
-    """Records what happens after each call of `begin`."""
+    """Records what happens after each call of `begin`.
+
+    Attributes:
+        context_tokens: Tokens of the conversation as of the last model call; None before the first.
+    """
 
     def __init__(self) -> None:
+        self.context_tokens: int | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -266,6 +271,9 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
+        total = _field(usage, "total_tokens")
+        if isinstance(total, int) and total:
+            self.context_tokens = total
         self._unreported += not usage
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:

@@ -1,0 +1,124 @@
+"""The state of a session in a few values, for the status line and `/status`."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_app.runtime.approval_mode import current_mode
+from amplifier_app.runtime.capabilities import first_provider
+from amplifier_support.usage import dollars
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+_LONGEST_HEAD = 4096
+
+
+class Status(NamedTuple):
+    """The state of a session now.
+
+    Attributes:
+        mode: The approval mode; None if no module has modes.
+        profile: The name of the plan.
+        provider: The provider that is asked first.
+        model: Its model; None if it is the provider's default and not reported.
+        context_used: Tokens of the conversation, as of the last model call; None before the first.
+        context_limit: Tokens that fit the model; None if unknown.
+        cost: US dollars so far, including earlier runs of the session; None if unknown.
+        budget: US dollars the session may cost; None without a limit.
+        branch: The git branch of the directory, or the short commit; None outside a repository.
+        directory: The working directory, with `~` for the home directory.
+    """
+
+    mode: str | None
+    profile: str
+    provider: str
+    model: str | None
+    context_used: int | None
+    context_limit: int | None
+    cost: Decimal | None
+    budget: Decimal | None
+    branch: str | None
+    directory: str
+
+    @property
+    def context_percent(self) -> int | None:
+        """How full the context is; None if unknown."""
+        if self.context_used is None or not self.context_limit:
+            return None
+        return round(100 * self.context_used / self.context_limit)
+
+
+def status_of(session: OpenSession) -> Status:
+    """Return the state of a session; cheap enough to call on every redraw."""
+    name, provider = first_provider(session.session)
+    folder = session.facts.working_dir
+    return Status(
+        mode=current_mode(session.session.coordinator),
+        profile=session.facts.profile,
+        provider=name,
+        model=session.facts.model,
+        context_used=session.recorder.context_tokens,
+        context_limit=_context_limit(provider),
+        cost=_cost(session),
+        budget=_budget(session),
+        branch=git_branch(folder),
+        directory=short_path(folder),
+    )
+
+
+def _context_limit(provider: Any) -> int | None:
+    """Return the context window a provider declares."""
+    try:
+        window = provider.get_info().defaults.get("context_window")
+    # A provider may raise anything; this is only for display.
+    except Exception:
+        return None
+    return window if isinstance(window, int) and window > 0 else None
+
+
+def _cost(session: OpenSession) -> Decimal | None:
+    spent = session.spent
+    if spent is not None:
+        return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
+    return session.usage_so_far.cost_usd
+
+
+def _budget(session: OpenSession) -> Decimal | None:
+    settings = session.session.config.get("session") or {}
+    budget = settings.get("budget")
+    return dollars(budget.get("max_cost")) if isinstance(budget, dict) else None
+
+
+def short_path(path: str) -> str:
+    """Return a path with `~` for the home directory."""
+    home = os.path.expanduser("~")
+    inside = path == home or path.startswith(home + os.sep)
+    return f"~{path[len(home) :]}" if inside and home not in ("~", os.sep) else path
+
+
+def git_branch(folder: str) -> str | None:
+    """Return the branch checked out in `folder`, or the first digits of the commit.
+
+    Reads `.git/HEAD` and runs nothing.
+    """
+    for place in (Path(folder), *Path(folder).parents):
+        entry = place / ".git"
+        head = _first_line(entry / "HEAD")
+        if not head and entry.is_file():  # a work tree or a submodule
+            target = _first_line(entry).removeprefix("gitdir: ")
+            head = _first_line(place / target / "HEAD") if target else ""
+        if head:
+            return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else head[:7]
+    return None
+
+
+def _first_line(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            return text.read(_LONGEST_HEAD).partition("\n")[0].strip()
+    except OSError:  # no such file, or not readable
+        return ""

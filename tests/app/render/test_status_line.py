@@ -1,0 +1,95 @@
+"""The status line, from wide to narrow."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.status_line import status_line
+from amplifier_app.runtime.status import Status, git_branch, short_path
+
+STATUS = Status(
+    mode="ask",
+    profile="default",
+    provider="anthropic",
+    model="claude-sonnet-5-5",
+    context_used=76_000,
+    context_limit=200_000,
+    cost=Decimal("0.1234"),
+    budget=None,
+    branch="main",
+    directory="~/proj",
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (80, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12 · main" + " " * 19 + "~/proj"),
+        (60, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12 · main"),
+        (50, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12"),
+        (40, " ask · claude-sonnet-5-5 · 38 % of 200k"),
+        (25, " ask · claude-sonnet-5-5"),
+        (12, " ask"),
+        (3, " a…"),
+    ],
+)
+def test_fields_are_dropped_from_the_right(width: int, expected: str) -> None:
+    assert plain(status_line(STATUS, width)) == expected
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_line_fits(width: int) -> None:
+    long = STATUS._replace(model="日本" * 60, branch="x" * 200, directory="/y" * 100)
+    assert cells(status_line(long, width)) <= width
+
+
+def test_a_budget_is_shown_next_to_the_cost() -> None:
+    line = plain(status_line(STATUS._replace(budget=Decimal(2)), 80))
+    assert "$0.12 of $2.00" in line
+
+
+def test_a_nearly_full_context_and_a_nearly_used_budget_are_highlighted() -> None:
+    line = status_line(STATUS._replace(context_used=160_000, budget=Decimal("0.15")), 80)
+    assert "\x1b[33m80 % of 200k\x1b[0m" in line
+    assert "\x1b[33m$0.12 of $0.15\x1b[0m" in line
+
+
+def test_the_demo_model_is_marked() -> None:
+    assert "demo model" in status_line(STATUS._replace(provider="local"), 80)
+
+
+def test_unknown_values_are_left_out() -> None:
+    bare = Status(None, "p", "mine", None, None, None, None, None, None, "/x")
+    assert plain(status_line(bare, 20)) == " mine            /x"
+
+
+def test_the_branch_is_read_from_the_repository(tmp_path: Path) -> None:
+    git = tmp_path / "repo" / ".git"
+    git.mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/feature/x\n")
+    inner = tmp_path / "repo" / "src"
+    inner.mkdir()
+    assert git_branch(str(inner)) == "feature/x"
+    (git / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")
+    assert git_branch(str(inner)) == "0123456"
+
+
+def test_the_branch_of_a_work_tree(tmp_path: Path) -> None:
+    own = tmp_path / "main" / ".git" / "worktrees" / "w"
+    own.mkdir(parents=True)
+    (own / "HEAD").write_text("ref: refs/heads/side\n")
+    tree = tmp_path / "w"
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    assert git_branch(str(tree)) == "side"
+
+
+def test_the_home_directory_is_abbreviated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert [short_path(path) for path in ("/home/me", "/home/me/p", "/home/men")] == [
+        "~", "~/p", "/home/men",
+    ]  # fmt: skip
