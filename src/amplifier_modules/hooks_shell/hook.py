@@ -13,7 +13,6 @@ from typing import Any, cast
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
-from amplifier_modules._shared.process.commands import ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
 from amplifier_modules.hooks_shell.config import (
@@ -25,6 +24,7 @@ from amplifier_modules.hooks_shell.config import (
     listed,
 )
 from amplifier_modules.hooks_shell.running import Ran, run
+from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.programs import absolute_entries
 
 logger = logging.getLogger(__name__)

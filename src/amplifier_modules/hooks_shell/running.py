@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from amplifier_modules._shared.process.commands import Command, CommandError, Ended, ProcessRunner
+from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 from amplifier_support.programs import find_program
 
 MOST_OUTPUT = 1024 * 1024

@@ -13,11 +13,11 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.checked_tool import failure
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput
-from amplifier_modules._shared.process.commands import CommandError
 from amplifier_modules._shared.process.output import OutputCapture
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, result_of, with_notes
 from amplifier_modules.tool_bash.shell import Finished, Job, Shell
+from amplifier_support.process.commands import CommandError
 
 BACKGROUND_START = "bash:background_start"
 BACKGROUND_END = "bash:background_end"

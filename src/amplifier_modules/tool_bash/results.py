@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.process.commands import Ended
 from amplifier_modules._shared.process.output import Captured
+from amplifier_support.process.commands import Ended
 
 _SHOWN_PIDS = 10
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_core.session_capabilities import WORKING_DIR
-from amplifier_modules._shared.process.commands import Command, Ended, ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules._shared.process.output import Captured, OutputCapture
 from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
 from amplifier_modules.tool_bash.output_events import OutputReporter
+from amplifier_support.process.commands import Command, Ended, ProcessRunner
 from amplifier_support.programs import find_program
 
 # Bash sets these from the folder it starts in; the values of the session's shell would mislead.

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_modules._shared.process.commands import Command, CommandError, Ended, ProcessRunner
+from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR
-from amplifier_modules._shared.process.commands import ProcessRunner
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules.tool_mcp.config import ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
+from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.programs import absolute_entries
 
 

@@ -15,13 +15,13 @@ from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard, is_regular
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.tool_input import InvalidInput
-from amplifier_modules._shared.process.commands import Command, CommandError, ProcessRunner
 from amplifier_modules.tool_search import results
 from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
 from amplifier_modules.tool_search.names import BadGlob, matcher
 from amplifier_modules.tool_search.results import Collector, Line
 from amplifier_support.environment import minimal_environment
+from amplifier_support.process.commands import Command, CommandError, ProcessRunner
 
 _PATH = {
     "type": "string",

@@ -19,7 +19,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_shell
-from tests.modules.test_shared_process import eventually, is_alive
+from tests.amplifier_support.test_process import eventually, is_alive
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.amplifier_support.test_process import is_alive
 from tests.app.plans import mock_plan
-from tests.modules.test_shared_process import is_alive
 from tests.modules.tool_bash.test_in_a_run import wait_until
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult, ToolResult
-from tests.modules.test_shared_process import STUBBORN, eventually, is_alive
+from tests.amplifier_support.test_process import STUBBORN, eventually, is_alive
 
 
 async def begin(session: Any, command: str) -> ToolResult:

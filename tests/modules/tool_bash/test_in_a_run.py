@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.modules.test_shared_process import STUBBORN, is_alive
+from tests.amplifier_support.test_process import STUBBORN, is_alive
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 

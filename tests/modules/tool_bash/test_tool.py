@@ -19,7 +19,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.environment import command_environment
-from tests.modules.test_shared_process import eventually, is_alive
+from tests.amplifier_support.test_process import eventually, is_alive
 
 Run = Callable[..., Awaitable[ToolResult]]
 

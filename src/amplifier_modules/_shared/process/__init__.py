@@ -1,1 +1,1 @@
-"""Commands and their output."""
+"""The environment and output of commands."""

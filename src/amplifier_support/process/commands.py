@@ -3,7 +3,7 @@
 Each command gets a session and process group of its own, and unless it brings streams of its own
 stdin from the null device and one pipe for both outputs. A command ends when its first process does; what it left running in the
 background neither delays that nor escapes: it is known, its output is still taken, and it is
-killed with the session. `process_supervisor` says how, and what other systems than Linux get.
+killed with the session. `supervisor` says how, and what other systems than Linux get.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import amplifier_support
-from amplifier_modules._shared.process.job import (
+from amplifier_support.environment import minimal_environment
+from amplifier_support.process.job import (
     KILL_SECONDS,
     SETTLE_SECONDS,
     Command,
@@ -28,7 +29,6 @@ from amplifier_modules._shared.process.job import (
     Job,
     SupervisorLost,
 )
-from amplifier_support.environment import minimal_environment
 
 __all__ = [
     "Command",

@@ -255,7 +255,7 @@ class Job:
 
 
 def _packed(command: Command) -> bytes:
-    """The command as `process_supervisor.read_command` reads it."""
+    """The command as `supervisor.read_command` reads it."""
     pairs = (f"{name}={value}" for name, value in command.environment.items())
     fields = [str(len(command.argv)), *command.argv, *pairs]
     data = b"\0".join(map(os.fsencode, fields))

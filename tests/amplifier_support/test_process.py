@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.process import supervisor
-from amplifier_modules._shared.process.commands import (
+from amplifier_support import process_tree
+from amplifier_support.process import supervisor
+from amplifier_support.process.commands import (
     Command,
     CommandNotStarted,
     Ended,
     ProcessRunner,
     SupervisorLost,
 )
-from amplifier_support import process_tree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -262,7 +262,7 @@ async def test_processes_that_end_on_TERM_may_clean_up(shell: Shell) -> None:
 async def test_nothing_outlives_the_process_of_the_runner(shell: Shell, how: int) -> None:
     program = """
         import asyncio, os, sys
-        from amplifier_modules._shared.process.commands import Command, ProcessRunner
+        from amplifier_support.process.commands import Command, ProcessRunner
 
         async def main():
             runner = ProcessRunner()
@@ -470,7 +470,7 @@ async def test_without_adoption_the_group_is_ended(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What systems without subreapers get: everything in the group, and what it is parent of."""
-    from amplifier_modules._shared.process import commands as process
+    from amplifier_support.process import commands as process
 
     text = Path(supervisor.__file__).read_text()
     without = tmp_path / "without.py"

@@ -1,0 +1,1 @@
+"""Commands that are supervised: nothing they start outlives its time."""
