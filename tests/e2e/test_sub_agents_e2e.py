@@ -134,7 +134,7 @@ def check_sessions(plan: Path, result: dict[str, Any]) -> None:
     assert reader in shown["sub_sessions"]
     child = saved(reader)["metadata"]
     assert (child["parent"], child["agent"], child["depth"]) == ("s1", "reader", 1)
-    assert child["turns"] == 2
+    assert child["prompts"] == 2
     assert f"sub-session: {reader} (reader)" in run_amplifier("session", "show", "s1").stdout
     home = Path(run_amplifier("session", "list").home)
     events = (home / "sessions" / reader / "events.jsonl").read_text().splitlines()
@@ -254,7 +254,8 @@ def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -
 
 
 def test_denials_of_an_agent_count_for_the_run(folder: Path) -> None:
-    lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [SHELL, "I may not."]}
+    touch = Reply(tool_calls=[ToolCall("bash", {"command": "touch made"})])
+    lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [touch, "I may not."]}
     rules = {"rules": [{"action": "allow", "tool": "task"}]}
     with running_agents(lines) as server:
         hooks = [{"module": "hooks-approval", "config": rules}]

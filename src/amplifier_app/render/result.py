@@ -63,7 +63,8 @@ def _reported(report: RunReport) -> dict[str, Any]:
         "cost": cost_object(turn.cost),
         "tools": [_tool(tool) for tool in turn.tools],
         "denied": [
-            {"id": tool.id, "name": tool.name, "reason": tool.reason} for tool in turn.denied
+            {**call._asdict(), "session_id": call.session_id or report.session_id}
+            for call in turn.denied
         ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
         "duration_ms": round((time.monotonic() - report.started) * 1000),

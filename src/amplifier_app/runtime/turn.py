@@ -105,6 +105,24 @@ class ToolUse:
         self.reason: str | None = None
 
 
+class DeniedCall(NamedTuple):
+    """A tool call that was refused: by a hook, the user, or the limits of the tool itself.
+
+    Attributes:
+        id: Its id.
+        name: The tool.
+        reason: Why, if known.
+        session_id: The session of the sub-agent that made it; None for a call of the turn itself.
+        agent: That sub-agent.
+    """
+
+    id: str
+    name: str
+    reason: str | None
+    session_id: str | None = None
+    agent: str | None = None
+
+
 class SubSession(NamedTuple):
     """What a sub-agent did during a turn, in its own session.
 
@@ -156,7 +174,7 @@ class TurnResult(NamedTuple):
         cost: US dollars, including sub-agents; None if a price is unknown.
         tools: Every tool call, in the order they started.
         sub_sessions: Its sub-agents, including nested ones, in the order they ended.
-        denied: The tool calls that were denied.
+        denied: The refused tool calls: its own, then those of sub-agents.
         is_hidden: Whether there is an answer but all of it is hidden.
     """
 
@@ -170,15 +188,12 @@ class TurnResult(NamedTuple):
     sub_sessions: tuple[SubSession, ...] = ()
     limit: LimitReached | None = None
     is_hidden: bool = False
+    denied: tuple[DeniedCall, ...] = ()
 
     @property
     def has_answer(self) -> bool:
         """Whether `response` is text of the model, not a remark about a missing answer."""
         return self.status == "success" or self.reason in CUT_SHORT
-
-    @property
-    def denied(self) -> tuple[ToolUse, ...]:
-        return tuple(tool for tool in self.tools if tool.outcome == "denied")
 
 
 NO_TURN = TurnResult(response="", status="error", usage={}, steps=0, cost=None, tools=())
@@ -210,6 +225,7 @@ class TurnRecorder:
         self._running: dict[str, tuple[ToolUse, float]] = {}
         self._sub_sessions: list[SubSession] = []
         self._sub_agent_usage = Usage()
+        self._denied_below: list[DeniedCall] = []
 
     def handlers(self) -> dict[str, EventHandler]:
         """Return the handlers by event name."""
@@ -246,6 +262,9 @@ class TurnRecorder:
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
         """Add a sub-agent, and its own sub-agents from its `recorder`."""
         self._sub_sessions += [ended, *recorder._sub_sessions]
+        by = {"session_id": ended.session_id, "agent": ended.agent}
+        self._denied_below += [call._replace(**by) for call in recorder._own_denied]
+        self._denied_below += recorder._denied_below
         self._sub_agent_usage.merge(recorder.usage)
 
     def result(self, response: str, status: Status | None = None) -> TurnResult:
@@ -262,7 +281,13 @@ class TurnRecorder:
             reason=self._reason,
             sub_sessions=tuple(self._sub_sessions),
             limit=self._limit,
+            denied=(*self._own_denied, *self._denied_below),
         )
+
+    @property
+    def _own_denied(self) -> list[DeniedCall]:
+        denied = (tool for tool in self._tools if tool.outcome == "denied")
+        return [DeniedCall(tool.id, tool.name, tool.reason) for tool in denied]
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._requests += 1
@@ -289,7 +314,11 @@ class TurnRecorder:
         result = peek(data, "tool_result")
         if result is None:
             result = peek(data, "result")
-        self._end(data, "ok" if succeeded(result) else "error", None)
+        error = None if succeeded(result) else _field(result, "error")
+        if _field(error, "denied") is True:
+            self._end(data, "denied", str(_field(error, "message") or "") or None)
+        else:
+            self._end(data, "ok" if succeeded(result) else "error", None)
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         error = peek(data, "error") or {}

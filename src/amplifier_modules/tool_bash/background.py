@@ -165,7 +165,7 @@ class Background:
         try:
             finished = command.finished()
         except CommandError as error:
-            return failure(type(error).__name__, str(error))
+            return failure(error)
         return result_of(
             finished.ended, finished.captured, None, finished.log, [f"its id was {id}"]
         )

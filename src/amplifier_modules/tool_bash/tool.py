@@ -23,6 +23,8 @@ _ID = {"type": "string", "description": "Id returned when the command was starte
 class DeniedCommand(Exception):
     """The config does not allow the command."""
 
+    denies_call = True
+
 
 class BashTool:
     """Run a shell command (Tool Contract): a failure is a result, never an exception.
@@ -86,10 +88,10 @@ class BashTool:
                 return await self._background.start(job)
             return await self._run(line, values.get("working_directory"), self._timeout(values))
         except (InvalidInput, DeniedCommand, PathError, CommandError) as error:
-            return failure(type(error).__name__, str(error))
+            return failure(error)
         except OSError as error:
             where = f"{error.filename!r}: " if error.filename else ""
-            return failure(type(error).__name__, f"{where}{error.strerror}")
+            return failure(error, f"{where}{error.strerror}")
 
     def _check_denied(self, line: str) -> None:
         for pattern in self._config.denied_commands:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.models import ToolResult
 from amplifier_core.utils.truncate import sanitize_text
+from amplifier_modules._shared.module.checked_tool import failure
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_mcp.connection import ServerProblem, shortened
@@ -64,8 +65,7 @@ class MountedTool(ABC):
                 raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
             return await self.run(dict(cast("Mapping[str, Any]", given)))
         except (InvalidInput, ServerProblem) as error:
-            message, kind = str(error), type(error).__name__
-            return ToolResult(success=False, error={"message": message, "type": kind})
+            return failure(error)
 
     @abstractmethod
     async def run(self, given: dict[str, Any]) -> ToolResult:

@@ -41,6 +41,8 @@ class FetchError(Exception):
 class Refused(FetchError):
     """The address is not allowed."""
 
+    denies_call = True
+
 
 class Unreachable(FetchError):
     """There is no response."""

@@ -70,9 +70,13 @@ class InvalidPath(PathError):
 class OutsideRoots(PathError):
     """The path is outside the granted folders, or a link on the way leads there."""
 
+    denies_call = True
+
 
 class ProtectedPath(PathError):
     """The path needs a grant of its own for writing."""
+
+    denies_call = True
 
 
 class Location:

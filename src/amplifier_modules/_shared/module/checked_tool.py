@@ -37,9 +37,9 @@ class CheckedTool(ABC):
             values = read_input(self.input_schema, input)
             return await self.run(values)
         except InvalidInput as error:
-            return failure(type(error).__name__, str(error))
+            return failure(error)
         except self.failures as error:
-            return failure(type(error).__name__, self.describe_failure(error, values))
+            return failure(error, self.describe_failure(error, values))
 
     @abstractmethod
     async def run(self, values: dict[str, Any]) -> ToolResult:
@@ -50,6 +50,12 @@ class CheckedTool(ABC):
         return str(error)
 
 
-def failure(kind: str, message: str) -> ToolResult:
-    """A failed result with the message and kind of the failure."""
-    return ToolResult(success=False, error={"message": message, "type": kind})
+def failure(error: Exception, message: str = "") -> ToolResult:
+    """A failed result with the kind and message of an exception.
+
+    An exception with `denies_call` marks a call that the tool may not carry out.
+    """
+    about: dict[str, Any] = {"message": message or str(error), "type": type(error).__name__}
+    if getattr(error, "denies_call", False) is True:
+        about["denied"] = True
+    return ToolResult(success=False, error=about)
