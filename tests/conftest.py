@@ -1,8 +1,18 @@
 """Rules of the whole suite: loopback only, an isolated environment, shared fixtures."""
 
+import os
 import signal
+import sys
+
+import hypothesis
+import pytest
 
 pytest_plugins = ["tests.support.fixtures"]
+
+# Containers often forbid byte code. The suite would compile itself in each worker and the program in
+# each of the interpreters it starts: twice the time of collection, and four times that of a start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 # The process that started the suite may ignore signals: nohup does SIGHUP, a shell in its background SIGINT.
@@ -10,3 +20,17 @@ pytest_plugins = ["tests.support.fixtures"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# `thorough` is a step of its own in CI; choose it with --hypothesis-profile.
+hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
+hypothesis.settings.load_profile("quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers to a core: half of a test's time is spent waiting for processes and servers."""
+    cores = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    return 2 * len(cores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import socket
 import subprocess
@@ -11,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
 import httpx_sse
 import pytest
@@ -45,7 +45,15 @@ WEATHER = {
 ASK: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
 
 
-def sdk(server: ScriptedLLM, **options: Any) -> anthropic.AsyncAnthropic:
+@pytest.fixture
+def anthropic() -> Any:
+    """The vendor's SDK. Its import takes a second, and every worker of the suite imports this file."""
+    return importlib.import_module("anthropic")
+
+
+def sdk(server: ScriptedLLM, **options: Any) -> Any:
+    import anthropic
+
     return anthropic.AsyncAnthropic(api_key="k", base_url=server.base_url, max_retries=0, **options)
 
 
@@ -130,7 +138,7 @@ async def test_exact_number_of_deltas(llm_server: StartLLM) -> None:
     assert pieces == 20_000
 
 
-async def test_count_tokens_and_models(llm_server: StartLLM) -> None:
+async def test_count_tokens_and_models(llm_server: StartLLM, anthropic: Any) -> None:
     server = await llm_server(models=["claude-a", "claude-b"])
     async with sdk(server) as client:
         counted = await client.messages.count_tokens(model="claude-a", messages=ASK)
@@ -450,7 +458,7 @@ async def streamed(server: ScriptedLLM, **options: Any) -> list[str]:
     return names
 
 
-async def test_status_with_retry_after(llm_server: StartLLM) -> None:
+async def test_status_with_retry_after(llm_server: StartLLM, anthropic: Any) -> None:
     server = await llm_server([Status(429, headers={"Retry-After": "7"}), Status(503, body="<p>")])
     async with sdk(server) as client:
         with pytest.raises(anthropic.RateLimitError) as limited:
@@ -490,7 +498,7 @@ async def test_stall_with_seconds_goes_on(llm_server: StartLLM) -> None:
     assert (await streamed(server))[-1] == "message_stop"
 
 
-async def test_error_event_ends_a_200_stream(llm_server: StartLLM) -> None:
+async def test_error_event_ends_a_200_stream(llm_server: StartLLM, anthropic: Any) -> None:
     server = await llm_server([Reply("hello", fault=ErrorEvent(3))] * 2)
     assert (await streamed(server))[-1] == "error"
     async with sdk(server) as client:

@@ -26,6 +26,11 @@ def schema_of(module_id: str) -> dict[str, Any]:
     return import_module(BUNDLED[module_id]).config_schema()
 
 
+def validate(config: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Like `jsonschema.validate`, without checking the schema itself each time."""
+    jsonschema.Draft202012Validator(schema).validate(config)
+
+
 async def mount(module_id: str, config: dict[str, Any]) -> None:
     cleanup = await import_module(BUNDLED[module_id]).mount(MockCoordinator(), config)
     if cleanup is not None and (pending := cleanup()) is not None:
@@ -61,7 +66,7 @@ async def test_mount_accepts_every_default(module_id: str) -> None:
     schema = schema_of(module_id)
     for key, rule in schema["properties"].items():
         config = {key: rule["default"]}
-        jsonschema.validate(config, schema)
+        validate(config, schema)
         await mount(module_id, config)
 
 
@@ -72,7 +77,7 @@ async def test_unknown_keys_are_refused_with_the_nearest_key(
     properties = schema_of(module_id)["properties"]
     key = min(key for key, rule in properties.items() if not rule.get("deprecated"))
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({f"{key}x": 1}, schema_of(module_id))
+        validate({f"{key}x": 1}, schema_of(module_id))
     with pytest.raises(ValueError, match=f"did you mean '{key}'"):
         await mount(module_id, {f"{key}x": 1})
 
@@ -97,7 +102,7 @@ SHORT_FORMS = [
 async def test_short_forms_and_other_spellings_are_in_the_schema(
     module_id: str, config: dict[str, Any]
 ) -> None:
-    jsonschema.validate(config, schema_of(module_id))
+    validate(config, schema_of(module_id))
     await mount(module_id, config)
 
 
@@ -124,7 +129,7 @@ async def test_the_schema_refuses_what_mount_refuses(
     module_id: str, config: dict[str, Any]
 ) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(config, schema_of(module_id))
+        validate(config, schema_of(module_id))
     with pytest.raises(ValueError, match="config is not valid"):
         await mount(module_id, config)
 

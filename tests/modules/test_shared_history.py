@@ -813,7 +813,7 @@ def snapshot(history: list[Any]) -> str:
     return repr(history)
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_any_history_becomes_a_valid_request_without_being_changed(history):
     before, shapes = snapshot(history), copy.deepcopy(history)
@@ -832,7 +832,6 @@ def test_any_history_becomes_a_valid_request_without_being_changed(history):
         assert thought in given_thinking  # same bytes, same order
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(["c1", "c2", "c3"]), unique=True, max_size=3), max_size=5),
     st.booleans(),

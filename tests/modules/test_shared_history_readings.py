@@ -27,7 +27,7 @@ def same(history: list[Any], kept: Readings) -> Any:
     return request
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(histories, st.lists(st.integers(0, 14), max_size=3), st.booleans())
 def test_a_history_that_grows_and_shrinks(
     history: list[Any], cuts: list[int], copied: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.http.sse import SSEDecoder
@@ -105,7 +105,6 @@ LINES = st.sampled_from(
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(LINES, ENDS), max_size=30),
     st.lists(st.integers(0, 300), max_size=20),
@@ -122,7 +121,6 @@ def test_any_stream_cut_anywhere_reads_like_the_whole(
     assert decode(*pieces) == by_lines(stream)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_decoder(stream: bytes):
     for name, data in decode(stream, b"\n\n"):

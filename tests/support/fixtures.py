@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -24,13 +26,38 @@ def scrubbed(environment: dict[str, str]) -> dict[str, str]:
     }
 
 
+class _Homes:
+    """Empty homes. Most tests leave theirs empty, and the next test uses it again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folders = (folder / str(number) for number in itertools.count())
+        self._home = next(self._folders)
+
+    def empty(self) -> Path:
+        """A home without any content."""
+        try:
+            # Only an empty folder can be removed.
+            self._home.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._home = next(self._folders)
+        self._home.mkdir()
+        return self._home
+
+
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> _Homes:
+    return _Homes(tmp_path_factory.mktemp("amplifier-homes"))
+
+
 @pytest.fixture(autouse=True)
-def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every test starts with an empty home of its own, no keys, no proxies, plain git."""
+def _isolated_environment(_homes: _Homes) -> Iterator[None]:
+    """Every test starts with an empty home, no keys, no proxies, plain git."""
     with pytest.MonkeyPatch.context() as patch:
         for name in set(os.environ) - set(scrubbed(dict(os.environ))):
             patch.delenv(name)
-        patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("amplifier-home")))
+        patch.setenv("AMPLIFIER_HOME", str(_homes.empty()))
         # The suite never uses the keyring of the user who runs it.
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

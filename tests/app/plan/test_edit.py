@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given
-from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import ConfigError
@@ -373,7 +372,6 @@ _VALUES = _collections(_collections(_SCALARS))
 
 
 # No deadline: what is slow about it is the disk, which each change waits for.
-@settings_of_hypothesis(max_examples=60, deadline=None)
 @given(
     data=st.dictionaries(_KEYS, _VALUES, max_size=4),
     flow=st.sampled_from([True, False, None]),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import Location
@@ -206,7 +206,6 @@ _LINES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_LINES)
 def test_any_escaped_text_is_literal(lines: list[str]) -> None:
     text = "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,11 +24,12 @@ from amplifier_app.sources.loading import load_plan
 from tests.support.cli import run_amplifier
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = plan_schema()
+
+schema_of_plans = functools.cache(plan_schema)
 
 
 def errors(document: Any, place: str = "plan") -> list[str]:
-    schema = {**SCHEMA, "$ref": f"#/$defs/{place}"}
+    schema = {**schema_of_plans(), "$ref": f"#/$defs/{place}"}
     return [
         error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(document)
     ]
@@ -49,29 +51,33 @@ def test_the_command_prints_a_valid_schema_without_an_id() -> None:
     assert finished.code == 0, finished.stderr
     assert finished.stderr == ""
     schema = json.loads(finished.stdout)
-    assert schema == SCHEMA
+    assert schema == schema_of_plans()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert not [path for path, part in walk(schema) if isinstance(part.get("$id"), str)]
 
 
 def test_every_reference_resolves() -> None:
-    for path, part in walk(SCHEMA):
+    for path, part in walk(schema_of_plans()):
         target = part.get("$ref")
         if not isinstance(target, str):
             continue
-        found: Any = SCHEMA
+        found: Any = schema_of_plans()
         for step in target.removeprefix("#/").split("/"):
             assert step in found, f"{path}: {target}"
             found = found[step]
 
 
 def test_every_key_has_a_description() -> None:
-    for path, part in walk(SCHEMA):
+    for path, part in walk(schema_of_plans()):
         inside_condition = path.endswith(("/if", "/then")) or "/anyOf/" in path
         if path.endswith("/properties") or inside_condition:
             continue
         for key, rule in part.get("properties", {}).items():
-            rule = SCHEMA["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+            rule = (
+                schema_of_plans()["$defs"][rule["$ref"].rpartition("/")[2]]
+                if "$ref" in rule
+                else rule
+            )
             assert rule.get("description"), f"{path}: {key}"
 
 

@@ -16,7 +16,7 @@ from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.transcript import read_transcript
 
-KILLS = 200
+KILLS = 60
 KILLS_IN_A_SESSION = 10
 RUN_SECONDS = 0.15
 """A kill comes at a random moment of this span: while the session is opened, repaired, written."""

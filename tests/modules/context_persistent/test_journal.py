@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import TextBlock
@@ -253,7 +253,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(json_values, max_size=5), st.integers(0, 200))
 def test_whatever_was_said_comes_back_and_a_cut_costs_only_the_end(
     tmp_path_factory: Any, contents: list[Any], cut: int

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.coordinator import ModuleCoordinator
@@ -184,7 +184,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps)
 async def test_whatever_is_done_the_file_holds_what_the_conversation_does(
     tmp_path_factory: Any, taken: list[tuple[str, Any]]

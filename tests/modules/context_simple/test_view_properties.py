@@ -19,7 +19,7 @@ from tests.modules.context_simple.conversations import (
 )
 from tests.modules.history_rules import violations
 
-PATIENT = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def as_text(messages: list[Any]) -> str:

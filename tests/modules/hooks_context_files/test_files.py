@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
@@ -228,7 +228,6 @@ LINES = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(LINES), max_size=6), min_size=4, max_size=4))
 def test_whatever_includes_whatever_there_is_an_end(contents: list[list[str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
@@ -29,7 +29,6 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(STEP, max_size=40))
 def test_a_family_of_sessions(limits: list[dict[str, Any]], steps: list[Any]) -> None:
     family = _family(limits)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.loop.schema import (
@@ -74,7 +74,6 @@ def schemas() -> st.SearchStrategy[Any]:
     return st.recursive(st.just({}) | st.just(True), extend, max_leaves=5)
 
 
-@settings(max_examples=400, deadline=None)
 @given(schemas(), values)
 def test_a_predicate_says_what_jsonschema_says(schema: Any, value: Any) -> None:
     try:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.llm_errors import StreamError
@@ -266,7 +266,6 @@ def test_events_of_unknown_types_are_passed_over():
     assert (assembly.error, chunks) == (None, [])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=5), max_size=20))
 def test_any_text_in_any_pieces_is_joined(pieces: list[str]):
     deltas = [delta(0, type="text_delta", text=piece) for piece in pieces]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.history import normalise
@@ -80,7 +80,6 @@ MODELS = st.sampled_from(["claude-next-9", *(model.id for model in known_models(
 READ = {"name": "read", "input_schema": {"type": "object"}}
 
 
-@settings(max_examples=400, deadline=None)
 @given(MESSAGES, CONFIGS, MODELS, st.booleans(), CHOICES)
 def test_every_request_is_valid(
     messages: list[dict[str, Any]],

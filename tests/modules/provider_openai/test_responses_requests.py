@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import ChatResponse
@@ -270,7 +270,6 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(ANSWERS, MESSAGES.map(lambda some: (some or [None])[0])), max_size=8))
 def test_every_conversation_makes_a_valid_request(messages):
     request = normalise({"messages": [m for m in messages if m], "model": "m"})
