@@ -18,6 +18,7 @@ from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
 from amplifier_core.session_capabilities import SECRET_VARIABLES
+from amplifier_core.utils.truncate import redact_config
 
 __all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]
 
@@ -192,8 +193,6 @@ class AmplifierSession:
 
     def _redacted(self) -> Any:
         """The mount plan without secrets; None if it is not a `Mapping`."""
-        from amplifier_core.utils.truncate import redact_config
-
         if not isinstance(self.config, Mapping):
             return None
         names = SECRET_VARIABLES.of(self.coordinator) or ()

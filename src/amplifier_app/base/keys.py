@@ -10,6 +10,7 @@ empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping
@@ -141,8 +142,6 @@ class KeyStore:
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, str]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
-        import json
-
         from amplifier_app.base import private_files as files
         from amplifier_app.base.locks import locked
 
@@ -197,8 +196,6 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
 
 
 def _parsed(data: bytes, file: Path) -> dict[str, dict[str, str]]:
-    import json
-
     def damaged(why: str, line: int | None = None) -> ConfigError:
         hint = f"Fix or remove the file. {_AGAIN}"
         where = Location(str(file), line)

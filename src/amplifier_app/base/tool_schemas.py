@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
 from amplifier_core._foreign import describe_exception
 
 # A module's code may raise anything, and may call sys.exit().
@@ -39,9 +42,6 @@ def tool_faults(name: str, tool: Any) -> list[str]:
 
 def schema_problem(schema: dict[str, Any]) -> str | None:
     """Why a mapping is not a valid JSON Schema; None if it is one."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:

@@ -8,6 +8,7 @@ agents: all | none                                                  as published
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Iterator
@@ -215,8 +216,6 @@ class AgentList:
 
     def _matching(self, pattern: str) -> Iterator[_File]:
         """The files of one folder that match a pattern, hidden files excluded."""
-        import fnmatch
-
         folder, _, name = pattern.rpartition("/")
         parent = self._absolute(folder or ".")
         is_there = parent.is_dir() and self._may_read(parent)

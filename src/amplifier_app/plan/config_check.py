@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from jsonschema.validators import validator_for
+from referencing import Registry
+
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.module_schemas import Schema, current_keys
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data
@@ -52,9 +55,6 @@ def config_problems(
         schema: The JSON Schema of its config.
         partial: Whether the entry only changes another one, which may have the required keys.
     """
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
     config = entry.items.get("config")
     node = config if isinstance(config, MapNode) else MapNode({}, entry.at)
     # An empty registry, so that checking a config never fetches anything.

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.spans import Span, read_spans
 
@@ -234,8 +236,6 @@ def _nested(keys: Sequence[str], value: Any) -> Any:
 
 def _inline(value: Any) -> str:
     """YAML for a value on one line, also valid in flow style."""
-    import yaml
-
     if _has_line_break(value):
         # JSON escapes \n and \r, but leaves the other line breaks of YAML as they are.
         dumped = json.dumps(value, ensure_ascii=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import apply_conditions
@@ -87,8 +88,6 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
             continue
         entry = next(entry for entry in entries if entry_key(entry) == key)
         return entry, f"--provider {name}, as configured in {_place(entry)}"
-    from amplifier_app.base import installed
-
     known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
     for module in (name, f"{_PREFIX}{name}"):
         if module in known and module.startswith(_PREFIX):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from amplifier_app.base.errors import Location
+from amplifier_app.base.installed import OURS, normalised
 from amplifier_app.plan.nodes import ListNode, MapNode, Scalar, text_of
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.source_spec import GitSource, SourceSyntaxError, without_password
@@ -35,8 +39,6 @@ def check_requirement(text: str) -> GitSource | None:
     Raises:
         SourceSyntaxError: It is invalid or not allowed.
     """
-    from pathlib import Path
-
     parsed = parsed_requirement(text)
     if parsed.url is None:
         return None
@@ -56,10 +58,6 @@ def parsed_requirement(text: str) -> Parsed:
     Raises:
         SourceSyntaxError: It is invalid, or names a part of Amplifier itself.
     """
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    from amplifier_app.base.installed import OURS, normalised
-
     try:
         parsed = Requirement(text)
         valid = text.isprintable()

@@ -6,6 +6,8 @@ import bisect
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import yaml
+
 from amplifier_app.base.errors import Location
 
 Kind = Literal["scalar", "mapping", "list", "alias"]
@@ -48,8 +50,6 @@ class Span:
 
 def read_spans(text: str, file: str) -> Span | None:
     """The values of a text that is a valid YAML document; None if it is empty."""
-    import yaml
-
     # Without libyaml: its marks count bytes or characters, depending on how it was built.
     events = iter(list(yaml.parse(text, Loader=yaml.SafeLoader)))
     marks: dict[str, list[int]] = {"-": [], ":": []}

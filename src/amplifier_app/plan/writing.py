@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import yaml
+
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, plain_data
 
 
@@ -15,8 +17,6 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
         tree: The tree to write, with secrets masked.
         origins: Whether to add the file and line of each value as a comment.
     """
-    import yaml
-
     representer = yaml.representer.SafeRepresenter(default_flow_style=False, sort_keys=False)
     written = representer.represent_data(plain_data(tree))
     _use_blocks(written)
@@ -47,8 +47,6 @@ def place_of(node: Node) -> str:
 
 def _use_blocks(written: Any) -> None:
     """Write strings of several lines as block scalars instead of quoted."""
-    import yaml
-
     if isinstance(written, yaml.ScalarNode):
         if "\n" in written.value:
             written.style = "|"

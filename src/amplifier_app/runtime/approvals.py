@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import visible
+from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 if TYPE_CHECKING:
@@ -152,7 +153,6 @@ class ApprovalAnswers:
         Raises:
             TimeoutError: No answer within the request's time limit.
         """
-        from amplifier_core.approval import ApprovalTimeoutError
         from amplifier_core.interfaces import ApprovalResponse
 
         question, whole = _question(request)

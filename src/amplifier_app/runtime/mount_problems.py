@@ -17,6 +17,7 @@ from amplifier_app.runtime.missing_packages import requires_hint
 from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.discovery import find_package
 
 
 class MountFailure(NamedTuple):
@@ -126,8 +127,6 @@ def package_of(found: ResolvedSource, module_id: str) -> Any:
     """
     name = found.entry_point.partition(":")[0] if found.entry_point else ""
     if not name:
-        from amplifier_core.discovery import find_package
-
         name = find_package(module_id, found.resolve()).stem
     package = sys.modules.get(name)
     while package is not None and not hasattr(package, "config_schema") and "." in name:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.errors import AppError, Location, ModuleError
 from amplifier_app.base.outcome import Ending
+from amplifier_app.base.tool_schemas import tool_faults
 from amplifier_app.plan.config_check import config_problems, ignored_keys
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
@@ -24,6 +25,7 @@ from amplifier_app.plan.modules import (
     planned_modules,
     unset_variables,
 )
+from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.plan.sections import PARTS
@@ -222,8 +224,6 @@ class _Checker:
         added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
         if not added:
             return []
-        from amplifier_app.base.tool_schemas import tool_faults
-
         return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
 
     async def _check_agent_module(
@@ -331,8 +331,6 @@ def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) 
 
 
 def _spec(module: PlannedModule) -> ModuleSpec:
-    from amplifier_app.plan.nodes import plain_data
-
     data = plain_data(module.entry)
     return ModuleSpec(
         module.kind,

@@ -23,6 +23,7 @@ from amplifier_app.trust import (
     report_skipped,
     trusted_project,
 )
+from amplifier_app.trust.selection import selected_by
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SessionFolder
@@ -92,8 +93,6 @@ def _of_session(
 
 
 def _names_folders(plan: Path) -> bool:
-    from amplifier_app.trust.selection import selected_by
-
     return plan.is_file() and bool(selected_by(plan, plan.read_bytes()))
 
 

@@ -11,12 +11,22 @@ import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from amplifier_app.base import keys
-from amplifier_app.base.errors import ConfigError
+from amplifier_app.base import installed, keys
+from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.plan.masking import is_secret_key
+from amplifier_app.plan.problems import suggest
+from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
 from amplifier_app.runtime.observer import Display, Renderer
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.llm_errors import LLMTimeoutError
+from amplifier_core.load_errors import ModuleMountError
+from amplifier_core.loader import ModuleLoader, kind_of
+from amplifier_core.message_models import ChatRequest, Message
+from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -85,8 +95,6 @@ class Provider(NamedTuple):
 
 def all_providers(plan: ResolvedPlan) -> list[Provider]:
     """Return the plan's providers in order, then other bundled or installed ones."""
-    from amplifier_app.plan.traffic import MODULE as recorder
-
     offers = _offers()
 
     def offered_by(module: str, source: str | None) -> str | None:
@@ -136,17 +144,12 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
     for provider in known:
         if name in (provider.instance_id, provider.module, provider.name):
             return provider
-    from amplifier_app.plan.problems import suggest
-
     names = [provider.name for provider in known]
     raise ConfigError(f"unknown provider {name!r}", hint=suggest(name, names))
 
 
 def _offers() -> dict[str, str]:
     """Return provider modules available without a source → the distribution that contains them."""
-    from amplifier_app.base import installed
-    from amplifier_core.loader import kind_of
-
     available = [*installed.installed(), *installed.bundled().values()]
     return {
         one.module_id: f"{one.distribution} {one.version}"
@@ -186,11 +189,6 @@ async def mounted(
         ModuleLoadError: It cannot be imported or is not a valid module.
         LLMError: It failed to start.
     """
-    from amplifier_core.coordinator import ModuleCoordinator
-    from amplifier_core.load_errors import ModuleMountError
-    from amplifier_core.loader import ModuleLoader
-    from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
-
     shown_by = renderer or Renderer()
     coordinator = ModuleCoordinator(display_system=Display(shown_by))
     coordinator.loader = ModuleLoader(coordinator)
@@ -255,8 +253,6 @@ def credentials_of(
     info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.Where]
 ) -> list[Credential]:
     """Return where the keys of a provider come from, the one it uses first."""
-    from amplifier_app.plan.masking import is_secret_key
-
     found = [
         Credential(name, "plan")
         for name, value in provider.config.items()
@@ -312,9 +308,6 @@ async def ask(
         LLMError: The provider did not answer.
         ConfigError, ModuleError: See `mounted`.
     """
-    from amplifier_core.llm_errors import LLMTimeoutError
-    from amplifier_core.message_models import ChatRequest, Message
-
     tested = provider._replace(config=await _without_retries(provider, sources))
     request = ChatRequest(
         messages=[Message(role="user", content=TEST_PROMPT)],
@@ -358,14 +351,11 @@ async def models(
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:
     """Return the config with retries disabled, if the module has that setting."""
-    from amplifier_app.base.errors import ModuleError
     from amplifier_app.plan.module_schemas import config_schema
 
     found = await sources.async_resolve(provider.module, provider.source)
     if not found.installed or not found.entry_point:
         return provider.config
-    from importlib import import_module
-
     with contextlib.suppress(ImportError, ModuleError):
         schema = config_schema(import_module(found.entry_point.partition(":")[0])) or {}
         if "max_retries" in schema.get("properties", {}):

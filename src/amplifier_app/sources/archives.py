@@ -21,6 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packaging.tags import sys_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
 from amplifier_app.base.locks import locked, make_private
 from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.sources import unpack
@@ -222,9 +225,6 @@ def _read_note(note: Path) -> dict[str, Any] | None:
 
 
 def _check_wheel(file_name: str) -> None:
-    from packaging.tags import sys_tags
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
     try:
         tags = parse_wheel_filename(file_name)[3]
     except InvalidWheelFilename as error:

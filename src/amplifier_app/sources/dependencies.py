@@ -20,15 +20,19 @@ import shutil
 import sys
 import tempfile
 import threading
+import tomllib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import locked, make_private
 from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.held import held_by, other_versions, refuse_held
 from amplifier_app.sources.layout import Layout
 from amplifier_app.sources.preferred import preferred_in, separate
 from amplifier_app.sources.requirement_names import (
@@ -114,8 +118,6 @@ class DependencyCache:
         home = self.root / _key(required, settings, layout, pins)
         if _fits(home, present):
             return home
-        from amplifier_app.sources.held import other_versions, refuse_held
-
         differing = other_versions(layout, present)
         holders = self._holders(layout) if differing or _moved(pins, present) else None
         if holders is not None:
@@ -152,8 +154,6 @@ class DependencyCache:
 
     def _holders(self, *layouts: Layout) -> Mapping[str, str]:
         """Distribution → what imports it from the environment, other than these modules."""
-        from amplifier_app.sources.held import held_by
-
         own = {layout.module_id for layout in layouts if layout.installed}
         mounted = self._mounted()
         return held_by({one: mounted[one] for one in mounted if one not in own})
@@ -290,8 +290,6 @@ def _copied(added: Addition, target: Path) -> str:
 
 def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
     """Refuse options and paths: uv would act on `-e ../x` or `-r FILE` in a requirements file."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
     for text in required:
         try:
             Requirement(text)
@@ -318,8 +316,6 @@ def _key(
 
 
 def _uv_settings(project_file: Path | None) -> dict[str, Any]:
-    import tomllib
-
     if project_file is None:
         return {}
     with project_file.open("rb") as stream:
@@ -329,8 +325,6 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
 
 def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
     """Whether the running environment is known to satisfy a requirement."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
     try:
         wanted = Requirement(requirement)
     except InvalidRequirement:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib.metadata import Distribution as Metadata
 from pathlib import Path
 from typing import NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base.installed import ENTRY_POINT_GROUP
 from amplifier_app.sources.errors import SourceError
@@ -41,8 +44,6 @@ def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | 
     found = sorted(root.glob("*.dist-info"))
     if len(found) != 1 or not (found[0] / "METADATA").is_file():
         return None
-    from importlib.metadata import Distribution as Metadata
-
     metadata = Metadata.at(found[0])
     facts = {name: metadata.metadata[name] for name in metadata.metadata}
     if not facts.get("Name") or not facts.get("Version"):
@@ -60,8 +61,6 @@ def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | 
 
 
 def _needed(requires: Iterable[str], extras: tuple[str, ...], where: str) -> Iterable[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
     for text in requires:
         try:
             wanted = Requirement(text)

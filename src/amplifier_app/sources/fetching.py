@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from packaging.specifiers import SpecifierSet
 
 from amplifier_app.base import installed, paths
 from amplifier_app.plan.source_spec import (
@@ -21,15 +24,18 @@ from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources import drift
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.held import MODULE_PACKAGES, requirements_of
 from amplifier_app.sources.layout import Layout, find_layout
+from amplifier_app.sources.packages import PackageCache, refuse_without_versions
 from amplifier_app.sources.requirement_names import requirement_name
+from amplifier_app.sources.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
-    from amplifier_app.sources.requires import Addition
 
 _KINDS: dict[type[Any], Kind] = {
     FolderSource: "folder",
@@ -117,8 +123,6 @@ class Fetcher:
             SourceError: They cannot be installed.
             Stopped: `stop` was set.
         """
-        from amplifier_app.sources.held import MODULE_PACKAGES, requirements_of
-
         own = requirements_of(found.distribution) if found.distribution else []
         if found.kind == "bundled":
             packages = MODULE_PACKAGES.get(module_id, ())
@@ -145,7 +149,6 @@ class Fetcher:
     ) -> tuple[Addition, ...]:
         if not requires:
             return ()
-        from amplifier_app.sources.requires import Addition
 
         def addition(one: PlanRequirement) -> Addition:
             commit = locked.requires.get(one.written) if locked is not None else None
@@ -232,8 +235,6 @@ class Fetcher:
             commit: The locked commit.
             stop: Set it to cancel.
         """
-        from amplifier_app.sources.git import GitCache
-
         cache = GitCache(self._home / "git", offline=self._offline)
         with self._lock:
             one_at_a_time = self._repositories.setdefault(source.url, threading.Lock())
@@ -259,8 +260,6 @@ class Fetcher:
     def _from_index(
         self, source: PackageSource, locked: LockEntry | None, stop: threading.Event | None
     ) -> tuple[Path, dict[str, Any]]:
-        from amplifier_app.sources.packages import PackageCache, refuse_without_versions
-
         refuse_without_versions(source)
         package = PackageCache(self._home / "packages", offline=self._offline).fetch(
             source,
@@ -303,12 +302,8 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
 
 
 def _satisfies(version: str, versions: str) -> bool:
-    from packaging.specifiers import SpecifierSet
-
     return SpecifierSet(versions).contains(version, prereleases=True)
 
 
 def _is_importable(name: str) -> bool:
-    from importlib.util import find_spec
-
     return name.isidentifier() and find_spec(name) is not None

@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -166,8 +167,6 @@ class GitCache:
 
     @contextmanager
     def _staging(self, source: GitSource) -> Generator[Path]:
-        import tempfile
-
         home = self._home(source)
         make_private(home)
         with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as stage:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import AppError
+from amplifier_app.plan import documents
 from amplifier_app.plan import model as plans
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.problems import PlanError
@@ -112,6 +113,4 @@ def load(
 
 def read_source(source: str, at: Location, settings: Settings) -> MergedPlan:
     """See `amplifier_app.plan.documents.read_source`."""
-    from amplifier_app.plan import documents
-
     return documents.read_source(source, at, settings, fetch=AS_ENVIRONMENT_SAYS.open)

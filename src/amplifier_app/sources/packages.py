@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import locked, make_private
 from amplifier_app.plan.source_spec import PackageSource
@@ -114,9 +117,6 @@ class PackageCache:
 
 def _newest(home: Path, source: PackageSource) -> str | None:
     """The newest cached version that satisfies the source."""
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import Version
-
     machine = _machine()
     there = [
         path.name.removesuffix(f"-{machine}")

@@ -26,6 +26,7 @@ from amplifier_app.plan.sourced import (
 )
 from amplifier_app.sources.drift import needs_no_lock
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.hashing import content_hash
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolved import Place, ResolvedSource
@@ -294,8 +295,6 @@ def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference
     yield from _requires_differences(wanted.module, entry.requires, asked)
     folder = wanted.folder
     if folder is not None and folder.exists():
-        from amplifier_app.sources.hashing import content_hash
-
         content = content_hash(folder)
         if content != entry.content:
             yield Difference(wanted.module, "content", entry.content, content)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from amplifier_app.base.installed import normalised
+from amplifier_app.sources.requirement_names import distributions
 
 PREFERRED = ".preferred"
 """Subfolder for the distributions whose version differs from the environment's."""
@@ -16,8 +17,6 @@ PREFERRED = ".preferred"
 
 def separate(target: Path, present: Mapping[str, str]) -> None:
     """Move distributions that the environment has in another version to `PREFERRED`."""
-    from amplifier_app.sources.requirement_names import distributions
-
     for name, version in distributions([str(target)]).items():
         if present.get(name, version) != version:
             move_distribution(target, name, target / PREFERRED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -145,8 +146,6 @@ class ResolvedSource(ModuleSource):
 
 
 def _package_folder(entry_point: str) -> Path:
-    from importlib.util import find_spec
-
     name = entry_point.partition(":")[0]
     spec = find_spec(name)
     if spec is None or spec.origin is None:

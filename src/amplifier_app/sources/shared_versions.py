@@ -10,13 +10,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions as metadata_of
 from pathlib import Path
 from typing import NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base import installed
 from amplifier_app.base.installed import normalised
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.held import requirements_of
 from amplifier_app.sources.preferred import PREFERRED
 from amplifier_app.sources.requirement_names import distributions, required_by
 from amplifier_app.sources.resolved import ResolvedSource
@@ -116,8 +120,6 @@ def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | 
 
 def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
     """Name, requirement and reason of what a module requires, directly or via the environment."""
-    from amplifier_app.sources.held import requirements_of
-
     waiting = [(text, f"requires {text}") for text in _direct(source)]
     seen: set[str] = set()
     while waiting:
@@ -132,8 +134,6 @@ def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
 
 
 def _satisfies(version: str, text: str) -> bool:
-    from packaging.requirements import Requirement
-
     return Requirement(text).specifier.contains(version, prereleases=True)
 
 
@@ -175,8 +175,6 @@ def _why(source: ResolvedSource, name: str) -> str:
     for text in _direct(source):
         if _requirement_name(text) == name:
             return f"requires {text}"
-    from importlib.metadata import distributions as metadata_of
-
     for folder in (*source.preferred_paths, *source.import_paths):
         for found in metadata_of(path=[str(folder)]):
             for text in found.requires or ():
@@ -195,8 +193,6 @@ def _direct(source: ResolvedSource) -> list[str]:
 
 
 def _requirement_name(text: str) -> str:
-    from packaging.requirements import InvalidRequirement, Requirement
-
     try:
         return normalised(Requirement(text).name)
     except InvalidRequirement:

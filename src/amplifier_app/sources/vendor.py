@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -194,8 +195,6 @@ def _is_extra(requirement: str) -> bool:
 
 def _own_requirements() -> set[str]:
     """The names of everything that every Amplifier installation has."""
-    from importlib import metadata
-
     found: set[str] = set()
     waiting = [DISTRIBUTION]
     while waiting:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from amplifier_app.sources.requirement_names import distributions
+
 FOLDER = ".dependencies"
 NOTE = "made-for.json"
 
@@ -51,8 +53,6 @@ def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bo
         required: The module's requirements.
         wanted: Name → the only acceptable version.
     """
-    from amplifier_app.sources.requirement_names import distributions
-
     note = _read(folder)
     if {name: note.get(name) for name in this_machine()} != this_machine():
         return False

@@ -7,6 +7,7 @@ are built and when they are imported.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,6 @@ def _workspace_around(folder: Path) -> Iterator[Path]:
 def _read(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    import tomllib
-
     try:
         with file.open("rb") as stream:
             return tomllib.load(stream)

@@ -6,6 +6,7 @@ escape, including line breaks in names and bidirectional controls.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -75,8 +76,6 @@ def _file_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[s
         sizes = [_described(entry) if entry else "missing" for entry in (old, new)]
         yield f"  text cannot be shown: {' → '.join(sizes)}"
         return
-    import difflib
-
     lines = difflib.unified_diff(one, other, n=_CONTEXT, lineterm="")
     for number, line in enumerate(lines):
         # The first two lines repeat the file names.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -126,8 +127,6 @@ class TrustStore:
             return _parsed(stream.read(MAX_BYTES), file)
 
     def _write(self, record: Record) -> None:
-        import json
-
         from amplifier_app.base import private_files as files
         from amplifier_app.base.locks import locked
 
@@ -167,8 +166,6 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
 
 
 def _parsed(data: bytes, file: Path) -> Record:
-    import json
-
     read: Any = None
     with contextlib.suppress(ValueError, RecursionError):
         read = json.loads(data)

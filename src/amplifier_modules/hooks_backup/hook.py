@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -239,8 +240,6 @@ class BackupHook:
                 stores.remove_older(folder, self._config.max_age_days)
                 self._own = folder / os.urandom(8).hex()
             else:
-                import tempfile
-
                 self._own = Path(tempfile.mkdtemp(prefix="amplifier-backups-"))
         return self._own
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from pydantic import Field
 
 from amplifier_modules._shared.module.config import parse_config
@@ -47,8 +48,6 @@ def read_replies(config: MockConfig, working_dir: str | None) -> list[Reply]:
 
 
 def _parse(text: str, path: Path) -> Any:
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

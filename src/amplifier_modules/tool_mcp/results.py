@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import mimetypes
 import os
 import secrets
 from collections.abc import Callable, Iterable
@@ -133,8 +134,6 @@ class Results:
         return _text(f"[{kind}, {len(data)} bytes, saved as {path}]")
 
     def _saved(self, data: bytes, kind: str) -> Path:
-        import mimetypes
-
         path = self._new_file((mimetypes.guess_extension(kind) or ".bin").lstrip("."))
         with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)

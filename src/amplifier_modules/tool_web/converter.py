@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from typing import Any
 from urllib.parse import urljoin
 
@@ -32,8 +33,6 @@ def main() -> None:
     _limit()
     html = sys.stdin.buffer.read().decode("utf-8", "replace")
     # Deeply nested pages need a large stack, which only a new thread can have.
-    import threading
-
     sys.setrecursionlimit(_DEPTH)
     threading.stack_size(_STACK)
     made: dict[str, Any] = {}

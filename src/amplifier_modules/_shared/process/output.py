@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -119,8 +120,6 @@ def _decoded_head(data: bytes) -> str:
     if end >= 0:
         return data[:end].decode("utf-8", "replace")
     # What is incomplete at the end is only known to be so while more could follow.
-    import codecs
-
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,6 @@ def output_dir(coordinator: Any) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
     else:
-        import shutil
-        import tempfile
-
         folder = Path(tempfile.mkdtemp(prefix="amplifier-output-"))
         coordinator.register_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     TOOL_OUTPUT_DIR.register(coordinator, str(folder))
