@@ -53,7 +53,7 @@ def test_three_tool_calls_edit_a_file_and_the_session_resumes_elsewhere(
         assert (done.code, done.stdout) == (0, "Done: greet.py says good morning.\n"), done.stderr
         assert (work / "greet.py").read_text() == "print('good morning')\n"
         assert f"{vendor}_API_KEY is set" in done.stderr
-        again = run_amplifier("session", "list", "--output", "json")
+        again = run_amplifier("session", "list", "--all", "--output", "json")
         (listed,) = json.loads(again.stdout)
         resumed = run_amplifier(
             "run", "--resume", listed["id"], "what did I ask?", cwd=elsewhere, env=env

@@ -126,16 +126,17 @@ def check_totals(server: ScriptedLLM, result: dict[str, Any]) -> None:
 
 def check_sessions(plan: Path, result: dict[str, Any]) -> None:
     reader = next(sub["session_id"] for sub in result["sub_sessions"] if sub["agent"] == "reader")
-    listed = run_amplifier("session", "list").stdout.splitlines()[1:]
-    assert listed[0].startswith("s1 ")
-    assert {line.split()[0] for line in listed[1:]} == {"└"}
-    assert any("reader: work" in line for line in listed)
+    output = run_amplifier("session", "list", "--all", "--output", "json").stdout
+    (lead,) = json.loads(output)
+    assert lead["id"] == "s1"
+    agents = [(sub["agent"], sub["title"]) for sub in lead["sub_sessions"]]
+    assert ("reader", "work") in agents
     shown = saved("s1")
     assert reader in shown["sub_sessions"]
     child = saved(reader)["metadata"]
     assert (child["parent"], child["agent"], child["depth"]) == ("s1", "reader", 1)
     assert child["prompts"] == 2
-    assert f"sub-session: {reader} (reader)" in run_amplifier("session", "show", "s1").stdout
+    assert f"sub-session {reader} (reader: work)" in run_amplifier("session", "show", "s1").stdout
     home = Path(run_amplifier("session", "list").home)
     events = (home / "sessions" / reader / "events.jsonl").read_text().splitlines()
     facts = [json.loads(line) for line in events]

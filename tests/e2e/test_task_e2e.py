@@ -57,7 +57,9 @@ def test_a_task_edits_a_real_file_and_resumes_elsewhere(
         assert (done.code, done.stdout) == (0, "Fixed the typo.\n"), done.stderr
         assert (project / "notes.txt").read_text() == "this is the text\n"
 
-        listed = run_amplifier("session", "list", "--output", "json", home=home, cwd=elsewhere)
+        listed = run_amplifier(
+            "session", "list", "--all", "--output", "json", home=home, cwd=elsewhere
+        )
         (session,) = json.loads(listed.stdout)
         assert session["project"] == str(project)
         again = run_amplifier(

@@ -6,12 +6,12 @@ import re
 
 from amplifier_app.base.errors import UsageError
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``5m`` or ``1h``.
+    """Seconds from ``90``, ``90s``, ``5m``, ``1h``, ``30d`` or ``2w``.
 
     Raises:
         UsageError: It is none of these, or zero.
@@ -19,5 +19,5 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
     if not seconds:
-        raise UsageError(f"invalid duration {text!r}", hint="Write 90, 90s, 5m or 1h.")
+        raise UsageError(f"invalid duration {text!r}", hint="Write 90, 90s, 5m, 1h or 30d.")
     return seconds

@@ -12,7 +12,7 @@ from typer.main import get_command
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "init": "Set up a provider: its key, address and model.",
-    "session": "List and show saved sessions.",
+    "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",
     "module": "List, add, create and validate modules.",
     "profile": "List, show and choose profiles.",

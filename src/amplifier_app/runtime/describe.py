@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
 
@@ -91,6 +92,40 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def age(time: str, now: datetime | None = None) -> str:
+    """How long ago an ISO 8601 time was: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, or a date."""
+    try:
+        then = datetime.fromisoformat(time)
+    except ValueError:
+        return ""
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < 86_400:
+        return f"{seconds // 3600:.0f} h ago"
+    if seconds < 14 * 86_400:
+        return f"{seconds // 86_400:.0f} d ago"
+    return then.astimezone().strftime("%Y-%m-%d")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 prompt`, `2 prompts`, `1,200 prompts`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes: `950 B`, `12 kB`, `3.4 MB`."""
+    if number < 1000:
+        return f"{number} B"
+    if number < 999_500:
+        return f"{number / 1000:.0f} kB"
+    return f"{number / 1_000_000:.1f} MB" if number < 999_950_000 else f"{number / 1e9:.1f} GB"
 
 
 def tokens(count: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import remove_unfinished, write_private
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata
+from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_summary
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 
@@ -19,6 +19,16 @@ from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_tr
 def now() -> str:
     """The time as metadata has it: ISO 8601 in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
+    """Replace the metadata of the session in `path` atomically; its writer must be locked out.
+
+    Raises:
+        SessionError: It cannot be written; the old metadata is unchanged.
+    """
+    text = json.dumps(metadata, indent=2, default=str) + "\n"
+    write_private(path / "metadata.json", text)
 
 
 class SavedSession:
@@ -85,8 +95,7 @@ class SavedSession:
         """
         facts = {"schema_version": SCHEMA_VERSION, "updated": now()}
         self.metadata = {**self.metadata, **metadata, **facts}
-        text = json.dumps(self.metadata, indent=2, default=str) + "\n"
-        write_private(self.path / "metadata.json", text)
+        write_metadata(self.path, self.metadata)
 
     def close(self) -> None:
         """Release the session; a second call does nothing."""
@@ -115,6 +124,25 @@ class SessionFolder:
     def plan(self) -> Path:
         """The file of its plan."""
         return self.path / "plan.yaml"
+
+    def rename(self, title: str) -> None:
+        """Change its title.
+
+        Raises:
+            SessionError: It is locked by another process, its metadata is damaged, or it cannot be
+                written.
+        """
+        lock = SessionLock(self.path / "lock", self.id)
+        try:
+            fault = read_summary(self.path).fault
+            if fault is not None:
+                raise SessionError(
+                    f"cannot rename session {self.id}: {fault}",
+                    hint=f"Repair it: amplifier session verify --repair {self.id}",
+                )
+            write_metadata(self.path, {**read_metadata(self.path), "title": title})
+        finally:
+            lock.release()
 
     def open(self) -> SavedSession:
         """Open it for writing.
@@ -166,5 +194,5 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     had = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
     raise SessionError(
         f"the transcript of session {path.name} {state}{had}: {transcript}",
-        hint=f"Restore the file, or remove {path} and start a new session.",
+        hint=f"Restore the file, or remove the session: amplifier session delete {path.name}",
     )

@@ -154,14 +154,13 @@ class Index:
     def search(self, words: str, limit: int = 0) -> Found:
         """The sessions that contain all of these words, best first; 0 does not limit them.
 
-        The last word also matches the beginning of a longer one.
+        A word also matches the beginning of a longer one.
 
         Raises:
             SessionError: This SQLite cannot search text.
         """
         self._update_texts()
-        terms = ['"' + word.replace('"', '""') + '"' for word in words.split()]
-        wanted = " ".join(terms) + "*"
+        wanted = " ".join('"' + word.replace('"', '""') + '"*' for word in words.split())
         (total,) = self._database.execute(
             "SELECT count(*) FROM texts WHERE texts MATCH ?", (wanted,)
         ).fetchone()
@@ -208,7 +207,7 @@ class Index:
                 "cannot search: the SQLite of this Python has no full-text search (FTS5)",
                 hint="Use another Python, or grep in the folder of the sessions.",
             ) from error
-        changed, gone = self._changes("transcripts", "transcript.jsonl")
+        changed, gone = self._changes("transcripts", "transcript.jsonl", "metadata.json")
         for session_id, signature in changed:
             text = search_text(self._root / session_id)
             with _transaction(self._database):
@@ -232,12 +231,13 @@ class Index:
         query = "SELECT 1 FROM sqlite_master WHERE name = 'texts'"
         return self._database.execute(query).fetchone() is not None
 
-    def _changes(self, table: str, file: str) -> tuple[list[tuple[str, str]], list[str]]:
-        """The sessions whose file differs from the table, with its signature, and those gone."""
+    def _changes(self, table: str, *files: str) -> tuple[list[tuple[str, str]], list[str]]:
+        """The sessions whose files differ from the table, with their signature, and those gone."""
         known: dict[str, str] = dict(self._database.execute(f"SELECT id, signature FROM {table}"))
         changed: list[tuple[str, str]] = []
         for session_id in session_ids(self._root):
-            signature = _signature(f"{self._root}/{session_id}/{file}")
+            folder = f"{self._root}/{session_id}"
+            signature = ",".join([_signature(f"{folder}/{file}") for file in files])
             if known.pop(session_id, None) != signature:
                 changed.append((session_id, signature))
         return changed, list(known)

@@ -35,6 +35,7 @@ from amplifier_app.sessions.summary import (
     SessionSummary,
     read_summary,
     session_ids,
+    short_id,
 )
 
 _READ_FIRST = 50
@@ -121,7 +122,7 @@ class SessionStore:
         return self._path(session_id).is_dir()
 
     def find(self, session_id: str) -> SessionFolder:
-        """Find a session by id or unique prefix.
+        """Find a session by id, unique prefix or short id.
 
         Raises:
             SessionError: The id is unknown, ambiguous or invalid.
@@ -129,7 +130,9 @@ class SessionStore:
         exact = self._path(session_id)
         if exact.is_dir() and not exact.is_symlink():
             return SessionFolder(exact)
-        matches = [name for name in session_ids(self.root) if name.startswith(session_id)]
+        ids = session_ids(self.root)
+        matches = [name for name in ids if name.startswith(session_id)]
+        matches += [name for name in ids if short_id(name) == session_id and name not in matches]
         # Ids of sub-sessions begin with the id of the session that spawned them.
         shortest = min(matches, key=len, default="")
         if matches and all(name == shortest or name.startswith(f"{shortest}-") for name in matches):

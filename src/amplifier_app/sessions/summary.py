@@ -19,6 +19,7 @@ SCHEMA_VERSION = 2
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_GENERATED = re.compile(r"\d{8}-\d{6}-([0-9a-f]{6})")
 _LARGEST = 2**53
 _MOST_BYTES = 16_000_000
 
@@ -46,6 +47,17 @@ class SessionSummary(NamedTuple):
     profile: str | None = None
     cost_usd: str | None = None
     fault: str | None = None
+
+    @property
+    def cost(self) -> Decimal | None:
+        """US dollars, sub-agents included."""
+        return dollars(self.cost_usd)
+
+
+def short_id(session_id: str) -> str:
+    """The id to show where space is short: of a generated id its random part."""
+    generated = _GENERATED.fullmatch(session_id)
+    return generated[1] if generated else session_id
 
 
 def session_ids(root: Path) -> list[str]:

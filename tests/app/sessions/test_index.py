@@ -197,7 +197,18 @@ def test_a_search_finds_prompts_answers_tools_and_titles(tmp_path: Path) -> None
     session.append({"role": "tool", "tool_call_id": "1", "content": "3 failed"})
     session.close()
     save(tmp_path, "b", "something else")
-    for words in ("parser", "pars", "walruses", "grosse größe", "pytest", "3 failed", "PARSER why"):
+    assert found(tmp_path, "walruses") == ["a"]
+    SessionStore(tmp_path).find("b").rename("About geese")
+    assert found(tmp_path, "geese") == ["b"]
+    for words in (
+        "parser",
+        "fai pars",
+        "walruses",
+        "grosse größe",
+        "pytest",
+        "3 failed",
+        "PARSER why",
+    ):
         expected = [] if words == "grosse größe" else ["a"]
         assert found(tmp_path, words) == expected, words
     for words in (

@@ -1,0 +1,61 @@
+"""Long output on a terminal goes through a pager, as in git; elsewhere it is written as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import find_program
+
+_NO_PAGER = ("", "cat")
+
+
+def show_paged(text: str, *, use_pager: bool = True) -> None:
+    """Write `text` to stdout, through the user's pager if stdout is a terminal.
+
+    The pager is AMPLIFIER_PAGER, PAGER or `less`; an empty value or `cat` means none.
+    """
+    command = _pager() if use_pager and sys.stdout.isatty() else None
+    if command is None or not _page(command, text):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _pager() -> list[str] | None:
+    if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        return None
+    wanted = os.environ.get("AMPLIFIER_PAGER", os.environ.get("PAGER", "less"))
+    try:
+        words = shlex.split(wanted)
+    except ValueError:
+        return None
+    if not words or words[0] in _NO_PAGER:
+        return None
+    program = words[0] if os.path.isabs(words[0]) else find_program(words[0])
+    return None if program is None else [program, *words[1:]]
+
+
+def _page(command: list[str], text: str) -> bool:
+    """Whether the pager could be started."""
+    # Keep colours, leave the text on the screen, and end at once if all of it fits.
+    environment = {"LESS": "FRX", "LV": "-c", **without_secrets(os.environ)}
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    except OSError:
+        return False
+    assert process.stdin is not None
+    # Ctrl-C belongs to the pager while it runs.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        # The pager may end before it has read everything.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(text.encode("utf-8", "replace"))
+        process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return True

@@ -1,0 +1,51 @@
+"""`amplifier session delete`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from amplifier_app.commands.session.shared import YesOption, about, confirm, from_index
+from amplifier_app.runtime import describe
+from amplifier_app.sessions.removal import (
+    remove_leftovers,
+    remove_sessions,
+    size_of,
+    with_sub_sessions,
+)
+from amplifier_app.sessions.store import SessionStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def delete(
+    session_ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="Session ids, or the starts of some."),
+    ],
+    yes: YesOption = False,
+) -> None:
+    """Delete sessions with everything stored for them: sub-sessions, logs, copies of files.
+
+    A session that is in use is not deleted. Nothing outside its folder is touched.
+    """
+    store = SessionStore()
+    summaries = store.summaries()
+    by_id = {summary.id: summary for summary in summaries}
+    wanted: list[str] = []
+    for session_id in session_ids:
+        found = store.find(session_id).id
+        wanted += [one for one in with_sub_sessions(found, summaries) if one not in wanted]
+    for session_id in reversed(wanted):
+        size = describe.size(size_of(store.root / session_id))
+        title = about(by_id[session_id], 60)
+        typer.echo(f"  {session_id}  {title}  ({size})".replace("    ", "  "), err=True)
+    if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
+        typer.echo("Nothing was deleted.", err=True)
+        return
+    remove_sessions(store.root, wanted)
+    remove_leftovers(store.root)
+    from_index(lambda index: index.forget_removed())
+    print(f"Deleted {describe.count(len(wanted), 'session')}.")

@@ -1,0 +1,131 @@
+"""`amplifier session show`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.pager import show_paged
+from amplifier_app.base.sanitize import for_pipe, for_terminal
+from amplifier_app.commands.session.shared import SessionArgument, about, from_index
+from amplifier_app.render.conversation import (
+    Heading,
+    as_ansi,
+    as_markdown,
+    call_text,
+    heading_of,
+    last_prompts,
+    parts_of,
+)
+from amplifier_app.render.table import Format, OutputOption, terminal_width
+from amplifier_app.runtime.visibility import Shown, Visibility, mark_of, shown_blocks
+from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import SessionSummary
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def show(
+    session_id: SessionArgument,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", min=1, metavar="N", help="Show the last N prompts only."),
+    ] = None,
+    call: Annotated[
+        int | None,
+        typer.Option(
+            "--call", min=1, metavar="N", help="Show tool call N whole, with input and result."
+        ),
+    ] = None,
+    up_to: Annotated[
+        Literal["user", "developer", "internal"] | None,
+        typer.Option(
+            "--show",
+            help="Show message blocks up to this visibility; 'internal' also unfolds the system "
+            "prompt. [default: user]",
+            show_default=False,
+        ),
+    ] = None,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Show a session's conversation.
+
+    \b
+      amplifier session show 1a2b3c --last 1
+      amplifier session show 1a2b3c --call 7
+      amplifier session show 1a2b3c > review.md
+    """
+    if last and call:
+        raise UsageError("--last and --call are mutually exclusive")
+    found = SessionStore().find(session_id)
+    conversation = read_conversation(found.reading().file.records)
+    visibility = Visibility(up_to or _default_level())
+    width = terminal_width(1)
+    if call:
+        _show_call(found, conversation, call, output, use_pager=not no_pager)
+        return
+    spawned = from_index(lambda index: index.spawned_by(found.id))
+    if output is Format.JSON:
+        _print_json(found, spawned, visibility)
+        return
+    parts = list(parts_of(last_prompts(conversation, last or 0), visibility))
+    heading = heading_of(found.id, found.metadata, conversation, age=width is not None)
+    lines = [f"sub-session {one.id} ({about(one, 60)})" for one in spawned]
+    heading = Heading(heading.title, heading.facts, lines)
+    text = as_markdown(heading, parts) if width is None else as_ansi(heading, parts, width)
+    show_paged(text, use_pager=not no_pager)
+
+
+def _show_call(
+    found: SessionFolder,
+    conversation: Conversation,
+    number: int,
+    output: Format,
+    *,
+    use_pager: bool,
+) -> None:
+    calls = conversation.calls
+    wanted = next((call for call in calls if call.number == number), None)
+    if wanted is None:
+        has = f"it has {len(calls)}" if calls else "it has none"
+        raise UsageError(f"session {found.id} has no tool call {number}; {has}")
+    if output is Format.JSON:
+        print(json.dumps(wanted._asdict(), indent=2, default=str))
+        return
+    text = call_text(wanted) + "\n"
+    sanitized = for_pipe(text) if terminal_width(1) is None else for_terminal(text)
+    show_paged(sanitized, use_pager=use_pager)
+
+
+def _print_json(
+    found: SessionFolder, spawned: list[SessionSummary], visibility: Visibility
+) -> None:
+    messages = [_visible(message, visibility) for message in found.messages()]
+    ids = [one.id for one in spawned if one.parent == found.id]
+    shown = {"metadata": found.metadata, "sub_sessions": ids, "messages": messages}
+    print(json.dumps(shown, indent=2))
+
+
+def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
+    """A stored message without hidden blocks."""
+    shown = dict(message)
+    if isinstance(message.get("content"), list):
+        shown["content"] = shown_blocks(message["content"], visibility)
+    thought = message.get("thinking_block")
+    if thought is not None and not visibility.shows("thinking", mark_of(thought)):
+        del shown["thinking_block"]
+    return shown
+
+
+def _default_level() -> Shown:
+    """The visibility level set in the user's settings."""
+    from amplifier_app.plan.scopes import read_settings
+
+    return cast("Shown", read_settings().display.get("show") or "user")

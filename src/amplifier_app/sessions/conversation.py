@@ -1,0 +1,157 @@
+"""A transcript as a conversation: prompts, steps and tool calls, each with its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
+
+Message = dict[str, Any]
+
+
+class Call(NamedTuple):
+    """A tool call.
+
+    Attributes:
+        number: Its number in the session; see `CallNumbers`.
+        id: Its id; None if the model sent none.
+        name: The tool.
+        input: Its input; text if it was not valid JSON.
+        result: Its result as text; None if there is none.
+        step: The number of its step.
+    """
+
+    number: int
+    id: str | None
+    name: str
+    input: Any
+    result: str | None
+    step: int
+
+
+class Prompt(NamedTuple):
+    """A message of the user, with the number of the first record after it."""
+
+    number: int
+    message: Message
+    end: int
+
+    @property
+    def text(self) -> str:
+        return as_text(self.message.get("content"))
+
+
+class Step(NamedTuple):
+    """A model call and the tool calls it asked for.
+
+    Attributes:
+        number: Its position among the session's model calls, from 1.
+        message: The model's answer.
+        calls: The tool calls in it, with their results.
+        end: The number of records up to its last tool result.
+    """
+
+    number: int
+    message: Message
+    calls: tuple[Call, ...]
+    end: int
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        """Tokens and cost as the provider reported them; empty if unknown."""
+        usage = self._metadata.get("usage")
+        return cast("Mapping[str, Any]", usage) if isinstance(usage, dict) else {}
+
+    @property
+    def model(self) -> str | None:
+        model = self._metadata.get("model")
+        return model if isinstance(model, str) else None
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        metadata = self.message.get("metadata")
+        return cast("Mapping[str, Any]", metadata) if isinstance(metadata, dict) else {}
+
+
+class Note(NamedTuple):
+    """Another message, such as the instruction or one that a hook added; or a change of the context.
+
+    Attributes:
+        kind: The role, or `cleared` or `replaced` for a change of the context.
+        message: The message; empty for a change.
+    """
+
+    kind: str
+    message: Message
+
+
+Item = Prompt | Step | Note
+
+
+class Conversation(NamedTuple):
+    """All that a transcript records, in order, cleared parts included."""
+
+    items: list[Item]
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        return [item for item in self.items if isinstance(item, Prompt)]
+
+    @property
+    def steps(self) -> list[Step]:
+        return [item for item in self.items if isinstance(item, Step)]
+
+    @property
+    def calls(self) -> list[Call]:
+        return [call for step in self.steps for call in step.calls]
+
+
+def read_conversation(records: Iterable[Message]) -> Conversation:
+    """The conversation in the records of a transcript."""
+    numbers = CallNumbers()
+    items: list[Item] = []
+    prompts = steps = 0
+    for end, record in enumerate(records, 1):
+        assigned = numbers.add(record)
+        role = record.get("role")
+        results = answered_in(record)
+        if role is None and record.get("control") is not None:
+            items.append(Note("cleared" if record["control"] == "clear" else "replaced", {}))
+        elif role == "assistant":
+            steps += 1
+            calls = tuple(
+                Call(number, call.id, call.name, call.input, None, steps)
+                for number, call in zip(assigned, calls_in(record), strict=True)
+            )
+            items.append(Step(steps, record, calls, end))
+        elif results:
+            _add_results(items, results, end)
+        elif role == "user" and not is_by_hook(record):
+            prompts += 1
+            items.append(Prompt(prompts, record, end))
+        else:
+            items.append(Note(str(role), record))
+    return Conversation(items)
+
+
+def is_by_hook(message: Mapping[str, Any]) -> bool:
+    """Whether a hook added the message."""
+    metadata = message.get("metadata")
+    return isinstance(metadata, dict) and cast("Message", metadata).get("source") == "hook"
+
+
+def _add_results(items: list[Item], results: list[tuple[str | None, Any]], end: int) -> None:
+    """Give tool results to the calls of the last step that wait for them."""
+    position = next((n for n in reversed(range(len(items))) if isinstance(items[n], Step)), None)
+    if position is None:
+        return
+    step = cast("Step", items[position])
+    calls = list(step.calls)
+    for call_id, content in results:
+        for n, call in enumerate(calls):
+            if call.id == call_id and call.result is None:
+                calls[n] = call._replace(result=as_text(content))
+                break
+    items[position] = step._replace(calls=tuple(calls), end=end)

@@ -1,0 +1,107 @@
+"""Removing sessions, with their sub-sessions and nothing else.
+
+A session is removed by renaming its folder to a name that is no session's, and then removing that
+folder. Whenever the process dies, the session is therefore either whole or gone; what is left of a
+folder is removed by the next command that cleans up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import sync_folder
+from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.summary import SessionSummary
+
+REMOVED = ".removed-"
+UNFINISHED = ".unfinished-"
+"""Beginnings of the names of folders that are being removed or filled; no session has such a name."""
+
+
+def with_sub_sessions(session_id: str, summaries: Iterable[SessionSummary]) -> list[str]:
+    """The ids of a session and all sub-sessions below it, the innermost first."""
+    spawned: dict[str, list[str]] = {}
+    for summary in summaries:
+        if summary.agent is not None and summary.parent is not None:
+            spawned.setdefault(summary.parent, []).append(summary.id)
+    ordered: list[str] = []
+    waiting = [session_id]
+    while waiting:
+        current = waiting.pop()
+        if current not in ordered:
+            ordered.append(current)
+            waiting += spawned.get(current, [])
+    return ordered[::-1]
+
+
+def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
+    """Remove sessions, in this order. If one of them is in use, none is removed.
+
+    Raises:
+        SessionError: One is in use, or cannot be removed.
+    """
+    paths = [root / session_id for session_id in session_ids]
+    with contextlib.ExitStack() as locks:
+        for path in paths:
+            lock = SessionLock(path / "lock", path.name)
+            locks.callback(lock.release)
+        for path in paths:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    aside = path.with_name(f"{REMOVED}{path.name[:100]}-{secrets.token_hex(4)}")
+    try:
+        os.rename(path, aside)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise SessionError(f"cannot remove {path}: {error.strerror}") from error
+    # Links in it are removed, never followed.
+    try:
+        shutil.rmtree(aside)
+    except OSError as error:
+        raise SessionError(
+            f"session {path.name} is removed, but not all of its files: {error.strerror}",
+            hint=f"Remove the rest: {aside}",
+        ) from error
+
+
+def remove_leftovers(root: Path) -> list[str]:
+    """Remove what killed processes left behind; returns the names of the folders.
+
+    A folder that a living process fills is left alone.
+    """
+    gone: list[str] = []
+    with contextlib.suppress(OSError):
+        for path in [*root.glob(f"{REMOVED}*"), *root.glob(f"{UNFINISHED}*")]:
+            if path.is_symlink() or not path.is_dir() or _is_in_use(path):
+                continue
+            shutil.rmtree(path, ignore_errors=True)
+            if not path.exists():
+                gone.append(path.name)
+    return gone
+
+
+def _is_in_use(path: Path) -> bool:
+    try:
+        SessionLock(path / "lock", path.name).release()
+    except SessionError:
+        return True
+    return False
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files below a folder; links count as themselves."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            # A file may be removed while sizes are added up.
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
