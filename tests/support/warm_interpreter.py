@@ -24,10 +24,12 @@ import subprocess
 import sys
 import termios
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -40,8 +42,11 @@ _BOUND_AT_START = ("PYTHON", "LC_", "LANG")
 """Beginnings of the variables that an interpreter reads when it starts."""
 
 _PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules")
-_LEFT_OUT = ("amplifier_core.pytest_plugin", "amplifier_modules.provider_local.engine")
-"""What no run imports, or what starts threads."""
+_LEFT_OUT = (
+    *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
+    *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
+)
+"""What no run imports, pytest has to import itself, or starts threads."""
 
 _THIRD_PARTY = ("asyncio", "filelock", "httpx", "jsonschema", "rich.console", "typer", "yaml")
 
@@ -89,12 +94,14 @@ class WarmInterpreter:
         environment: Mapping[str, str],
         streams: list[int],
         *,
+        program: str = "amplifier",
         has_terminal: bool = False,
     ) -> int:
         """Start a process with the three standard streams given.
 
         Args:
             arguments: Its command line.
+            program: What it runs: "amplifier", or the "warden" of a module's checks.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
@@ -104,6 +111,7 @@ class WarmInterpreter:
             Its process id.
         """
         request = {
+            "program": program,
             "arguments": arguments,
             "cwd": str(Path.cwd() / (cwd or "")),
             "environment": dict(environment),
@@ -128,6 +136,8 @@ def _bound_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 class WarmProcess(subprocess.Popen[bytes]):
     """A `Popen` whose process is cloned from a warm interpreter, in a session of its own."""
 
+    _program = "amplifier"
+
     def __init__(self, interpreter: WarmInterpreter, args: list[str], **options: Any) -> None:
         self._interpreter = interpreter
         super().__init__(args, **options)
@@ -141,9 +151,16 @@ class WarmProcess(subprocess.Popen[bytes]):
             given["cwd"],
             given["env"],
             [number if given_ == -1 else given_ for number, given_ in enumerate(streams)],
+            program=self._program,
         )
         self._child_created = True
         cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
+
+
+class WarmWarden(WarmProcess):
+    """The process that supervises a module's checks; the one that runs them is forked from it."""
+
+    _program = "warden"
 
 
 _PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)
@@ -196,8 +213,6 @@ def _clone_for_parent() -> int:
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Be the process that was asked for, as if it had just been started."""
-    from amplifier_app.cli import main
-
     os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
@@ -210,8 +225,59 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.argv = list(request["arguments"])
     sys.path[0] = str(Path(sys.argv[0]).parent)
     _open_standard_streams()
-    main()
+    _PROGRAMS[request["program"]]()
+    sys.stdout.flush()
     os._exit(0)
+
+
+def _run_amplifier() -> None:
+    from amplifier_app.cli import main
+
+    main()
+
+
+def _run_warden() -> None:
+    from amplifier_app.commands.module.validation import warden
+
+    cast("Any", warden).subprocess = SimpleNamespace(
+        Popen=_ForkedChild, DEVNULL=subprocess.DEVNULL, run=subprocess.run
+    )
+    warden.main()
+
+
+_PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden}
+
+
+class _ForkedChild(subprocess.Popen[bytes]):
+    """The process that checks a module, forked instead of started."""
+
+    def _execute_child(self, *args: Any, **kwargs: Any) -> None:
+        given = _PARAMETERS.bind(self, *args, **kwargs).arguments
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._check(given)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        self._child_created = True
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        from amplifier_app.commands.module.validation.child import main
+
+        os.setsid()
+        for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
+            os.dup2(given[name], number)
+        os.chdir(given["cwd"])
+        given["preexec_fn"]()
+        (descriptor,) = given["pass_fds"]
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, 256)
+        # The option -P of its command line.
+        del sys.path[0]
+        _open_standard_streams()
+        main(descriptor)
 
 
 def _open_standard_streams() -> None:

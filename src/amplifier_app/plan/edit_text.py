@@ -14,6 +14,7 @@ import yaml
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.spans import Span, read_spans
+from amplifier_app.plan.yaml_reader import plain_scalar
 
 _LINE_BREAKS = "\n\r\x85\u2028\u2029"
 
@@ -220,7 +221,8 @@ def _grown(span: Span, keys: Sequence[str], value: Any) -> Any:
     """The replacement for a scalar that needs to become a mapping."""
     if _is_empty(span):
         return _nested(keys, value)
-    if span.in_list:
+    # A text in a list is the short form of a module entry.
+    if span.in_list and (span.quoted or isinstance(plain_scalar(span.value), str)):
         return {"module": span.value, **_nested(keys, value)}
     raise NotEditable("it is inside a value that is not a mapping", span.at)
 

@@ -350,6 +350,13 @@ def test_a_link_stays_a_link(settings: Path, tmp_path: Path) -> None:
     assert os.listdir(kept.parent) == ["amplifier.yaml"]
 
 
+def test_a_key_below_a_number_in_a_list_is_refused(settings: Path) -> None:
+    settings.write_text("tools: [1, tool-bash]\n")
+    with pytest.raises(ConfigError, match="it is inside a value that is not a mapping"):
+        set_value(settings, ("tools", "0", "config"), {"a": 1})
+    assert settings.read_text() == "tools: [1, tool-bash]\n"
+
+
 def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"settings\.yaml: cannot write: "):

@@ -11,6 +11,7 @@ from tests.app.validation.corpus.case import Case
 from tests.app.validation.samples import named, spoiled, validated, write_module
 
 
+@pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("case", CORPUS, ids=str)
 def test_faults_are_reported_with_a_fix(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
