@@ -162,6 +162,13 @@ class ResolvedPlan:
         entry = overrides.first_provider(self.tree, entries_of(self.tree, "providers"))
         return entry_key(entry) if entry is not None else None
 
+    @cached_property
+    def digest(self) -> str:
+        """See `amplifier_app.plan.digest`."""
+        from amplifier_app.plan.digest import plan_digest
+
+        return plan_digest(self.tree)
+
     def origin(self, path: str | Sequence[str | int]) -> Location:
         """Where a value was set, such as `tools.tool-bash.config.timeout`.
 

@@ -17,7 +17,8 @@ class RunReport:
     """The state of a run, reported however it ends.
 
     Attributes:
-        session_id: None until a session is open, as are the plan's digest, provider and model.
+        session_id: None until a session is open, as are provider and model.
+        plan_digest: None until a plan is loaded.
         turn: The last turn, complete or not; None if there was none.
         announced: Whether the event stream has written its `session` line.
         started: `time.monotonic()` at the start.

@@ -44,6 +44,7 @@ def saved_session(
             project=os.getcwd(),
             plan_yaml=plan.to_yaml(),
             profile=plan.name,
+            plan_digest=plan.digest,
             **metadata,
         )
     else:

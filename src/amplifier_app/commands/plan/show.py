@@ -72,6 +72,7 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
     merged = plan.merged
     facts = {
         "name": plan.name,
+        "digest": plan.digest,
         "files": list(merged.chain),
         "settings": list(merged.overlays),
         "project": None if plan.project is None else str(plan.project),

@@ -135,6 +135,7 @@ async def _run(
     approvals = _approvals(request, renderer, invocation.stdout)
     assert invocation.report is not None
     plan, project = chosen.plan, chosen.project
+    invocation.report.plan_digest = plan.digest
     sources = await sources_of(request, chosen)
     async with open_session(
         plan,

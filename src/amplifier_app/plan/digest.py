@@ -1,0 +1,39 @@
+"""The digest of a plan: equal for runs that were configured alike, on any machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from amplifier_app.base import paths
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.nodes import MapNode, plain_data
+
+_WITHOUT_EFFECT = ("name", "description")
+
+
+def plan_digest(tree: MapNode) -> str:
+    """``sha256:…`` of the effective plan.
+
+    Secrets are masked. Of a source that is a path only its last part counts, and the cache folder is
+    replaced by a placeholder: both differ between machines.
+    """
+    data: dict[str, Any] = plain_data(masked_tree(tree))
+    effective = {key: value for key, value in data.items() if key not in _WITHOUT_EFFECT}
+    portable = _portable(effective, "", str(paths.cache_dir()))
+    text = json.dumps(portable, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _portable(value: Any, key: str, cache: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _portable(one, name, cache) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_portable(one, key, cache) for one in value]
+    if not isinstance(value, str):
+        return value
+    if key in ("source", "requires") and os.path.isabs(value):
+        return f"<path>/{os.path.basename(value.rstrip(os.sep))}"
+    return value.replace(cache, "<cache>") if cache in value else value
