@@ -142,6 +142,9 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
     if isinstance(error, llm.ContextLengthError):
         hint = "Use a model with a larger context window (--model), or start a new session."
         return Outcome(Ending.PROVIDER, text, hint)
+    if isinstance(error, llm.NotFoundError):
+        hint = "If the model is not offered (any more), choose another: amplifier provider models"
+        return Outcome(Ending.PROVIDER, text, hint)
     if isinstance(error, llm.LLMError) and error.retryable:
         return Outcome(Ending.UNAVAILABLE, text, retry_after=error.retry_after)
     return Outcome(Ending.PROVIDER, text)

@@ -21,6 +21,7 @@ from amplifier_app.runtime.module_faults import blaming, checked_answer, message
 from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
+from amplifier_app.runtime.resume import State, differences, modules_in_use, restored_choice
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
@@ -231,6 +232,10 @@ class OpenSession:
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
         self.renderer.session_opened(self.facts)
+        if self._resumed and self.saved is not None and not self._runs_for_parent:
+            before = self.saved.metadata
+            for line in differences(before, self._state(), self.plan, as_saved=self._as_saved):
+                self.renderer.notice(line, "info", "session")
 
     async def _set_mode(self, mode: str | None) -> None:
         coordinator = self.session.coordinator
@@ -338,15 +343,27 @@ class OpenSession:
         self.usage.merge(self.recorder.usage)
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
-            mode = current_mode(self.session.coordinator)
             self._record.save_turn(
                 one_line(redacted_text(self.session.coordinator, prompt), 80),
                 self.turn.usage,
                 spent=self._budget.as_dict(),
-                provider=self.facts.provider,
-                model=self.facts.model,
-                **({} if mode is None else {"mode": mode}),
+                **self._state().as_metadata(),
             )
+
+    def _state(self) -> State:
+        return State(
+            self.plan.digest,
+            self.facts.provider,
+            self.facts.model,
+            current_mode(self.session.coordinator),
+            modules_in_use(self.sources),
+            restored_choice(self.plan, self.saved, as_saved=self._as_saved),
+        )
+
+    @property
+    def _as_saved(self) -> bool:
+        """Whether it is resumed with its saved plan."""
+        return self._resumed and self.saved is not None and self.saved.plan in self.plan.files
 
     def stop(self, immediate: bool) -> None:
         """Stop the running turn: after its current step, or immediately."""

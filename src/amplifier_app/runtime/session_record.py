@@ -71,7 +71,6 @@ class SessionRecord:
         self.saved = saved
         self.is_resumable = resumed
         self._unrecorded: list[dict[str, Any]] = []
-        self._resumed = resumed
 
     async def restore(self, coordinator: Any) -> list[Remark]:
         """Restore the messages of the context, and record it from now on.
@@ -107,10 +106,6 @@ class SessionRecord:
             size = f"({self.saved.repaired} bytes)"
             text = f"the last record of the session was incomplete and is skipped {size}"
             remarks.append(("warning", text))
-        project = self.saved.metadata.get("project")
-        if self._resumed and project and project != os.getcwd():
-            text = f"the session was started in {project}; its tools now work in {os.getcwd()}"
-            remarks.append(("info", text))
         return remarks
 
     def save_spent(self, spent: Mapping[str, Any]) -> None:

@@ -15,6 +15,8 @@ from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_s
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 
+PLAN_FILE = "plan.yaml"
+
 
 def now() -> str:
     """The time as metadata has it: ISO 8601 in UTC."""
@@ -61,6 +63,11 @@ class SavedSession:
     @property
     def _transcript(self) -> Path:
         return self.path / "transcript.jsonl"
+
+    @property
+    def plan(self) -> Path:
+        """The file of its plan."""
+        return self.path / PLAN_FILE
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +130,7 @@ class SessionFolder:
     @property
     def plan(self) -> Path:
         """The file of its plan."""
-        return self.path / "plan.yaml"
+        return self.path / PLAN_FILE
 
     def rename(self, title: str) -> None:
         """Change its title.

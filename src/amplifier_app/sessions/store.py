@@ -28,7 +28,7 @@ from amplifier_app.base.private_files import (
     sync_folder,
     write_private,
 )
-from amplifier_app.sessions.folder import SavedSession, SessionFolder, now
+from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
 from amplifier_app.sessions.summary import (
     ID,
     SCHEMA_VERSION,
@@ -96,7 +96,7 @@ class SessionStore:
     ) -> SavedSession:
         session = SavedSession(path, create=True)
         try:
-            write_private(path / "plan.yaml", plan_yaml)
+            write_private(path / PLAN_FILE, plan_yaml)
             session.metadata = {
                 "schema_version": SCHEMA_VERSION,
                 "id": session.id,

@@ -120,6 +120,13 @@ class ResolvedSource(ModuleSource):
         return content_hash(self._root or self.resolve())
 
     @property
+    def identity(self) -> str:
+        """What exactly is used: the commit, the hash of the archive, the version, or else the path."""
+        if self.distribution is not None and self.commit is None:
+            return f"{self.distribution} {self.version}"
+        return self.commit or self.archive or self.text
+
+    @property
     def requirements(self) -> Mapping[str, str]:
         """Name → version of every distribution installed for it."""
         from amplifier_app.sources.requirement_names import distributions

@@ -83,6 +83,11 @@ class AppModuleSourceResolver:
         self._renew = renew
         self._resolved: dict[_Asked, ResolvedSource] = {}
 
+    @property
+    def resolved(self) -> dict[str, ResolvedSource]:
+        """The modules resolved so far, by id."""
+        return {module_id: found for (module_id, _), found in self._resolved.items()}
+
     def resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None
     ) -> ResolvedSource:

@@ -148,19 +148,23 @@ def _plan(
         if amount is not None:
             # Without an exponent, which YAML reads as text: 1e-06.
             sets = (*sets, f"session.budget.{limit}={Decimal(str(amount)):f}")
-    plan = request.plan
+    plan, provider, model = request.plan, _provider(request), request.model
     if resume is not None and _as_saved(request, resume):
+        from amplifier_app.runtime.resume import restored_from
         from amplifier_app.runtime.saved_plan import saved_plan, with_secrets
 
         plan = saved_plan(resume)
         ask = _hidden if terminal_to_ask_on(stdout) is not None else None
-        sets = with_secrets(plan, resume.id, sets, ask)
+        restored = restored_from(resume.metadata)
+        sets = with_secrets(plan, resume.id, (*restored.sets, *sets), ask)
+        if provider is None and model is None:
+            provider, model = restored.provider, restored.model
     traffic = _traffic(request)
     loaded = load(
         plan=plan,
         profile=request.profile,
-        provider=_provider(request),
-        model=request.model,
+        provider=provider,
+        model=model,
         sets=sets,
         traffic=traffic,
         project=None if project is None else project.folder,

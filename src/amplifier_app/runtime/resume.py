@@ -1,0 +1,160 @@
+"""Resume a session as it was: what is restored from its metadata, and what differs from then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.nodes import MapNode, plain_data
+from amplifier_app.plan.paths import NoSuchPath, Path, find
+
+if TYPE_CHECKING:
+    from amplifier_app.sessions.folder import SavedSession
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+_LONGEST_VALUE = 200
+_BUDGET = ("session", "budget")
+
+
+class Restored(NamedTuple):
+    """What a resumed session takes from its metadata in place of its saved plan.
+
+    Attributes:
+        provider: The provider chosen after the session began.
+        model: Its model.
+        sets: Limits raised after the session began, as assignments.
+    """
+
+    provider: str | None = None
+    model: str | None = None
+    sets: tuple[str, ...] = ()
+
+
+def restored_from(metadata: Mapping[str, Any]) -> Restored:
+    """Return what the metadata of a saved session changes in its saved plan."""
+    chosen = _mapping(metadata.get("chosen"))
+    provider, model = (chosen.get(name) for name in ("provider", "model"))
+    limits = _mapping(metadata.get("budget"))
+    return Restored(
+        provider if isinstance(provider, str) else None,
+        model if isinstance(model, str) else None,
+        tuple(f"session.budget.{name}={limit}" for name, limit in limits.items()),
+    )
+
+
+class State(NamedTuple):
+    """What a session is compared with when it is resumed.
+
+    Attributes:
+        plan_digest: See `amplifier_app.plan.digest`.
+        provider: The provider used first.
+        model: Its model, if known.
+        mode: The approval mode; None if no module has modes.
+        modules: Module id → what exactly was used.
+        chosen: Provider and model, if options chose one in place of the saved plan's.
+    """
+
+    plan_digest: str
+    provider: str
+    model: str | None
+    mode: str | None
+    modules: dict[str, str]
+    chosen: dict[str, str]
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return the metadata to save with the session."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def modules_in_use(sources: AppModuleSourceResolver) -> dict[str, str]:
+    """Return module id → version, commit, hash or path, whichever identifies the module best."""
+    return {module_id: found.identity for module_id, found in sources.resolved.items()}
+
+
+def restored_choice(
+    plan: ResolvedPlan, saved: SavedSession | None, *, as_saved: bool
+) -> dict[str, str]:
+    """Return the provider and the model to use with the saved plan the next time.
+
+    The options of a new session are part of its saved plan.
+    """
+    if not as_saved:
+        return {} if saved is None else _mapping(saved.metadata.get("chosen"))
+    chosen = {"provider": plan.chosen.provider, "model": plan.chosen.model}
+    return {name: value for name, value in chosen.items() if value}
+
+
+def differences(
+    before: Mapping[str, Any], now: State, plan: ResolvedPlan, *, as_saved: bool
+) -> Iterator[str]:
+    """Yield how a resumed session differs from when it was last used, one line each.
+
+    Args:
+        before: The metadata of the session.
+        now: Its state.
+        plan: Its plan.
+        as_saved: Whether it is its saved plan, possibly with options.
+    """
+    folder = before.get("project")
+    if folder and folder != os.getcwd():
+        yield f"the session was started in {folder}; its tools now work in {os.getcwd()}"
+    if as_saved:
+        yield from _options(before, plan)
+    elif before.get("plan_digest") not in (None, now.plan_digest):
+        name = str(before.get("profile") or "")
+        was = f"was {name}" if name and name != plan.name else "changed since then"
+        yield f"plan: {plan.name} ({was})"
+    yield from _changed("provider", before.get("provider"), now.provider)
+    yield from _changed("model", before.get("model"), now.model)
+    yield from _changed("mode", before.get("mode"), now.mode)
+    yield from _modules(_mapping(before.get("modules")), now.modules)
+
+
+def _changed(what: str, before: Any, now: str | None) -> Iterator[str]:
+    if isinstance(before, str) and now is not None and before != now:
+        yield f"{what}: {_short(now)} (was {_short(before)})"
+
+
+def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
+    """The values that `--set` and the options for limits change; secrets stay masked."""
+    then, now = masked_tree(plan.merged.document, written=True), masked_tree(plan.tree)
+    raised = _mapping(before.get("budget"))
+    for path in dict.fromkeys(path for path, _ in plan.chosen.sets):
+        old, new = _value(then, path), _value(now, path)
+        if path[:-1] == _BUDGET and path[-1] in raised:
+            old = str(raised[path[-1]])
+        yield from _changed(".".join(path), old, new)
+
+
+def _value(tree: MapNode, path: Path) -> str:
+    try:
+        value = plain_data(find(tree, path))
+    except NoSuchPath:
+        return "not set"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "not set" if value is None else str(value)
+
+
+def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]:
+    """The modules whose version changed; those of one distribution in one line."""
+    changes: dict[tuple[str, str], list[str]] = {}
+    for module_id, used in now.items():
+        was = before.get(module_id)
+        if isinstance(was, str) and was != used:
+            changes.setdefault((was, used), []).append(module_id)
+    for (was, used), ids in changes.items():
+        what = ids[0] if len(ids) == 1 else f"{len(ids)} modules"
+        yield f"{what}: {_short(used)} (was {_short(was)})"
+
+
+def _short(value: str) -> str:
+    return one_line(value, _LONGEST_VALUE)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
