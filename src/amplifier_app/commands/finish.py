@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from contextlib import ExitStack
 from typing import Literal
 
@@ -94,8 +95,6 @@ def _print_message(invocation: Invocation, outcome: Outcome, error: BaseExceptio
     from amplifier_app.base.sanitize import for_terminal
 
     if error is not None and invocation.verbose:
-        import traceback
-
         to_stderr(for_terminal("".join(traceback.format_exception(error))).rstrip())
     lines = [f"amplifier: {outcome.message}"]
     hint = outcome.hint

@@ -9,6 +9,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from amplifier_app.base.errors import UsageError
+
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "init": "Set up a provider: its key, address and model.",
@@ -62,7 +64,6 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.table.items()))
 
     def _unknown(self, name: str) -> Exception:
-        from amplifier_app.base.errors import UsageError
         from amplifier_support.did_you_mean import did_you_mean
 
         hint = did_you_mean(name, self.table) or self.advice(name)

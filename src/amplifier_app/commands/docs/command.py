@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.commands.docs.pages import find_page, pages
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ def docs(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show the documentation."""
-    from amplifier_app.commands.docs.pages import find_page, pages
-
     chosen = pages() if topic is None else [find_page(topic)]
     if output is Format.JSON:
         _print_json(chosen, search)
@@ -59,8 +59,6 @@ def _matches(chosen: list[Page], text: str) -> list[tuple[Page, int, str]]:
 
 
 def _print_json(chosen: list[Page], search: str | None) -> None:
-    import json
-
     found: list[dict[str, str | int]]
     if search is not None:
         found = [

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.checks import Check as Shown
 from amplifier_app.base.outcome import Ending
+from amplifier_app.commands.doctor.examine import examine
+from amplifier_app.render.report import Span, lines_of_checks, print_lines
 from amplifier_app.render.table import Format, OutputOption
 
 if TYPE_CHECKING:
@@ -32,8 +35,6 @@ def doctor(
     nothing, and stays offline unless you pass --online. Lines marked 'warn' may cause problems,
     lines marked 'FAIL' do; each is followed by a fix. Exits with 78 if a check failed.
     """
-    from amplifier_app.commands.doctor.examine import examine
-
     # The checks report the missing keys that modules log.
     logging.getLogger().addHandler(logging.NullHandler())
     checks = list(examine(online=online))
@@ -42,8 +43,6 @@ def doctor(
         rows = [_facts(check) for check in checks]
         print(json.dumps({"ok": not failed, "checks": rows}, indent=2))
     else:
-        from amplifier_app.render.report import print_lines
-
         print_lines(lambda width: _lines(checks, width))
     if failed:
         raise typer.Exit(Ending.CONFIGURATION.exit_code)
@@ -55,9 +54,6 @@ def _facts(check: Check) -> dict[str, str | None]:
 
 
 def _lines(checks: list[Check], width: int) -> list[Line]:
-    from amplifier_app.base.checks import Check as Shown
-    from amplifier_app.render.report import Span, lines_of_checks
-
     shown = [
         Shown(
             check.name,

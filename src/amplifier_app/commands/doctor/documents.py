@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from amplifier_app import trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.doctor.check import Check
+from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.profile_paths import profile_names
+from amplifier_app.plan.scopes import SCOPES, read_settings, settings_path
+from amplifier_app.sources.loading import Fetching, load_profile
 
 
 def project() -> Iterator[Check]:
     """The project of the working directory, and whether it is trusted."""
-    from amplifier_app import trust
-
     folder = paths.project_dir()
     if folder is None:
         yield Check("project", "ok", "none (no .amplifier folder here or above)")
@@ -31,8 +34,6 @@ def project() -> Iterator[Check]:
 @cache
 def trusted_folder() -> Path | None:
     """The project's folder; None if there is none or it is not trusted."""
-    from amplifier_app import trust
-
     folder = None if trust.ignored_by_environment() else paths.project_dir()
     if folder is None:
         return None
@@ -44,9 +45,6 @@ def trusted_folder() -> Path | None:
 
 def settings() -> Iterator[Check]:
     """Whether the settings files are readable and valid."""
-    from amplifier_app.plan.problems import PlanError
-    from amplifier_app.plan.scopes import SCOPES, read_settings, settings_path
-
     folder = trusted_folder()
     try:
         found = [str(one.path) for one in read_settings(folder).files]
@@ -64,10 +62,6 @@ def settings() -> Iterator[Check]:
 
 def profiles() -> Iterator[Check]:
     """Whether each profile is a plan that can run here."""
-    from amplifier_app.plan.profile_paths import profile_names
-    from amplifier_app.plan.scopes import read_settings
-    from amplifier_app.sources.loading import Fetching, load_profile
-
     folder = trusted_folder()
     try:
         read_settings(folder)

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import amplifier_app
+from amplifier_app.base.installed import bundled
+from amplifier_app.base.version import version_line
 from amplifier_app.commands.doctor.check import Check
 from amplifier_support.environment import minimal_environment
 from amplifier_support.programs import TimedOut, find_program, run
@@ -36,10 +39,6 @@ def python() -> Iterator[Check]:
 
 def amplifier() -> Iterator[Check]:
     """The program's version, where it is installed, and its bundled modules."""
-    import amplifier_app
-    from amplifier_app.base.installed import bundled
-    from amplifier_app.base.version import version_line
-
     where = Path(amplifier_app.__file__).parent
     modules = len(bundled())
     message = f"{version_line().removeprefix('amplifier ')} in {where}, {modules} bundled modules"

@@ -7,8 +7,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore, problem_of_key
+from amplifier_app.base.outcome import outcome_of
 from amplifier_app.commands.doctor.check import Check
 from amplifier_app.commands.doctor.documents import trusted_folder
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.runtime.provider_access import (
+    all_providers,
+    ask,
+    credentials_of,
+    describe,
+    find_provider,
+)
+from amplifier_app.sources.loading import Fetching, load
+from amplifier_app.sources.plan_resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where
@@ -21,11 +33,6 @@ _ONLINE_SECONDS = 60.0
 
 def providers() -> Iterator[Check]:
     """The default provider, and where each provider's key comes from."""
-    from amplifier_app.base.keys import KeyStore
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.runtime.provider_access import all_providers
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     plan = _plan()
     if plan is None:
         return
@@ -51,8 +58,6 @@ def providers() -> Iterator[Check]:
 async def _provider(
     provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
 ) -> list[Check]:
-    from amplifier_app.runtime.provider_access import credentials_of, describe
-
     try:
         info, ready = await describe(provider, sources)
     # A provider may be third-party code.
@@ -80,8 +85,6 @@ async def _provider(
 
 
 def _problem(value: str) -> str | None:
-    from amplifier_app.base.keys import problem_of_key
-
     if value[:1] in "\"'" or value[-1:] in "\"'":
         return "the key is in quotes"
     return problem_of_key(value.strip())
@@ -89,11 +92,6 @@ def _problem(value: str) -> str | None:
 
 def online() -> Iterator[Check]:
     """Test the default provider with a one-word request."""
-    from amplifier_app.base.outcome import outcome_of
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.runtime.provider_access import ask, find_provider
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     plan = _plan()
     if plan is None:
         return
@@ -115,8 +113,6 @@ def online() -> Iterator[Check]:
 
 def _plan() -> ResolvedPlan | None:
     """The plan of a run without options; None if it is invalid, which other checks report."""
-    from amplifier_app.sources.loading import Fetching, load
-
     try:
         return load(project=trusted_folder(), fetching=Fetching(offline=True))
     except ConfigError:

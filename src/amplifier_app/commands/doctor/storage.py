@@ -11,6 +11,7 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore
 from amplifier_app.commands.doctor.check import Check
 
 _LITTLE_ROOM = 500 * 1024 * 1024
@@ -29,8 +30,6 @@ def home() -> Iterator[Check]:
 
 def keys() -> Iterator[Check]:
     """Which keys are stored where, and whether only the user can read them."""
-    from amplifier_app.base.keys import KeyStore
-
     store = KeyStore()
     try:
         stored = store.names()

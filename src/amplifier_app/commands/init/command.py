@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.keys import KeyStore, problem_of_key
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.stdio import claimed_stdout, read_line, stdin_is_tty, to_stderr
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.render.text import StderrNotices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +110,6 @@ def init(
 
 
 def _key_from_stdin() -> str:
-    from amplifier_app.base.keys import problem_of_key
     from amplifier_app.commands.init.interview import clean
 
     if stdin_is_tty():
@@ -127,10 +128,8 @@ def _key_from_stdin() -> str:
 def _choose(
     name: str | None, given: Given, asking: bool, seconds: float | None, verbose: bool
 ) -> Choice | None:
-    from amplifier_app.base.keys import KeyStore
     from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.init.setup import offer_of, offers, user_plan
-    from amplifier_app.render.text import StderrNotices
     from amplifier_app.runtime.log_notices import show_logs
     from amplifier_app.runtime.provider_access import find_provider
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.model import ResolvedPlan
@@ -236,8 +237,6 @@ def use_key(choice: Choice) -> None:
 
 def problem_of_address(text: str) -> str | None:
     """Why a text is not a URL of an API; None if it is one."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

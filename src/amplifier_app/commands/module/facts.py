@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ModuleError
+from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_core.discovery import kind_of
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import TimedOut, run
 
@@ -84,15 +86,10 @@ def _alone(found: ResolvedSource) -> str:
 
 
 def _unknown(module_id: str, problem: str) -> ModuleFacts:
-    from amplifier_core.discovery import kind_of
-
     return ModuleFacts(kind_of(module_id), problem=problem)
 
 
 def _facts_from(module_id: str, entry_point: str, folder: Path | None) -> ModuleFacts:
-    from amplifier_app.plan.module_schemas import config_schema
-    from amplifier_core.discovery import kind_of
-
     try:
         package = _package(entry_point, folder)
         first = (package.__doc__ or "").strip().partition("\n")[0]

@@ -10,7 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base import installed
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.render.table import (
     Column,
     Format,
@@ -19,6 +22,7 @@ from amplifier_app.render.table import (
     terminal_width,
     wrapped,
 )
+from amplifier_core.loader import kind_of
 
 _COLUMNS = (
     Column("MODULE"),
@@ -61,11 +65,6 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
-    from amplifier_app.base import installed
-    from amplifier_app.commands.plan_options import chosen_plan
-    from amplifier_app.plan.entries import mounted_entries
-    from amplifier_core.loader import kind_of
-
     plan = chosen_plan(plan_file, profile)
     available = {
         one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]

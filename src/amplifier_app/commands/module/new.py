@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from amplifier_app.base.installed import bundled
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.module.kinds import Kind
+from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -27,9 +29,7 @@ def new(
 
     The package works as created and passes its tests. Prints the path of the new folder.
     """
-    from amplifier_app.base.installed import bundled
     from amplifier_app.commands.module.scaffold.generate import generate
-    from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
 
     made = generate(kind.value, name, folder)
     print(one_line(str(made), 10_000))

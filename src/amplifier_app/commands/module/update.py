@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base import paths
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import Fetching
+from amplifier_app.trust.renewal import keeping_trust
 
 if TYPE_CHECKING:
     from amplifier_app.sources.update import Update
@@ -39,10 +41,8 @@ def update(
 
     Compares with the plan's lock, or else with the versions last used.
     """
-    from amplifier_app.base import paths
     from amplifier_app.sources import update as updating
     from amplifier_app.sources.lockfile import Lock, lock_path_for
-    from amplifier_app.trust.renewal import keeping_trust
 
     # Single modules are updated without the bundles that name them.
     fetching = Fetching(keep=bool(modules))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base import paths
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
@@ -41,7 +42,6 @@ def vendor(
     has a lock, copies the locked versions. Prints the `sources:` to use; --apply writes them to
     the settings of the project, or outside a project to your own.
     """
-    from amplifier_app.base import paths
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.vendor import vendor as copy
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan
 
@@ -24,8 +25,6 @@ def forget(
 
     Environment variables, settings and plans are not changed.
     """
-    from amplifier_app.base.keys import KeyStore
-
     store = KeyStore()
     stored = store.names()
     # Variables are upper case, providers are not.

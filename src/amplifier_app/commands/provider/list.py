@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.render.table import (
@@ -20,6 +22,13 @@ from amplifier_app.render.table import (
     terminal_width,
     wrapped,
 )
+from amplifier_app.runtime.provider_access import (
+    Credential,
+    all_providers,
+    credentials_of,
+    describe,
+)
+from amplifier_app.sources.plan_resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where
@@ -49,11 +58,6 @@ def list_providers(
     KEY shows where the key comes from (the key itself is never shown): an environment variable,
     the keyring, the key file, or the plan. Does not use the network.
     """
-    from amplifier_app.base.keys import KeyStore
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.runtime.provider_access import all_providers
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     # The table shows what modules without a key log.
@@ -84,8 +88,6 @@ async def _rows(
 async def _row(
     provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
 ) -> dict[str, Any]:
-    from amplifier_app.runtime.provider_access import credentials_of, describe
-
     row: dict[str, Any] = {
         "name": provider.name,
         "module": provider.module,
@@ -118,8 +120,6 @@ async def _row(
 
 
 def _shown(row: dict[str, Any]) -> tuple[str, ...]:
-    from amplifier_app.runtime.provider_access import Credential
-
     if row["problem"]:
         key = f"? {row['problem']}"
     elif row["credentials"]:

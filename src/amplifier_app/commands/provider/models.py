@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
@@ -39,7 +40,6 @@ def models(
 
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
-    from amplifier_app.base.outcome import OK, Outcome
     from amplifier_app.runtime.provider_access import models as models_of
 
     invocation: Invocation = context.obj

@@ -10,10 +10,15 @@ import typer
 
 from amplifier_app.base.outcome import Outcome
 from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.plan.problems import PlanError
+from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.log_notices import LogNotices, show_logs
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.provider_access import find_provider
+from amplifier_app.sources.plan_resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.provider_access import Provider
@@ -49,8 +54,6 @@ class Asked(NamedTuple):
 
     def run(self, main: Coroutine[Any, Any, Outcome]) -> Outcome:
         """Run `main` and show what was logged, except what its error already reports."""
-        from amplifier_app.commands.event_loop import run_loop
-
         reported: list[str] = []
         try:
             return run_loop(main)
@@ -70,11 +73,6 @@ def asked(
         ConfigError: The provider is unknown.
         PlanError: The plan is invalid.
     """
-    from amplifier_app.plan.problems import PlanError
-    from amplifier_app.render.text import StderrNotices
-    from amplifier_app.runtime.provider_access import find_provider
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     invocation.verbose = invocation.verbose or verbose
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     try:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amplifier_app.base.outcome import OK, Outcome
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
 from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.runtime.provider_access import ask
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.provider_access import Answered
@@ -47,9 +50,6 @@ def ask_for_a_word(
     request was rejected, for example because of the model; 75 the service is unreachable or busy,
     try again later; 78 the provider is not configured, for example has no key.
     """
-    from amplifier_app.base.outcome import OK, Outcome
-    from amplifier_app.runtime.provider_access import ask
-
     invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
     one = asked(invocation, name, plan, profile, verbose)
@@ -80,8 +80,6 @@ def _facts(name: str, answered: Answered) -> dict[str, Any]:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    from amplifier_app.base.sanitize import one_line
-
     usage = facts["usage"]
     line = f"{facts['provider']} answers: {facts['model']}, {facts['latency_ms']} ms"
     if usage["input_tokens"] is not None:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from amplifier_app.plan.schema import plan_schema
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -31,8 +33,6 @@ def schema(
       amplifier schema plan > plan.schema.json
     """
     if name == "plan":
-        from amplifier_app.plan.schema import plan_schema
-
         print(json.dumps(plan_schema(), indent=2))
         return
     file = files("amplifier_app.render") / "schemas" / f"{name}.schema.json"

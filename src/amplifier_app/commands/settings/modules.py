@@ -30,6 +30,7 @@ from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, 
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.layout import find_layout
 from amplifier_app.sources.loading import load_profile
+from amplifier_app.trust import ignored_by_environment
 from amplifier_support.did_you_mean import did_you_mean
 
 SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
@@ -74,8 +75,6 @@ def target(scope: str | None, *, in_project: str) -> Target:
     Raises:
         ConfigError: The scope belongs to a project, and there is none.
     """
-    from amplifier_app.trust import ignored_by_environment
-
     project = None if ignored_by_environment() else paths.project_dir()
     chosen = scope or (in_project if project is not None else USER)
     file = settings_path(chosen, project)

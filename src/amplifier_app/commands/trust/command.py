@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -112,8 +113,6 @@ def _agrees(content: Content, always: bool) -> bool:
             f"cannot ask whether to trust {visible(str(content.root))} without a terminal",
             hint="Pass --yes to trust it.",
         )
-    import asyncio
-
     from amplifier_app.chat.ask import ask_on_terminal
     from amplifier_app.chat.trust_question import forget_typed
 

@@ -6,6 +6,8 @@ import inspect
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from jsonschema import Draft202012Validator
+
 from amplifier_app.base.tool_schemas import schema_problem
 
 if TYPE_CHECKING:
@@ -124,8 +126,6 @@ def _undeclared(schema: dict[str, Any]) -> list[str]:
 
 def mismatches(schema: dict[str, Any], config: dict[str, Any]) -> list[str]:
     """Mismatches between a config and the schema, without values, which may be secrets."""
-    from jsonschema import Draft202012Validator
-
     errors = Draft202012Validator(schema).iter_errors(config)
     found: list[str] = []
     for error in errors:

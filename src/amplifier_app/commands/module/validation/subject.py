@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplifier_app.base import installed
 from amplifier_app.base.errors import UsageError
 from amplifier_app.sources.layout import Layout
+from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.resolver import AppModuleSourceResolver, ResolvedSource
+    from amplifier_app.sources.resolver import ResolvedSource
 
 
 class Subject(NamedTuple):
@@ -79,8 +80,6 @@ def _refuse_missing(path: Path, text: str) -> None:
 
 
 def _fetched(source: str) -> Subject:
-    from amplifier_app.sources.resolver import AppModuleSourceResolver
-
     name = _name_in(source)
     # Use exactly this source, without any override for a module of that name.
     found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
