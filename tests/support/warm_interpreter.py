@@ -48,7 +48,16 @@ _LEFT_OUT = (
 )
 """What no run imports, pytest has to import itself, or starts threads."""
 
-_THIRD_PARTY = ("asyncio", "filelock", "httpx", "jsonschema", "rich.console", "typer", "yaml")
+_THIRD_PARTY = (
+    "asyncio",
+    "filelock",
+    "httpx",
+    "jsonschema",
+    "pytest",
+    "rich.console",
+    "typer",
+    "yaml",
+)
 
 
 def is_available() -> bool:
@@ -232,52 +241,77 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
 
 def _run_amplifier() -> None:
     from amplifier_app.cli import main
+    from amplifier_app.commands.module.validation import isolation
 
+    _fork_programs_of(isolation, _ForkedWarden)
     main()
 
 
 def _run_warden() -> None:
     from amplifier_app.commands.module.validation import warden
 
-    cast("Any", warden).subprocess = SimpleNamespace(
-        Popen=_ForkedChild, DEVNULL=subprocess.DEVNULL, run=subprocess.run
-    )
+    _fork_programs_of(warden, _ForkedChecks)
     warden.main()
 
 
 _PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden}
 
 
-class _ForkedChild(subprocess.Popen[bytes]):
-    """The process that checks a module, forked instead of started."""
+def _fork_programs_of(module: Any, popen: type[subprocess.Popen[bytes]]) -> None:
+    module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+
+
+class _ForkedWarden(subprocess.Popen[bytes]):
+    """The process that supervises a module's checks, forked instead of started."""
 
     def _execute_child(self, *args: Any, **kwargs: Any) -> None:
         given = _PARAMETERS.bind(self, *args, **kwargs).arguments
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                self._check(given)
+                self._become_program(given)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(1)
         self._child_created = True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
 
-    def _check(self, given: Mapping[str, Any]) -> None:
-        from amplifier_app.commands.module.validation.child import main
-
+    def _become_program(self, given: Mapping[str, Any]) -> None:
         os.setsid()
         for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
             os.dup2(given[name], number)
-        os.chdir(given["cwd"])
-        given["preexec_fn"]()
-        (descriptor,) = given["pass_fds"]
-        os.closerange(3, descriptor)
-        os.closerange(descriptor + 1, 256)
+        begin = 3
+        for descriptor in sorted(given["pass_fds"]):
+            os.closerange(begin, descriptor)
+            begin = descriptor + 1
+        os.closerange(begin, 256)
+        if given["cwd"] is not None:
+            os.chdir(given["cwd"])
+        if given["env"] is not None:
+            os.environ.clear()
+            os.environ.update(given["env"])
+        if given["preexec_fn"] is not None:
+            given["preexec_fn"]()
+        _open_standard_streams()
+        self._run(given)
+        sys.stdout.flush()
+        os._exit(0)
+
+    def _run(self, given: Mapping[str, Any]) -> None:
+        _run_warden()
+
+
+class _ForkedChecks(_ForkedWarden):
+    """The process that checks a module, forked instead of started."""
+
+    def _run(self, given: Mapping[str, Any]) -> None:
+        from amplifier_app.commands.module.validation.child import main
+
         # The option -P of its command line.
         del sys.path[0]
-        _open_standard_streams()
-        main(descriptor)
+        main(*given["pass_fds"])
 
 
 def _open_standard_streams() -> None:
