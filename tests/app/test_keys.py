@@ -370,7 +370,7 @@ def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path
     said = Reply(f"I heard {KEY} and {odd}", tool_calls=[call])
     with ScriptedLLM.running([said, "finished"]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ODD_COPY": "x"}
-        done = run_amplifier("run", "go", cwd=tmp_path, env=env)
+        done = run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
         assert done.code == 0, done.stderr
         (sent,) = (
             block

@@ -53,7 +53,17 @@ def test_a_task_edits_a_real_file_and_resumes_elsewhere(
     # Chat Completions has no signed thinking to send back.
     script = task("I should look first." if service is anthropic else None)
     with ScriptedLLM.running([*script, "As I said."]) as server:
-        done = run_amplifier("run", "Fix the typo.", home=home, cwd=project, env=service(server))
+        done = run_amplifier(
+            "run",
+            "--mode",
+            "edits",
+            "--approve",
+            "allow",
+            "Fix the typo.",
+            home=home,
+            cwd=project,
+            env=service(server),
+        )
         assert (done.code, done.stdout) == (0, "Fixed the typo.\n"), done.stderr
         assert (project / "notes.txt").read_text() == "this is the text\n"
 
@@ -82,7 +92,9 @@ def test_a_killed_turn_resumes_without_running_its_call_again(
     with ScriptedLLM.running(
         [Reply(tool_calls=[ToolCall("bash", {"command": command})]), "It was interrupted."]
     ) as server:
-        process = start_amplifier("run", "Go.", home=home, cwd=project, env=anthropic(server))
+        process = start_amplifier(
+            "run", "--approve", "allow", "Go.", home=home, cwd=project, env=anthropic(server)
+        )
         with process:
             for _ in range(600):
                 if (project / "ran.txt").exists():
@@ -151,7 +163,7 @@ def test_keys_are_neither_saved_nor_passed_to_commands(project: Path, tmp_path: 
         [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "Done."]
     ) as server:
         env = {**anthropic(server), "ANTHROPIC_API_KEY": key}
-        done = run_amplifier("run", "Go.", home=home, cwd=project, env=env)
+        done = run_amplifier("run", "--approve", "allow", "Go.", home=home, cwd=project, env=env)
         assert done.code == 0, done.stderr
         assert key not in json.dumps(server.completions[-1].body)
     saved = [path for path in home.rglob("*") if path.is_file()]

@@ -132,7 +132,8 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert loaded.packages >= {"httpx", "pydantic"}, "the probe saw what was loaded"
     assert loaded.parts_of("amplifier_modules") == {
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
-        *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search"),
+        *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search", "tool_todo"),
+        "hooks_approval",
     }
     assert loaded.parts_of("amplifier_app.commands") <= {
         *("duration", "event_loop", "finish", "group", "option", "request_options", "run"),

@@ -25,7 +25,7 @@ class Item(BaseModel):
         active_form: The same in progress: "Running the tests".
     """
 
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, defer_build=True)
 
     content: str = Field(min_length=1, max_length=2000)
     status: Status = "pending"
@@ -41,7 +41,8 @@ class Item(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-_ITEMS = TypeAdapter(list[Item])
+# Built on first use, which in most sessions never happens.
+_ITEMS = TypeAdapter(list[Item], config=ConfigDict(defer_build=True))
 
 
 class InvalidItems(Exception):

@@ -28,13 +28,14 @@ def test_default_uses_the_first_provider_with_credentials() -> None:
     assert names(both)[0] == "provider-anthropic"
 
 
-def test_default_has_file_shell_and_search_tools_and_backup_and_logging_hooks() -> None:
+def test_default_has_the_tools_of_an_engineer_and_asks_before_changes() -> None:
     plan = load(environ={}).mount_plan()
     assert plan["session"]["orchestrator"]["module"] == "loop-streaming"
     assert plan["session"]["context"]["module"] == "context-simple"
     tools = [tool["module"] for tool in plan["tools"]]
-    assert tools == ["tool-filesystem", "tool-bash", "tool-search"]
-    assert [hook["module"] for hook in plan["hooks"]] == ["hooks-logging", "hooks-backup"]
+    assert tools == ["tool-filesystem", "tool-bash", "tool-search", "tool-todo"]
+    hooks = [hook["module"] for hook in plan["hooks"]]
+    assert hooks == ["hooks-approval", "hooks-logging", "hooks-backup"]
 
 
 def test_minimal_has_no_tools() -> None:
