@@ -68,6 +68,16 @@ class ResolvedPlan:
         """The plan's `name:`, else the profile's name or the file's stem."""
         return self.merged.name
 
+    def named(self, name: str) -> ResolvedPlan:
+        """The same plan with another name."""
+        return ResolvedPlan(
+            self.merged._replace(name=name),
+            self.chosen,
+            self.environ,
+            keep_unset=self.keep_unset,
+            lenient=self.lenient,
+        )
+
     def resolve(self) -> ResolvedPlan:
         """The plan itself, after checking everything.
 

@@ -27,7 +27,7 @@ class SessionLock:
             if not try_lock(self._descriptor):
                 raise SessionError(
                     f"session {session_id} is in use by process {self._holder()}",
-                    hint="Stop it, or copy the session's folder under a new id and resume that.",
+                    hint=f"Stop it, or start from a copy: amplifier run --fork {session_id}",
                 )
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)

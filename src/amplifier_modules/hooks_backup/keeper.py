@@ -125,6 +125,8 @@ class Keeper:
             return
         known = self._followed.get(path)
         if known is not None and known.state == seen.state:
+            # Undoing the turn does not need this copy; a fork of the session at this step does.
+            self._keep(seen)
             call.files.append(Before(place, seen.state, known.version, "", named))
             return
         why = self._keep(seen)

@@ -50,7 +50,39 @@ def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen
     """
     resume = _session_to_resume(request)
     project = _project(request, resume, stdout)
-    return Chosen(_plan(request, resume, project, stdout, lenient), project, resume)
+    plan = _plan(request, resume, project, stdout, lenient)
+    if request.fork is not None and resume is not None and not lenient:
+        resume = fork_with(plan, request, resume, project)
+    return Chosen(plan, project, resume)
+
+
+def fork_with(
+    plan: ResolvedPlan,
+    request: Request,
+    source: SessionFolder,
+    project: TrustedProject | None,
+    step: int | None = None,
+) -> SessionFolder:
+    """Fork a session, with the plan of the request.
+
+    Raises:
+        SessionError: The source is damaged, or the fork cannot be written.
+    """
+    from amplifier_app.sessions.fork import fork_session
+    from amplifier_app.sessions.store import SessionStore
+
+    changed = not _as_saved(request, source) or request.provider or request.model or request.sets
+    facts = {} if _as_saved(request, source) or project is None else project.noted(plan)
+    if request.model:
+        facts["model"] = request.model
+    return fork_session(
+        SessionStore(),
+        source,
+        step=step,
+        plan_yaml=plan.to_yaml() if changed else None,
+        profile=plan.name,
+        **facts,
+    )
 
 
 async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
@@ -85,15 +117,16 @@ def terminal_to_ask_on(stdout: Output) -> int | None:
 
 def _session_to_resume(request: Request) -> SessionFolder | None:
     """The session to resume; None for a new one."""
-    if request.resume is None and request.session is None and not request.continue_last:
+    named = request.resume or request.fork
+    if named is None and request.session is None and not request.continue_last:
         return None
     from amplifier_app.sessions.store import SessionStore
 
     store = SessionStore()
     if request.continue_last:
         return store.latest(os.getcwd())
-    if request.resume is not None:
-        return store.find(request.resume)
+    if named is not None:
+        return store.find(named)
     assert request.session is not None
     return store.find(request.session) if store.exists(request.session) else None
 
@@ -175,7 +208,9 @@ def _plan(
     )
     if project is not None:
         project.check(loaded)
-    return loaded
+    name = resume.metadata.get("profile") if resume is not None else None
+    # The file of a saved plan has the same name in every session.
+    return loaded.named(name) if isinstance(name, str) and plan != request.plan else loaded
 
 
 def _provider(request: Request) -> str | None:

@@ -72,6 +72,15 @@ class Request(NamedTuple):
         bool,
         Option("--continue", group=_SESSION, help="Resume the last session of this directory."),
     ] = False
+    fork: Annotated[
+        str | None,
+        Option(
+            "--fork",
+            metavar="ID",
+            group=_SESSION,
+            help="Start a new session from a copy of this one.",
+        ),
+    ] = None
     no_save: Annotated[
         bool, Option("--no-save", group=_SESSION, help="Do not save the session.")
     ] = False
@@ -219,11 +228,16 @@ class Request(NamedTuple):
         Raises:
             UsageError: Two options contradict each other, or a value is out of range.
         """
-        sessions = (self.session is not None, self.resume is not None, self.continue_last)
-        if sum(sessions) > 1:
-            raise UsageError("--session, --resume and --continue are mutually exclusive")
-        if self.no_save and any(sessions):
-            raise UsageError("--no-save cannot be used with --session, --resume or --continue")
+        given = {
+            "--session": self.session is not None,
+            "--resume": self.resume is not None,
+            "--continue": self.continue_last,
+            "--fork": self.fork is not None,
+            "--no-save": self.no_save,
+        }
+        used = [option for option, is_given in given.items() if is_given]
+        if len(used) > 1:
+            raise UsageError(f"{', '.join(used[:-1])} and {used[-1]} are mutually exclusive")
         if self.max_cost is not None and not 0 < self.max_cost < float("inf"):
             raise UsageError(f"--max-cost must be greater than 0 (got {self.max_cost:g})")
         if self.trust and self.no_project:

@@ -17,6 +17,7 @@ class SessionCommands(LazyGroup):
         "list": "List saved sessions.",
         "search": "Search the text of all sessions.",
         "show": "Show a session's conversation, or one tool call.",
+        "fork": "Start a new session from a step of another one.",
         "rename": "Change a session's title.",
         "delete": "Delete sessions and their sub-sessions.",
         "prune": "Delete old sessions.",

@@ -1,0 +1,113 @@
+"""`amplifier session fork`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.commands.plan_options import ModelOption, PlanOption, ProviderOption, SetOption
+from amplifier_app.commands.run.choose import choose, fork_with
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm
+from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.runtime import describe
+from amplifier_app.sessions.conversation import read_conversation
+from amplifier_app.sessions.file_restore import Restore, plan_restore, restore
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.fork import fork_session
+from amplifier_app.sessions.store import SessionStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def fork(
+    session_id: SessionArgument,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            min=1,
+            metavar="STEP",
+            help="Keep the conversation up to the end of this step. [default: all of it]",
+            show_default=False,
+        ),
+    ] = None,
+    plan: PlanOption = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    sets: SetOption = None,
+    files: Annotated[
+        bool,
+        typer.Option(
+            "--files", help="Also restore the files that the session changed after this step."
+        ),
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Start a new session from a step of another one, without asking a model.
+
+    The new session has the same conversation up to that step, byte for byte, and the plan of the
+    other one unless you change it. Prints its id.
+
+    \b
+      amplifier session fork 1a2b3c --at 4
+      amplifier session fork 1a2b3c --at 4 --model claude-opus-5-5 --files
+      amplifier run --fork 1a2b3c "Try it another way."
+    """
+    store = SessionStore()
+    source = store.find(session_id)
+    if files and at is None:
+        raise UsageError("--files needs --at: files are restored to their state after a step")
+    restoring = _restoring(source, at) if files and at is not None else []
+    if restoring:
+        _print_plan(restoring)
+        count = sum(not one.reason for one in restoring)
+        if count and not confirm(f"Change {describe.count(count, 'file')}?", yes):
+            to_stderr("Nothing was done.")
+            return
+    new = _fork(
+        source, at, Request(fork=source.id, plan=plan, provider=provider, model=model, sets=sets)
+    )
+    outcome = restore(source.path, restoring)
+    if output is Format.JSON:
+        changes = [
+            {"path": one.path, "action": one.action, "reason": one.reason} for one in outcome
+        ]
+        found = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": changes}
+        print(json.dumps(found, indent=2))
+        return
+    for one in outcome:
+        if one.reason and one not in restoring:
+            to_stderr(f"amplifier: not restored: {one_line(one.path)}: {one.reason}")
+    print(new.id)
+    step = new.metadata["forked_from"]["step"]
+    to_stderr(f"Forked {source.id} after step {step}. Resume with: amplifier run --resume {new.id}")
+
+
+def _fork(source: SessionFolder, step: int | None, request: Request) -> SessionFolder:
+    if not (request.plan or request.provider or request.model or request.sets):
+        # The plan is not read: a fork needs nothing that the plan mentions.
+        return fork_session(SessionStore(), source, step=step)
+    chosen = choose(request._replace(fork=None, resume=source.id), Output(2))
+    return fork_with(chosen.plan, request, source, chosen.project, step)
+
+
+def _restoring(source: SessionFolder, step: int) -> list[Restore]:
+    project = source.metadata.get("project")
+    if not isinstance(project, str):
+        raise UsageError(f"session {source.id} does not record the directory it worked in")
+    conversation = read_conversation(source.reading().file.records)
+    return plan_restore(source.path, conversation, step, project)
+
+
+def _print_plan(restoring: list[Restore]) -> None:
+    for one in restoring:
+        reason = f": {one.reason}" if one.reason else ""
+        to_stderr(f"  {one.action:<8} {one_line(one.path)}{reason}")
