@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
+from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.table import wrapped
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.visibility import Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
@@ -170,37 +171,34 @@ def as_markdown(heading: Heading, parts: Sequence[Part]) -> str:
 
 def as_ansi(heading: Heading, parts: Sequence[Part], width: int) -> str:
     """The conversation with colours, in lines of at most `width` cells."""
-    # Rich and its Markdown parser are loaded for a terminal only.
-    from rich.console import Console
-    from rich.text import Text
+    # The Markdown parser is loaded for a terminal only.
+    from amplifier_app.render.markdown import markdown_lines
 
-    from amplifier_app.render.markdown import FaithfulMarkdown
-
-    output = io.StringIO()
-    console = Console(
-        file=output, force_terminal=True, width=width, markup=False, emoji=False, highlight=False
-    )
-    console.print(Text(for_terminal(heading.title), style="bold"))
-    if heading.facts:
-        console.print(Text(for_terminal(" · ".join(heading.facts)), style="dim"))
-    for line in heading.lines:
-        console.print(Text(for_terminal(line), style="dim"))
+    lines = [paint(clip(for_terminal(heading.title), width), "bold")]
+    facts = " · ".join(heading.facts)
+    for line in [*([facts] if facts else []), *heading.lines]:
+        lines += [paint(one, "dim") for one in wrapped(for_terminal(line), width)]
     before = ""
     for part in parts:
         text = for_terminal(part.text).strip("\n")
         if not text.strip():
             continue
         if part.kind != "call" or before != "call":
-            console.print()
+            lines.append("")
         before = part.kind
-        if part.kind == "prompt":
-            console.print(Text.assemble(("› ", "bold cyan"), (text, "bold")))
-        elif part.kind == "answer":
-            console.print(FaithfulMarkdown(text))
+        if part.kind == "answer":
+            lines += markdown_lines(text, width)
         elif part.kind == "call":
             number, _, rest = text.partition(" ")
-            line = Text.assemble((f"{number:>4} ", "dim"), rest)
-            console.print(line, no_wrap=True, overflow="ellipsis")
+            lines.append(clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width))
+        elif part.kind == "prompt":
+            styled = [paint(one, "bold") for one in _wrapped_lines(text, width - 2)]
+            lines += [f"{paint('›', 'bold')} {styled[0]}", *(f"  {one}" for one in styled[1:])]
         else:
-            console.print(Text(text, style="dim italic" if part.kind == "thinking" else "dim"))
-    return output.getvalue()
+            style = "dim italic" if part.kind == "thinking" else "dim"
+            lines += [paint(one, style) for one in _wrapped_lines(text, width)]
+    return "\n".join([*lines, ""])
+
+
+def _wrapped_lines(text: str, width: int) -> list[str]:
+    return [row for line in text.split("\n") for row in wrapped(line, width)]

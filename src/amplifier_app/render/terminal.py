@@ -19,7 +19,7 @@ from rich.text import Text
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.render.activity import Activity, dim, typed_lines
 from amplifier_app.render.console import ScreenConsole
-from amplifier_app.render.markdown import BlockSplitter, FaithfulMarkdown
+from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.screen import Screen
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.notices import notice_handlers
@@ -147,7 +147,8 @@ class TerminalRenderer(Renderer):
     # One message of the model
 
     def _begin_message(self) -> None:
-        self._text = BlockSplitter()
+        self._text = MarkdownStream(lambda: self._screen.width)
+        self._text_begun = False
         self._thought = ""
         self._shown = False
         self._streamed: set[Any] = set()
@@ -194,24 +195,25 @@ class TerminalRenderer(Renderer):
         thought, self._thought = self._thought, ""
         if thought.strip():
             self._print_thought(thought)
-        for block in self._text.flush():
-            self._print_block(block.text, block.continues)
+        self._print_text(self._text.finish())
+        self._text_begun = False
 
     def _print_finished(self) -> None:
         lines, newline, rest = self._thought.rpartition("\n")
         if newline:
             self._thought = rest
             self._print_thought(lines)
-        for block in self._text.finished():
-            self._print_block(block.text, block.continues)
+        self._print_text(self._text.take())
 
     def _print_thought(self, text: str) -> None:
         self._space("thinking", continues=self._last == "thinking")
         self._print(Text(text, style="dim italic"))
 
-    def _print_block(self, text: str, continues: bool) -> None:
-        self._space("text", continues=continues)
-        self._print(FaithfulMarkdown(text))
+    def _print_text(self, lines: list[str]) -> None:
+        if lines:
+            self._space("text", continues=self._text_begun)
+            self._text_begun = True
+            self._printed += [f"{line}\n" for line in lines]
 
     def _space(self, kind: str, *, continues: bool) -> None:
         """Print a blank line between unrelated parts."""
@@ -311,8 +313,7 @@ class TerminalRenderer(Renderer):
         lines: list[str] = []
         if self._thought.strip():
             lines += self._tail(Text(self._thought, style="dim italic"), height)
-        if self._text.rest.strip():
-            lines += self._tail(FaithfulMarkdown(self._text.rest), height)
+        lines += self._text.rest[-height:]
         for line in self._activity.lines()[:height]:
             lines += self._tail(Text.assemble(self._frame(), " ", dim(line.text)), 1)
             if line.below:

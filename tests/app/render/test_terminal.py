@@ -87,7 +87,7 @@ async def test_blocks_appear_once_and_in_order() -> None:
         await asyncio.sleep(0.003)
     it.end(text)
     assert it.close() == [
-        "Head", "", "One [bold]two[/bold].", "", " 1 a", " 2 b", " 3 c", "", "End",
+        "Head", "", "One [bold]two[/bold].", "", "1. a", "2. b", "3. c", "", "End",
     ]  # fmt: skip
 
 

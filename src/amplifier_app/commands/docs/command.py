@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amplifier_app.commands.docs.pages import find_page, pages
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
 
 if TYPE_CHECKING:
     from amplifier_app.commands.docs.pages import Page
@@ -75,8 +75,6 @@ def _show(page: Page) -> None:
     if not sys.stdout.isatty():
         sys.stdout.write(page.text)
         return
-    from rich.console import Console
+    from amplifier_app.render.markdown import markdown_lines
 
-    from amplifier_app.render.markdown import FaithfulMarkdown
-
-    Console(highlight=False, markup=False, emoji=False).print(FaithfulMarkdown(page.text))
+    print("\n".join(markdown_lines(page.text, terminal_width(1) or 80)))
