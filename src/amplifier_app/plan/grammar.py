@@ -13,6 +13,7 @@ from amplifier_app.plan.rules import (
     Anything,
     ByModule,
     Choice,
+    Commands,
     Config,
     Fields,
     Flag,
@@ -140,6 +141,22 @@ _SESSION = Fields(
     name="session",
 )
 
+_CHECKS = Commands(
+    "Shell commands that must succeed after the answer of `amplifier run`; the model gets the output "
+    "of those that fail and may correct its work. Exit code 9 if one still fails.",
+    "a list of commands",
+    Fields(
+        "One check.",
+        "a command, or a mapping with 'run'",
+        {
+            "run": Text("The shell command."),
+            "name": Text("Its name in reports. Default: the command."),
+            "timeout": Number("Time limit in seconds.", whole=False, default=600),
+        },
+    ),
+    examples=[["pytest -q", {"run": "ruff check", "name": "lint", "timeout": 60}]],
+)
+
 # -- documents ---------------------------------------------------------------------------
 
 _CONTENTS: Mapping[str, Rule] = {
@@ -185,6 +202,7 @@ PLAN = Shape(
             "Modules to remove from the extended document, by module id or instance id."
         ),
         **_CONTENTS,
+        "checks": _CHECKS,
         "agents": _AGENTS,
     },
     "start with 'session:' or 'extends: default'",

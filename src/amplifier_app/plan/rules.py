@@ -332,6 +332,40 @@ class Fields(Rule):
         return {**schema, "minProperties": 1} if self._filled else schema
 
 
+class Commands(Rule):
+    """A list of shell commands; read as a list of mappings with `run`."""
+
+    def __init__(self, description: str, expected: str, entry: Fields, **more: Any) -> None:
+        super().__init__(description, **more)
+        self._expected = expected
+        self._entry = entry
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return check.wrong(node, where, self._expected)
+        read = [
+            self._read_one(one, f"{where}.{number}", check) for number, one in enumerate(node.items)
+        ]
+        return ListNode([one for one in read if one is not None], node.at)
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        if text_of(node) is not None:
+            node = MapNode({"run": node}, node.at)
+        read = self._entry.read(node, where, check)
+        if not isinstance(read, MapNode) or "run" in read.items:
+            return read
+        if isinstance(node, MapNode) and "run" not in node.items:
+            check.problems.add(f"{where!r} has no command", node.at, "set 'run'")
+        return None
+
+    def schema(self, printing: Printing) -> Schema:
+        entry = {**printing.use(self._entry), "required": ["run"]}
+        return {
+            "type": ["array"],
+            "items": {"anyOf": [{"type": "string", "pattern": r"\S"}, entry]},
+        }
+
+
 class ByModule(Rule):
     """A mapping from module ids to values of one form."""
 

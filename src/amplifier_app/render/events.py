@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.result import (
@@ -15,6 +15,9 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
 from amplifier_app.runtime.turn import EventHandler, SubSession, peek, succeeded
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.checks import CheckResult
 
 _MAX_ERROR = 100_000
 """Maximum length of an error in an event, in characters."""
@@ -65,6 +68,9 @@ class EventStream(StderrNotices):
         super().notice(message, level, source)
         if self._report.announced and not self._is_event:
             self._event("notice", level=level, message=message, source=source)
+
+    def check_ended(self, result: CheckResult) -> None:
+        self._event("check", **result._asdict())
 
     def sub_session_started(self, facts: SubSessionFacts) -> None:
         self._event("sub_session_start", **facts._asdict())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turn import NO_TURN, SubSession, ToolUse, TurnResult
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.checks import CheckResult
 
 SCHEMA_VERSION = 2
 
@@ -20,6 +24,8 @@ class RunReport:
         session_id: None until a session is open, as are provider and model.
         plan_digest: None until a plan is loaded.
         turn: The last turn, complete or not; None if there was none.
+        checks: The last result of each check.
+        data: With a schema, the answer as JSON data.
         announced: Whether the event stream has written its `session` line.
         started: `time.monotonic()` at the start.
     """
@@ -30,6 +36,8 @@ class RunReport:
         self.provider: str | None = None
         self.model: str | None = None
         self.turn: TurnResult | None = None
+        self.checks: Sequence[CheckResult] = ()
+        self.data: Any = None
         self.announced = False
         self.started = time.monotonic()
 
@@ -52,6 +60,7 @@ def _reported(report: RunReport) -> dict[str, Any]:
     turn = report.turn or NO_TURN
     return {
         "response": turn.response,
+        "data": report.data,
         "reason": turn.reason,
         "limit": None if turn.limit is None else turn.limit._asdict(),
         "session_id": report.session_id,
@@ -68,6 +77,7 @@ def _reported(report: RunReport) -> dict[str, Any]:
             for call in turn.denied
         ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
+        "checks": [check._asdict() for check in report.checks],
         "duration_ms": round((time.monotonic() - report.started) * 1000),
     }
 

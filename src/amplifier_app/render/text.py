@@ -42,11 +42,23 @@ class TextRenderer(StderrNotices):
         output: Receives the answer.
         quiet: Show only warnings and errors.
         progress: Show tool calls on stderr.
+        stream: Write all text of the model as it comes, whatever the request offered.
+        hold: Write only the final answer of a run that may send several prompts.
     """
 
-    def __init__(self, output: Output, *, quiet: bool = False, progress: bool = False) -> None:
+    def __init__(
+        self,
+        output: Output,
+        *,
+        quiet: bool = False,
+        progress: bool = False,
+        stream: bool = False,
+        hold: bool = False,
+    ) -> None:
         super().__init__(quiet=quiet)
         self._output = output
+        self._stream = stream
+        self._hold = hold
         self._progress = progress and not quiet
         self._live = False
         self._several_steps = False
@@ -67,7 +79,14 @@ class TextRenderer(StderrNotices):
     def turn_started(self) -> None:
         self._live = self._written = self._several_steps = False
 
+    def accepted(self, response: str) -> None:
+        if self._hold:
+            self._write(self._clean(response))
+            self._end_line()
+
     def turn_ended(self, result: TurnResult) -> None:
+        if self._hold:
+            return
         self._write(self._sanitizer.flush())
         if not self._written and result.has_answer:
             self._write(self._clean(result.response))
@@ -76,7 +95,8 @@ class TextRenderer(StderrNotices):
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         # A third-party loop may not report its tools; assume it offered some.
         tools = peek(data, "tools")
-        self._live = tools is not None and not tools and not self._several_steps
+        offered = tools is None or tools or self._several_steps
+        self._live = not self._hold and (self._stream or not offered)
         self._write(self._sanitizer.flush())
         self._end_line()
         self._written = False

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, peek
 from amplifier_app.runtime.visibility import Visibility
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.checks import CheckResult
 
 Level = Literal["info", "warning", "error"]
 
@@ -157,6 +160,14 @@ class Renderer:
 
     def sub_session_ended(self, ended: SubSession) -> None:
         """The turn of a sub-agent has ended, in whatever way."""
+
+    def accepted(self, response: str) -> None:
+        """The answer is final: it meets the requirements of the run."""
+
+    def check_ended(self, result: CheckResult) -> None:
+        """A check of the answer has run."""
+        if result.passed:
+            self.notice(f"check {result.name!r} passed", "info", "check")
 
     def notice(self, message: str, level: Level, source: str) -> None:
         """Show a message that is not part of the answer."""

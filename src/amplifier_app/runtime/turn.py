@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
@@ -198,6 +198,24 @@ class TurnResult(NamedTuple):
 
 NO_TURN = TurnResult(response="", status="error", usage={}, steps=0, cost=None, tools=())
 """The result of a turn that never started."""
+
+
+def combined(turns: Sequence[TurnResult]) -> TurnResult:
+    """Several turns as one: their sums, with the answer and the ending of the last one."""
+    if len(turns) == 1:
+        return turns[0]
+    tokens: dict[str, int] = {}
+    for turn in turns:
+        add_counts(tokens, turn.usage)
+    costs = [turn.cost for turn in turns if turn.steps]
+    known = [cost for cost in costs if cost is not None]
+    return turns[-1]._replace(
+        usage=tokens,
+        steps=sum(turn.steps for turn in turns),
+        cost=sum(known, Decimal(0)) if costs and len(known) == len(costs) else None,
+        tools=tuple(tool for turn in turns for tool in turn.tools),
+        sub_sessions=tuple(sub for turn in turns for sub in turn.sub_sessions),
+    )
 
 
 class TurnRecorder:

@@ -15,6 +15,7 @@ _APP_PAGES = {
     "output": "render",
     "plans": "plan",
     "providers": "commands/provider",
+    "scripts": "commands/run",
     "sessions": "sessions",
     "sources": "sources",
     "trust": "trust",

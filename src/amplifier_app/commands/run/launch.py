@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import sys
@@ -11,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from amplifier_app.base.errors import Terminated, UsageError
-from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.outcome import Ending, Outcome, outcome_of
 from amplifier_app.base.stdio import (
     Output,
     claimed_stdout,
@@ -25,6 +23,13 @@ from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.one_shot import (
+    OneShot,
+    checks_of_run,
+    read_schema,
+    requirements,
+    write_reports,
+)
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport
@@ -32,24 +37,39 @@ from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
 from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
-    from amplifier_app.runtime.session import OpenSession
+    from amplifier_app.runtime.answer_schema import AnswerSchema
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
-    """Run a request to its end.
+    """Run a request to its end, and write its reports.
 
     Raises:
-        AppError: The run cannot start.
+        AppError: The run cannot start, or a report cannot be written.
         Exception: Any error that ended the turn.
     """
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     invocation.report = invocation.report or RunReport()
+    if not request.report:
+        return _launch(request, invocation)
+    try:
+        outcome = _launch(request, invocation)
+    except BaseException as error:
+        write_reports(request.report, outcome_of(error), invocation.report)
+        raise
+    write_reports(request.report, outcome, invocation.report)
+    return outcome
+
+
+def _launch(request: Request, invocation: Invocation) -> Outcome:
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("the prompt is missing", hint='Give one: amplifier run "…"')
+    if chat and (request.schema is not None or request.check or request.report):
+        message = "--schema, --check and --report need a prompt; a chat does not use them"
+        raise UsageError(message, hint='Give one: amplifier run "…"')
+    schema = read_schema(request)
     chosen = choose(request, invocation.stdout)
     if chosen.plan.default_provider is None and _can_set_up(request, invocation):
         request = _set_up(request)
@@ -57,7 +77,7 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     prompt = None if chat else _prompt(request)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
-        return run_loop(_run(request, invocation, chosen, prompt, opening))
+        return run_loop(_run(request, invocation, chosen, prompt, opening, schema))
     except KeyboardInterrupt as error:
         if not opening.module:
             raise
@@ -127,10 +147,13 @@ async def _run(
     chosen: Chosen,
     prompt: str | None,
     opening: Opening,
+    schema: AnswerSchema | None,
 ) -> Outcome:
     from amplifier_app.runtime.session import open_session
 
-    renderer = choose_renderer(request, invocation, chosen.plan.display)
+    checks = () if prompt is None else checks_of_run(request, chosen.plan)
+    must_hold = schema is not None or (bool(checks) and not request.stream)
+    renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
     logs = show_logs(renderer, verbose=invocation.verbose)
     approvals = _approvals(request, renderer, invocation.stdout)
     assert invocation.report is not None
@@ -165,21 +188,29 @@ async def _run(
 
             plain = _screen(request, chosen.plan.display) != "full"
             return await chat(session, renderer, invocation.stdout, plain=plain)
+        shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
         try:
-            return await one_shot(session, prompt, request.timeout, opening, approvals)
+            return await shot.run(prompt, request.timeout)
         finally:
-            invocation.report.turn = session.turn
+            shot.fill(invocation.report)
             if session.is_saved and stderr_is_tty():
                 renderer.notice(f"session {session.id}", "info", "session")
 
 
 def choose_renderer(
-    request: Request, invocation: Invocation, display: Mapping[str, str]
+    request: Request, invocation: Invocation, display: Mapping[str, str], *, hold: bool = False
 ) -> Renderer:
-    """The renderer for stdout, the requested options and the display settings."""
+    """The renderer for stdout, the requested options and the display settings.
+
+    Args:
+        request: The request.
+        invocation: The invocation.
+        display: The display settings.
+        hold: Whether stdout gets only the final answer of a run with several attempts.
+    """
     from amplifier_app.runtime.visibility import Shown, Visibility
 
-    renderer = _renderer(request, invocation, _screen(request, display))
+    renderer = _renderer(request, invocation, _screen(request, display), hold)
     level = request.show or cast("Shown", display.get("show") or "user")
     renderer.visibility = Visibility(level)
     return renderer
@@ -189,7 +220,7 @@ def _screen(request: Request, display: Mapping[str, str]) -> str:
     return request.screen or display.get("screen") or "full"
 
 
-def _renderer(request: Request, invocation: Invocation, screen: str) -> Renderer:
+def _renderer(request: Request, invocation: Invocation, screen: str, hold: bool) -> Renderer:
     from amplifier_app.render import text
 
     stdout, quiet = invocation.stdout, request.quiet
@@ -200,9 +231,11 @@ def _renderer(request: Request, invocation: Invocation, screen: str) -> Renderer
 
         assert invocation.report is not None
         return EventStream(stdout, invocation.report, quiet=quiet)
-    if not stdout.isatty():
+    if not stdout.isatty() or request.schema is not None:
         progress = sys.stderr.isatty() or invocation.verbose
-        return text.TextRenderer(stdout, quiet=quiet, progress=progress)
+        return text.TextRenderer(
+            stdout, quiet=quiet, progress=progress, stream=request.stream, hold=hold
+        )
     if screen == "answer":
         from amplifier_app.render.plain import AnswerRenderer
 
@@ -229,49 +262,3 @@ def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approval
             return await ask_on_terminal(terminal, prompt, options, timeout)
 
     return Approvals(request.approve or "ask", ask)
-
-
-async def one_shot(
-    session: OpenSession,
-    prompt: str,
-    timeout: float | None,
-    opening: Opening,
-    approvals: Approvals,
-) -> Outcome:
-    """Send one prompt and return how it ended.
-
-    Raises:
-        Exception: Any error that ended the turn, unless it was stopped.
-    """
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        session.stop(immediate=True)
-
-    timer = None
-    with Interrupts(session.stop) as interrupts:
-        if opening.deadline is not None:
-            timer = asyncio.get_running_loop().call_at(opening.deadline, expire)
-        try:
-            await session.run(prompt)
-        except Exception:
-            if not expired and interrupts.received is None:
-                raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-    if interrupts.received is not None:
-        terminated = interrupts.terminated
-        ending = Ending.TERMINATED if terminated else Ending.INTERRUPTED
-        return Outcome(ending, ending.value, _resume_hint(session))
-    if expired:
-        message = f"time limit of {timeout:g} s reached"
-        return Outcome(Ending.BUDGET, message, _resume_hint(session))
-    denied = approvals.denied[0] if approvals.denied else None
-    return outcome_of_turn(session.turn, denied, session.id if session.is_saved else None)
-
-
-def _resume_hint(session: OpenSession) -> str | None:
-    return f"Resume with: amplifier run --resume {session.id}" if session.is_saved else None

@@ -12,6 +12,7 @@ _PLAN = "What runs"
 _SESSION = "Session"
 _LIMITS = "Limits"
 _PERMISSIONS = "Permissions"
+_CHECKS = "Checked answers"
 _OUTPUT = "Output"
 _REPRODUCIBLE = "Reproducible runs"
 
@@ -154,6 +155,62 @@ class Request(NamedTuple):
         bool,
         Option("--no-project", group=_PERMISSIONS, help="Ignore the project's .amplifier folder."),
     ] = False
+    tools: Annotated[
+        str | None,
+        Option(
+            "--tools",
+            metavar="NAMES",
+            group=_PERMISSIONS,
+            help="Offer only these tools of the plan, separated by commas; '' offers none.",
+        ),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        Option(
+            "--schema",
+            metavar="FILE",
+            group=_CHECKS,
+            help="Require an answer that is JSON and matches the JSON Schema in FILE.",
+        ),
+    ] = None
+    check: Annotated[
+        list[str] | None,
+        Option(
+            "--check",
+            metavar="COMMAND",
+            group=_CHECKS,
+            help="Require this shell command to succeed after the answer; repeatable.",
+        ),
+    ] = None
+    retries: Annotated[
+        int,
+        Option(
+            "--retries",
+            min=0,
+            max=20,
+            metavar="N",
+            group=_CHECKS,
+            help="How often the model may correct an answer that fails --schema or a check.",
+        ),
+    ] = 2
+    report: Annotated[
+        list[str] | None,
+        Option(
+            "--report",
+            metavar="KIND=FILE",
+            group=_CHECKS,
+            help="Write the checks to FILE; KIND is 'junit' or 'md'; repeatable.",
+        ),
+    ] = None
+    stream: Annotated[
+        bool,
+        Option(
+            "--stream",
+            group=_OUTPUT,
+            help="Write all text of the model to a pipe as it comes, including remarks before "
+            "tool calls. Without tools, answers always stream.",
+        ),
+    ] = False
     quiet: Annotated[
         bool,
         Option("--quiet", "-q", group=_OUTPUT, help="Print only warnings and errors to stderr."),
@@ -244,4 +301,10 @@ class Request(NamedTuple):
             raise UsageError("--trust and --no-project cannot be used together")
         if self.record is not None and self.replay is not None:
             raise UsageError("--record and --replay are mutually exclusive")
+        if self.stream and (self.schema is not None or self.check):
+            raise UsageError("--stream cannot be used with --schema or --check")
+        for report in self.report or ():
+            kind, _, file = report.partition("=")
+            if kind not in ("junit", "md") or not file:
+                raise UsageError(f"--report: expected junit=FILE or md=FILE, got {report!r}")
         return self._replace(locked=self.locked or self.lock is not None)

@@ -1,0 +1,144 @@
+"""One prompt of a run, with its time limit, its interrupts and what its answer must meet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.render.result import RunReport
+from amplifier_app.runtime.acceptance import Attempts, Requirements
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.mount_limit import Opening
+from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.turn_outcome import outcome_of_turn
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.answer_schema import AnswerSchema
+    from amplifier_app.runtime.checks import Check
+    from amplifier_app.runtime.session import OpenSession
+
+
+def read_schema(request: Request) -> AnswerSchema | None:
+    """The schema of the answer; None without `--schema`.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a JSON Schema.
+    """
+    if request.schema is None:
+        return None
+    from amplifier_app.runtime.answer_schema import AnswerSchema
+
+    return AnswerSchema.read(request.schema)
+
+
+def checks_of_run(request: Request, plan: ResolvedPlan) -> tuple[Check, ...]:
+    """The checks of the plan and of the command line."""
+    if not request.check and "checks" not in plan.tree.items:
+        return ()
+    from amplifier_app.runtime.checks import checks_of
+
+    return checks_of(plan.data, request.check or ())
+
+
+def requirements(
+    request: Request, session: OpenSession, schema: AnswerSchema | None, checks: Sequence[Check]
+) -> Requirements:
+    """What the answer must meet."""
+    runner = None
+    if checks:
+        from amplifier_app.runtime.checks import CheckRunner
+
+        runner = CheckRunner(checks, session.session.coordinator)
+    return Requirements(schema, runner, request.retries)
+
+
+def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -> None:
+    """Write the reports of `--report KIND=FILE`.
+
+    Raises:
+        AppError: A file cannot be written.
+    """
+    from amplifier_app.render.check_report import write_report
+
+    response = "" if report.turn is None else report.turn.response
+    for one in reports:
+        kind, _, file = one.partition("=")
+        write_report(kind, Path(file), outcome, response, report.checks)
+
+
+class OneShot:
+    """Sends one prompt in a session, until its answer meets the requirements.
+
+    Args:
+        session: The session.
+        opening: Its deadline, which includes the time it took to open.
+        approvals: The approvals it asked for.
+        required: What the answer must meet.
+    """
+
+    def __init__(
+        self,
+        session: OpenSession,
+        opening: Opening,
+        approvals: Approvals,
+        required: Requirements,
+    ) -> None:
+        self._session = session
+        self._opening = opening
+        self._approvals = approvals
+        self._attempts = Attempts(session, required, self._outcome)
+
+    def fill(self, report: RunReport) -> None:
+        """Put what has happened into the report of the run."""
+        report.turn = self._attempts.turn
+        report.checks = self._attempts.checks
+        report.data = self._attempts.data
+
+    async def run(self, prompt: str, timeout: float | None) -> Outcome:
+        """Send the prompt and return how it ended.
+
+        Raises:
+            Exception: Any error that ended the turn, unless it was stopped.
+        """
+        expired = False
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            self._attempts.stop(immediate=True)
+
+        timer = outcome = None
+        with Interrupts(self._attempts.stop) as interrupts:
+            if self._opening.deadline is not None:
+                timer = asyncio.get_running_loop().call_at(self._opening.deadline, expire)
+            try:
+                outcome = await self._attempts.run(prompt)
+            # A stopped check is cancelled; what stopped it is reported below.
+            except (Exception, asyncio.CancelledError):
+                if not expired and interrupts.received is None:
+                    raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        if interrupts.received is not None:
+            ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+            return Outcome(ending, ending.value, self._resume_hint)
+        if expired or outcome is None:
+            message = f"time limit of {timeout:g} s reached"
+            return Outcome(Ending.BUDGET, message, self._resume_hint)
+        return outcome
+
+    def _outcome(self, turn: TurnResult) -> Outcome:
+        denied = self._approvals.denied[0] if self._approvals.denied else None
+        return outcome_of_turn(turn, denied, self._session.id if self._session.is_saved else None)
+
+    @property
+    def _resume_hint(self) -> str | None:
+        session = self._session
+        return f"Resume with: amplifier run --resume {session.id}" if session.is_saved else None

@@ -1,0 +1,163 @@
+"""One prompt, repeated with feedback until the answer matches its schema and the checks pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.runtime.turn import NO_TURN, TurnResult, combined
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.answer_schema import Answer, AnswerSchema
+    from amplifier_app.runtime.checks import CheckResult, CheckRunner
+    from amplifier_app.runtime.session import OpenSession
+
+_HINT_LINES = 10
+
+
+class Requirements(NamedTuple):
+    """What an answer must meet.
+
+    Attributes:
+        schema: The JSON Schema of the answer; None if it is text.
+        checks: The commands that must succeed; None if there are none.
+        retries: How often the model may correct an answer.
+    """
+
+    schema: AnswerSchema | None = None
+    checks: CheckRunner | None = None
+    retries: int = 0
+
+
+class Attempts:
+    """Sends a prompt, and feedback on the answers, until the requirements are met.
+
+    Args:
+        session: The session.
+        requirements: What the answer must meet.
+        outcome_of: The outcome of a turn.
+
+    Attributes:
+        data: The JSON value of the answer; None without a schema.
+    """
+
+    def __init__(
+        self,
+        session: OpenSession,
+        requirements: Requirements,
+        outcome_of: Callable[[TurnResult], Outcome],
+    ) -> None:
+        self._session = session
+        self._required = requirements
+        self._outcome_of = outcome_of
+        self._turns: list[TurnResult] = []
+        self._response: str | None = None
+        self._checking: asyncio.Task[list[CheckResult]] | None = None
+        self.data: Any = None
+
+    @property
+    def turn(self) -> TurnResult:
+        """All turns so far as one, with the last answer."""
+        if not self._turns:
+            return NO_TURN
+        turn = combined(self._turns)
+        return turn if self._response is None else turn._replace(response=self._response)
+
+    @property
+    def checks(self) -> list[CheckResult]:
+        """The last result of each check that has run."""
+        checks = self._required.checks
+        return [] if checks is None else list(checks.results.values())
+
+    def stop(self, immediate: bool) -> None:
+        """Stop the running turn or check."""
+        if self._checking is not None:
+            self._checking.cancel()
+        else:
+            self._session.stop(immediate)
+
+    async def run(self, prompt: str) -> Outcome:
+        """Send the prompt and return how it ended.
+
+        Raises:
+            Exception: The error that ended a turn.
+            asyncio.CancelledError: A check was stopped.
+        """
+        schema = self._required.schema
+        following = prompt if schema is None else schema.instruct(prompt)
+        left = self._required.retries
+        while True:
+            outcome = await self._turn(following)
+            if outcome.ending is not Ending.OK:
+                if schema is None and self.turn.has_answer:
+                    self._session.renderer.accepted(self.turn.response)
+                return outcome
+            failure, following = await self._examine()
+            if failure is None:
+                self._session.renderer.accepted(self.turn.response)
+                return outcome
+            if not left:
+                if failure.ending is Ending.CHECK_FAILED:
+                    # The answer is valid; the exit code shows that a check failed.
+                    self._session.renderer.accepted(self.turn.response)
+                return failure
+            count = self._required.retries - left + 1
+            text = f"{failure.message}; retry {count} of {self._required.retries}"
+            self._session.renderer.notice(text, "warning", "check")
+            left -= 1
+
+    async def _turn(self, prompt: str) -> Outcome:
+        self._response = None
+        self._session.turn = NO_TURN
+        try:
+            await self._session.run(prompt)
+        finally:
+            self._turns.append(self._session.turn)
+        return self._outcome_of(self._session.turn)
+
+    async def _examine(self) -> tuple[Outcome | None, str]:
+        """Why the last answer is not accepted, and the prompt to send next."""
+        schema, checks = self._required.schema, self._required.checks
+        if schema is not None:
+            answer = schema.check(self._session.turn.response)
+            if answer is None or answer.problems:
+                return _mismatch(answer), schema.feedback(answer)
+            self._response, self.data = answer.text, answer.value
+        if checks is None:
+            return None, ""
+        failed = [one for one in await self._run_checks(checks) if not one.passed]
+        if not failed:
+            return None, ""
+        from amplifier_app.runtime.checks import feedback
+
+        return _failed(failed), feedback(failed)
+
+    async def _run_checks(self, checks: CheckRunner) -> list[CheckResult]:
+        self._checking = asyncio.ensure_future(checks.run(self.turn.response))
+        try:
+            results = await self._checking
+        finally:
+            self._checking = None
+        for result in results:
+            self._session.renderer.check_ended(result)
+        return results
+
+
+def _mismatch(answer: Answer | None) -> Outcome:
+    if answer is None:
+        message = "the answer contains no JSON value"
+    else:
+        message = f"the answer does not match the schema: {'; '.join(answer.problems)}"
+    hint = "Use a stronger model (--model), a simpler schema, or more --retries."
+    return Outcome(Ending.PROVIDER, message, hint)
+
+
+def _failed(failed: list[CheckResult]) -> Outcome:
+    first = failed[0]
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    message = f"check {first.name!r} failed ({first.ending}){more}"
+    lines = first.output.splitlines()[-_HINT_LINES:]
+    hint = "Run it to see what is wrong, or allow more corrections with --retries N."
+    return Outcome(Ending.CHECK_FAILED, message, "\n".join([*lines, hint]))

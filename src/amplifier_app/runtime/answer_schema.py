@@ -1,0 +1,156 @@
+"""Answers as JSON: the instruction for the model, and the check of what it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import UsageError
+
+_FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
+_START = re.compile(r"[{\[]")
+_MOST_ERRORS = 10
+_LONGEST_ERROR = 300
+
+_INSTRUCTION = """\
+Answer with one JSON value that validates against the JSON Schema below, and nothing else: no text \
+before or after it, no code fence.
+
+"""
+_AGAIN = "Answer the request again, with the whole corrected JSON value and nothing else."
+
+
+class Answer(NamedTuple):
+    """The JSON value in an answer.
+
+    Attributes:
+        text: The value as the model wrote it.
+        value: The value.
+        problems: Why it does not match the schema; empty if it does.
+    """
+
+    text: str
+    value: Any
+    problems: tuple[str, ...] = ()
+
+
+class AnswerSchema:
+    """A JSON Schema that answers must match.
+
+    Args:
+        schema: The schema.
+
+    Raises:
+        UsageError: It is not a valid JSON Schema.
+    """
+
+    def __init__(self, schema: Any, name: str = "the schema") -> None:
+        from jsonschema import SchemaError
+        from jsonschema.validators import validator_for
+        from referencing import Registry
+
+        kind = validator_for(schema)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            raise UsageError(
+                f"{name} is not a valid JSON Schema: {error.json_path}: {error.message}",
+                hint='A schema is a JSON object such as {"type": "object"}.',
+            ) from None
+        self._name = name
+        self._schema = schema
+        # An empty registry retrieves nothing over the network.
+        registry: Registry[Any] = Registry()
+        self._validator: Any = kind(schema, registry=registry)
+
+    @classmethod
+    def read(cls, file: Path) -> AnswerSchema:
+        """The schema in a file.
+
+        Raises:
+            UsageError: The file cannot be read, or is not a JSON Schema.
+        """
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise UsageError(f"--schema: cannot read {file}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"--schema: {file} is not UTF-8 text") from None
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"--schema: {file} is not valid JSON: {error}") from None
+        return cls(schema, f"--schema: {file}")
+
+    def instruct(self, prompt: str) -> str:
+        """The prompt with the instruction to answer in JSON."""
+        schema = json.dumps(self._schema, indent=2, ensure_ascii=False)
+        return f"{prompt}\n\n{_INSTRUCTION}{schema}"
+
+    def feedback(self, answer: Answer | None) -> str:
+        """The prompt after an answer that does not match."""
+        if answer is None:
+            return f"Your answer contains no JSON value. {_AGAIN}"
+        listed = "\n".join(f"- {problem}" for problem in answer.problems)
+        return f"Your answer does not match the JSON Schema:\n{listed}\n\n{_AGAIN}"
+
+    def check(self, response: str) -> Answer | None:
+        """The JSON value of a response; None if there is none.
+
+        Of several values the first that matches is taken, else the first.
+
+        Raises:
+            UsageError: The schema refers to another one that is not part of it.
+        """
+        first: Answer | None = None
+        for text, value in _values(response):
+            answer = Answer(text, value, tuple(self._problems(value)))
+            if not answer.problems:
+                return answer
+            first = first or answer
+        return first
+
+    def _problems(self, value: Any) -> list[str]:
+        from referencing.exceptions import Unresolvable
+
+        try:
+            errors = sorted(self._validator.iter_errors(value), key=lambda error: error.json_path)
+        except Unresolvable as error:
+            raise UsageError(
+                f"{self._name} refers to {error.ref!r}, which is not part of it",
+                hint="Copy the referenced schema into $defs.",
+            ) from None
+        lines = [f"{error.json_path}: {_short(error.message)}" for error in errors[:_MOST_ERRORS]]
+        left = len(errors) - len(lines)
+        return [*lines, f"and {left} more"] if left else lines
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…"
+
+
+def _values(response: str) -> Iterator[tuple[str, Any]]:
+    """The JSON values of a response: all of it, its code blocks, then objects and arrays in it."""
+    for text in (response, *(block[1] for block in _FENCE.finditer(response))):
+        try:
+            yield text.strip(), json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            continue
+        if text is response:
+            return
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    position = 0
+    while (start := _START.search(response, position)) is not None:
+        try:
+            value, position = decoder.raw_decode(response, start.start())
+        except (ValueError, RecursionError):
+            position = start.end()
+            continue
+        yield response[start.start() : position], value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

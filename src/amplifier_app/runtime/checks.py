@@ -1,0 +1,161 @@
+"""Checks of what a run has done: commands that succeed if the result is right."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.sanitize import for_pipe
+from amplifier_core.session_capabilities import SECRET_VARIABLES
+from amplifier_support.environment import without_secrets
+from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
+
+SECONDS = 600.0
+"""The default time limit of a check."""
+
+ANSWER_FILE = "AMPLIFIER_ANSWER_FILE"
+"""The variable with the path of a file that contains the answer."""
+
+_SHELL = "/bin/sh"
+_OUTPUT_BYTES = 4000
+
+
+class Check(NamedTuple):
+    """A command that must succeed after an answer.
+
+    Attributes:
+        name: Its name in reports.
+        command: The shell command.
+        seconds: Its time limit.
+    """
+
+    name: str
+    command: str
+    seconds: float = SECONDS
+
+
+class CheckResult(NamedTuple):
+    """The last run of a check.
+
+    Attributes:
+        name: Its name.
+        command: The shell command.
+        passed: Whether it ended with exit code 0.
+        exit_code: Negative for the signal that ended it; None after the time limit.
+        duration_ms: Its running time in milliseconds.
+        output: The end of what it wrote.
+        runs: How often it has run.
+    """
+
+    name: str
+    command: str
+    passed: bool
+    exit_code: int | None
+    duration_ms: int
+    output: str
+    runs: int
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in a few words."""
+        if self.exit_code is None:
+            return f"time limit reached after {self.duration_ms / 1000:.3g} s"
+        if self.exit_code < 0:
+            return f"ended by signal {-self.exit_code}"
+        return f"exit code {self.exit_code}"
+
+
+def checks_of(plan: Mapping[str, Any], commands: Sequence[str]) -> tuple[Check, ...]:
+    """The checks of a plan, then those of the command line."""
+    found = [
+        Check(entry.get("name") or entry["run"], entry["run"], float(entry.get("timeout", SECONDS)))
+        for entry in plan.get("checks") or ()
+    ]
+    return (*found, *(Check(command, command) for command in commands))
+
+
+class CheckRunner:
+    """Runs the checks of one run.
+
+    Args:
+        checks: The checks.
+        coordinator: The session's, which knows the variables that hold secrets.
+
+    Attributes:
+        results: The last result of each check that has run.
+    """
+
+    def __init__(self, checks: Sequence[Check], coordinator: Any) -> None:
+        self._checks = checks
+        self._coordinator = coordinator
+        self._runs: dict[Check, int] = {}
+        self.results: dict[Check, CheckResult] = {}
+
+    async def run(self, answer: str) -> list[CheckResult]:
+        """Run every check in the working directory, and return the results in order.
+
+        Raises:
+            ConfigError: The system cannot start a command.
+            asyncio.CancelledError: After everything the check had started was killed.
+        """
+        runner = ProcessRunner()
+        folder = os.open(".", os.O_RDONLY)
+        try:
+            with tempfile.TemporaryDirectory(prefix="amplifier-") as place:
+                file = Path(place) / "answer.txt"
+                file.write_text(answer, encoding="utf-8", errors="replace")
+                for check in self._checks:
+                    self.results[check] = await self._run(check, runner, folder, file)
+        except CommandError as error:
+            raise ConfigError(f"cannot run the checks: {error}") from error
+        finally:
+            os.close(folder)
+            await runner.close()
+        return list(self.results.values())
+
+    async def _run(
+        self, check: Check, runner: ProcessRunner, folder: int, answer: Path
+    ) -> CheckResult:
+        tail: deque[bytes] = deque()
+
+        def keep(data: bytes) -> None:
+            tail.append(data)
+            while sum(map(len, tail)) - len(tail[0]) >= _OUTPUT_BYTES:
+                tail.popleft()
+
+        # A check may run code that the model wrote.
+        names = SECRET_VARIABLES.of(self._coordinator) or ()
+        environment = without_secrets(os.environ, secret_names=names)
+        environment[ANSWER_FILE] = str(answer)
+        command = Command((_SHELL, "-c", check.command), environment, folder)
+        ended = await runner.run(command, timeout=check.seconds, output=keep)
+        self._runs[check] = self._runs.get(check, 0) + 1
+        return _result(check, ended, b"".join(tail), self._runs[check])
+
+
+def _result(check: Check, ended: Ended, output: bytes, runs: int) -> CheckResult:
+    text = for_pipe(output[-_OUTPUT_BYTES:].decode("utf-8", "replace"))
+    return CheckResult(
+        check.name,
+        check.command,
+        ended.exit_code == 0,
+        ended.exit_code,
+        round(ended.seconds * 1000),
+        text,
+        runs,
+    )
+
+
+def feedback(failed: Sequence[CheckResult]) -> str:
+    """The prompt after checks that failed."""
+    parts = ["These checks of your work failed:"]
+    for result in failed:
+        output = result.output.rstrip("\n")
+        parts.append(f"$ {result.command}\n{output}\n[{result.ending}]")
+    parts.append("Fix the cause, then answer the original request again.")
+    return "\n\n".join(parts)
