@@ -25,6 +25,7 @@ from amplifier_app.runtime.resume import State, differences, modules_in_use, res
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
+from amplifier_app.runtime.tool_selection import ToolSelection
 from amplifier_app.runtime.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
 from amplifier_app.runtime.visibility import shown_text
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
@@ -52,6 +53,7 @@ async def open_session(
     sources: AppModuleSourceResolver | None = None,
     delegation: Delegation | None = None,
     opening: Opening | None = None,
+    tools: ToolSelection | None = None,
 ) -> AsyncGenerator[OpenSession]:
     """Open a session of `plan`, with its modules mounted, ready for prompts.
 
@@ -67,8 +69,10 @@ async def open_session(
         sources: Resolves module sources; by default those of the plan and its settings.
         delegation: The link to the parent session of a sub-session.
         opening: Deadline and progress of opening.
+        tools: The tools to offer, also to sub-agents; by default all of the plan.
 
     Raises:
+        UsageError: The plan has none of the tools of a name.
         SessionError: The saved session is in use or damaged, or its id is taken.
         ModuleError: A module of the plan cannot be loaded or mounted.
         ConfigError: No provider is available, with the reason for each; or `mode` cannot be set.
@@ -87,6 +91,7 @@ async def open_session(
             sources=sources or resolver_for(plan),
             delegation=delegation,
             opening=opening,
+            tools=tools,
         )
         try:
             await opened.start(mode)
@@ -125,8 +130,10 @@ class OpenSession:
         sources: AppModuleSourceResolver,
         delegation: Delegation | None = None,
         opening: Opening | None = None,
+        tools: ToolSelection | None = None,
     ) -> None:
         self.plan = plan
+        self._tools = tools
         self.sources = sources
         self.saved = saved
         self._record = SessionRecord(saved, resumed=resumed) if saved else None
@@ -221,6 +228,10 @@ class OpenSession:
         RESUME.register(coordinator, self._resume)
         self._budget = BudgetRecord(coordinator, self._record)
         await self._mounting.mount()
+        if self._tools is not None:
+            if not self._runs_for_parent:
+                self._tools.check(coordinator)
+            self._tools.apply(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
         for warning in await unsupported_settings(coordinator, counts=self._budget.watch()):
@@ -276,6 +287,9 @@ class OpenSession:
         self.renderer.turn_started()
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
+        if self._tools is not None:
+            # Modules may mount tools at any time.
+            self._tools.apply(self.session.coordinator)
         response, answer, status = "", "", None
         try:
             with blaming(self.session):
@@ -397,7 +411,7 @@ class OpenSession:
         self, plan: ResolvedPlan, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[OpenSession]:
         """Open a session for an agent, with the same module sources; see `open_session`."""
-        return open_session(plan, sources=self.sources, **options)
+        return open_session(plan, sources=self.sources, tools=self._tools, **options)
 
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.spawn`."""

@@ -37,6 +37,7 @@ from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema
@@ -171,6 +172,7 @@ async def _run(
         renderer=renderer,
         sources=sources,
         opening=opening,
+        tools=None if request.tools is None else ToolSelection.parse(request.tools),
     ) as session:
         # Disabled since the process started; what exists by now is never garbage.
         gc.freeze()
