@@ -85,6 +85,19 @@ def test_a_result_as_string(fields: dict[str, Any], text: str, serialized: str) 
     assert result.get_serialized_output() == serialized
 
 
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("\x1b[1;31mred\x1b[0m text", "red text"),
+        ("\x1b]8;;http://a\x1b\\link\x1b]8;;\x07 \x1b(Bx", "link x"),
+        ("an end \x1b and \x1b[", "an end  and ["),
+        ("bell\x07 and \ud800", "bell and "),
+    ],
+)
+def test_the_model_gets_no_escape_sequences(output: str, text: str) -> None:
+    assert ToolResult(output=output).get_serialized_output() == text
+
+
 def test_output_that_is_not_json_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="object cannot be serialized as JSON"):
         ToolResult(output=[object()]).get_serialized_output()

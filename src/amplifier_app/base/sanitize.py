@@ -10,16 +10,7 @@ from __future__ import annotations
 
 import re
 
-# ESC [ parameters intermediates final: colours, cursor movement.
-_CSI = r"\[[0-?]{0,64}[ -/]{0,8}[@-~]"
-# ESC ] text terminator (titles, links, clipboard), and the other strings: DCS, SOS, PM, APC.
-_STRING = r"[\]PX^_][^\x07\x1b\n]{0,1024}(?:\x07|\x1b\\)"
-# ESC intermediates final: character sets, reset.
-_SHORT = r"[ -/]{0,8}[0-OQ-WYZ\\`-~]"
-_SEQUENCE = rf"\x1b(?:{_CSI}|{_STRING}|{_SHORT})"
-
-# What could still become a sequence when more text arrives.
-_UNFINISHED = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\n]{0,1024}\x1b?|[ -/]{0,8})?\Z"
+from amplifier_support.escape_sequences import SEQUENCE, UNFINISHED
 
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -28,8 +19,8 @@ _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _NO_SHAPE = "[\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 
 # Most texts contain none of this, so the long patterns are compiled on first use (`re` caches them).
-_PIPE = rf"{_SEQUENCE}|[{_CONTROLS}]"
-_TERMINAL = rf"{_SEQUENCE}|[{_CONTROLS}{_BIDI}\r]"
+_PIPE = rf"{SEQUENCE}|[{_CONTROLS}]"
+_TERMINAL = rf"{SEQUENCE}|[{_CONTROLS}{_BIDI}\r]"
 _ANY_FOR_PIPE = re.compile(rf"[{_CONTROLS}]")
 _ANY_FOR_TERMINAL = re.compile(rf"[{_CONTROLS}{_BIDI}\r]")
 
@@ -100,7 +91,7 @@ class StreamSanitizer:
         if not self._held and not self._find(text):
             return text
         text = self._held + text
-        unfinished = re.search(_UNFINISHED, text)
+        unfinished = re.search(UNFINISHED, text)
         if unfinished:
             self._held = text[unfinished.start() :]
             text = text[: unfinished.start()]

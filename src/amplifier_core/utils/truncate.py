@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
+from amplifier_support.escape_sequences import without_sequences
+
 __all__ = [
     "SECRET_NAME",
     "SENSITIVE_KEYS",
@@ -51,8 +53,9 @@ def strip_control_characters(text: str) -> str:
 
 
 def sanitize_text(text: str) -> str:
-    """`text` without control characters (as above) and without lone surrogates."""
-    return _UNSAFE.sub("", text)
+    """`text` without terminal escape sequences, such as colours, without control characters (as above)
+    and without lone surrogates."""
+    return _UNSAFE.sub("", without_sequences(text))
 
 
 def truncate_values(obj: Any, max_length: int = 180) -> Any:
