@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base import paths
+from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_support.private_files import open_regular
 
@@ -142,7 +143,6 @@ class KeyStore:
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, str]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
-        from amplifier_app.base import private_files as files
         from amplifier_app.base.locks import locked
 
         lock = self.folder / "keys.lock"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app import trust
 from amplifier_app.base.paths import project_dir
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
@@ -75,6 +76,4 @@ def project_to_look_at() -> TrustedProject | None:
     """The project of the working directory; None if there is none or it is not trusted."""
     if project_dir() is None:
         return None
-    from amplifier_app import trust
-
     return trust.project_if_trusted()

@@ -14,6 +14,7 @@ from amplifier_app.plan.nodes import (
     ScalarValue,
     with_items,
 )
+from amplifier_core.utils.truncate import SENSITIVE_KEYS
 
 MASK = "[REDACTED]"
 
@@ -91,8 +92,6 @@ def _open(node: Node, written: bool) -> Node:
 def is_secret_key(key: str) -> bool:
     """Whether the value of this config key is a secret."""
     # The kernel's list; a module's config may add words around it (`github_token`).
-    from amplifier_core.utils.truncate import SENSITIVE_KEYS
-
     return key.lower() in SENSITIVE_KEYS or is_secret_name(key)
 
 

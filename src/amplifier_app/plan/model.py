@@ -16,6 +16,7 @@ from amplifier_app.base import keys
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped
+from amplifier_app.plan.digest import plan_digest
 from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
@@ -175,8 +176,6 @@ class ResolvedPlan:
     @cached_property
     def digest(self) -> str:
         """See `amplifier_app.plan.digest`."""
-        from amplifier_app.plan.digest import plan_digest
-
         return plan_digest(self.tree)
 
     def origin(self, path: str | Sequence[str | int]) -> Location:

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from amplifier_app.base import installed
 from amplifier_app.base.errors import ModuleError
+from amplifier_app.base.installed import bundled
 from amplifier_app.plan.rules import Schema
+from amplifier_core.discovery import kind_of
 
 if TYPE_CHECKING:
     from amplifier_app.base.installed import Installed
@@ -68,9 +71,6 @@ def bundled_schemas() -> list[ModuleSchema]:
     Raises:
         ModuleError: One of them cannot be imported or its schema is invalid.
     """
-    from amplifier_app.base.installed import bundled
-    from amplifier_core.discovery import kind_of
-
     found: list[ModuleSchema] = []
     for module_id, module in sorted(bundled().items()):
         package = _package(module)
@@ -97,8 +97,6 @@ def schema_of_installed(module_id: str) -> Schema | None:
     Raises:
         ModuleError: It cannot be imported, or its schema cannot be used.
     """
-    from amplifier_app.base import installed
-
     own = installed.bundled().get(module_id)
     points = [own] if own is not None else installed.installed(module_id)
     return config_schema(_package(points[0])) if points else None

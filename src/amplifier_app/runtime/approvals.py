@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import visible
 from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.interfaces import ApprovalResponse
 from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 if TYPE_CHECKING:
-    from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
+    from amplifier_core.interfaces import ApprovalRequest
 
 Policy = Literal["ask", "deny", "allow", "policy"]
 
@@ -153,8 +154,6 @@ class ApprovalAnswers:
         Raises:
             TimeoutError: No answer within the request's time limit.
         """
-        from amplifier_core.interfaces import ApprovalResponse
-
         question, whole = _question(request)
         # A request that is not shown in full can be allowed only once.
         options = [_ONCE, _ALWAYS, _DENY] if whole else [_ONCE, _DENY]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from amplifier_app.base import installed, keys
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.plan.masking import is_secret_key
+from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.plan.problems import suggest
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
@@ -351,8 +352,6 @@ async def models(
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:
     """Return the config with retries disabled, if the module has that setting."""
-    from amplifier_app.plan.module_schemas import config_schema
-
     found = await sources.async_resolve(provider.module, provider.source)
     if not found.installed or not found.entry_point:
         return provider.config

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.requirement_names import named, required_by, requirement_name
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location
@@ -87,16 +88,12 @@ def requirements_of(distribution: str) -> list[str]:
 
 def requirement_names(distribution: str) -> list[str]:
     """The names of the distributions that an installed one requires here."""
-    from amplifier_app.sources.requirement_names import requirement_name
-
     return [requirement_name(text) for text in requirements_of(distribution)]
 
 
 def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str, Location | None]]:
     """Requirements that the environment has in another version, with their location in a plan."""
     from packaging.requirements import InvalidRequirement, Requirement
-
-    from amplifier_app.sources.requirement_names import required_by
 
     listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
     found: list[tuple[str, Location | None]] = []
@@ -123,8 +120,6 @@ def refuse_held(
     Raises:
         SourceError: This process itself imports one of the requirements.
     """
-    from amplifier_app.sources.requirement_names import named, requirement_name
-
     wrong: list[str] = []
     modules: set[str] = set()
     at = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from amplifier_app.base.sanitize import visible
 from amplifier_app.trust.content import Content, Entry
+from amplifier_app.trust.selection import facts_of
 
 _CONTEXT = 3
 
@@ -42,8 +43,6 @@ def selection(content: Content) -> list[str]:
 
 def facts(content: Content) -> list[Any]:
     """What the documents of a project select (`selection.Fact`), file by file."""
-    from amplifier_app.trust.selection import facts_of
-
     found: list[Any] = []
     # Settings always apply, a profile only when chosen.
     for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):

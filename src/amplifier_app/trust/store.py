@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base import paths
+from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
+from amplifier_app.base.locks import locked
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
 from amplifier_support.private_files import open_regular
 
@@ -127,9 +129,6 @@ class TrustStore:
             return _parsed(stream.read(MAX_BYTES), file)
 
     def _write(self, record: Record) -> None:
-        from amplifier_app.base import private_files as files
-        from amplifier_app.base.locks import locked
-
         data = {
             "version": _VERSION,
             "root": str(record.root),

@@ -12,6 +12,7 @@ from pathlib import Path
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
 from amplifier_app.commands.doctor.check import Check
 
 _LITTLE_ROOM = 500 * 1024 * 1024
@@ -56,8 +57,6 @@ def keys() -> Iterator[Check]:
 
 
 def _keyring() -> Iterator[Check]:
-    from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
-
     try:
         yield Check("keyring", "ok", Keyring().name)
     except KeyringUnavailable as error:

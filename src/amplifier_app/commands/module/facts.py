@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.trust.imports import is_guarded
 from amplifier_core.discovery import kind_of
+from amplifier_core.package_import import before_installed, import_from_path
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import TimedOut, run
 
@@ -79,8 +81,6 @@ def facts_of(
 
 def _alone(found: ResolvedSource) -> str:
     """The file of a project's single-file module: trust does not cover the files next to it."""
-    from amplifier_app.trust.imports import is_guarded
-
     file = found.root
     return str(file) if file is not None and file.is_file() and is_guarded(file) else ""
 
@@ -107,8 +107,6 @@ def _package(entry_point: str, folder: Path | None) -> Any:
     `config_schema`."""
     name = entry_point.partition(":")[0]
     if not name and folder is not None:
-        from amplifier_core.package_import import import_from_path
-
         return import_from_path(folder)
     package = importlib.import_module(name)
     while not hasattr(package, "config_schema") and "." in name:
@@ -130,8 +128,6 @@ def main(home: Path) -> None:
         # Run the source that was reviewed, and write nothing next to it.
         sys.pycache_prefix = os.devnull
     if request["preferred_paths"]:
-        from amplifier_core.package_import import before_installed
-
         position = before_installed()
         sys.path[position:position] = request["preferred_paths"]
     sys.path.extend(request["import_paths"])

@@ -12,7 +12,16 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.module.kinds import Kind
+from amplifier_app.commands.module.validation.subject import find_subject
+from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.plan.merge import merge_nodes
+from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
+from amplifier_app.plan.overrides import apply_sets, parse_sets
+from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.render.report import print_report
 from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.sources.plan_resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -56,7 +65,6 @@ def validate(
     Imports and mounts the module with your rights, in a separate process; everything it starts
     is stopped at the end. Exits with 3 if the module is not valid, 2 if it does not exist.
     """
-    from amplifier_app.commands.module.validation.subject import find_subject
     from amplifier_app.commands.module.validation.validate import validate_module
 
     if not math.isfinite(timeout):
@@ -72,8 +80,6 @@ def validate(
     if output is Format.JSON:
         print(json.dumps(report.as_json(), indent=2))
     else:
-        from amplifier_app.render.report import print_report
-
         print_report(report)
     if not report.passed:
         raise typer.Exit(Ending.MODULE.exit_code)
@@ -81,20 +87,11 @@ def validate(
 
 def _resolver() -> AppModuleSourceResolver:
     """The resolver of a run here, so that an id means the module it would use."""
-    from amplifier_app.commands.plan_options import chosen_plan
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     return resolver_for(chosen_plan(None, None))
 
 
 def _config(texts: list[str]) -> dict[str, Any]:
     """Files and `key=value` texts merged into one mapping; later ones win."""
-    from amplifier_app.plan.merge import merge_nodes
-    from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
-    from amplifier_app.plan.overrides import apply_sets, parse_sets
-    from amplifier_app.plan.problems import Problems
-    from amplifier_app.plan.yaml_reader import read_yaml
-
     problems = Problems()
     tree = MapNode({}, NOWHERE)
     for text in texts:

@@ -15,6 +15,8 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.loading import Fetching
+from amplifier_app.sources.lockfile import Lock, lock_path_for
+from amplifier_app.trust.renewal import keeping_trust
 
 if TYPE_CHECKING:
     from amplifier_app.sources.plan_lock import Difference
@@ -43,9 +45,7 @@ def lock(
     Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
     Modules of agents, and providers skipped on this machine, are pinned as well.
     """
-    from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.plan_lock import differences, make_lock
-    from amplifier_app.trust.renewal import keeping_trust
 
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)

@@ -11,7 +11,9 @@ import typer
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.plan.show import print_plan
 from amplifier_app.commands.plan_options import chosen_plan, project_to_look_at
+from amplifier_app.commands.settings.modules import Changed
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.plan.edit import set_value
 from amplifier_app.plan.model import DEFAULT_PROFILE
 from amplifier_app.plan.nodes import text_of
 from amplifier_app.plan.profile_paths import ProfileFile, profile_files
@@ -20,7 +22,7 @@ from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 
 if TYPE_CHECKING:
-    from amplifier_app.commands.settings.modules import Changed, Target
+    from amplifier_app.commands.settings.modules import Target
 
 app = typer.Typer(
     help="List, show and choose profiles.",
@@ -110,9 +112,6 @@ def _choose(name: str, where: Target) -> Changed:
     Raises:
         ConfigError: The scope has no such profile, or the profile or the settings are invalid.
     """
-    from amplifier_app.commands.settings.modules import Changed
-    from amplifier_app.plan.edit import set_value
-
     # The user's own settings apply everywhere, where the project's profiles do not exist.
     project = None if where.scope == USER else where.project
     load_profile(name, project=project)

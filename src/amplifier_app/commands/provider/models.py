@@ -12,6 +12,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import PlanOption, ProfileOption
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
 from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
+from amplifier_app.runtime.provider_access import models as models_of
 
 if TYPE_CHECKING:
     from amplifier_core.models import ModelInfo
@@ -40,8 +41,6 @@ def models(
 
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
-    from amplifier_app.runtime.provider_access import models as models_of
-
     invocation: Invocation = context.obj
     one = asked(invocation, name, plan, profile, verbose)
 

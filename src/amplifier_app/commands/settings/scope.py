@@ -11,6 +11,8 @@ import typer
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.settings.modules import target
+from amplifier_app.trust.renewal import keeping_trust
 
 if TYPE_CHECKING:
     from amplifier_app.commands.settings.modules import Changed, Target
@@ -41,9 +43,6 @@ def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
         scope: The scope option.
         in_project: The default scope inside a project.
     """
-    from amplifier_app.commands.settings.modules import target
-    from amplifier_app.trust.renewal import keeping_trust
-
     where = target(scope.value if scope is not None else None, in_project=in_project)
     with keeping_trust(where.project, where.file):
         yield where
