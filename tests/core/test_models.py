@@ -90,7 +90,7 @@ def test_a_result_as_string(fields: dict[str, Any], text: str, serialized: str) 
     [
         ("\x1b[1;31mred\x1b[0m text", "red text"),
         ("\x1b]8;;http://a\x1b\\link\x1b]8;;\x07 \x1b(Bx", "link x"),
-        ("an end \x1b and \x1b[", "an end  and ["),
+        ("cut off \x1b[", "cut off ["),
         ("bell\x07 and \ud800", "bell and "),
     ],
 )

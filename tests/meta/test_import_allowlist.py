@@ -92,13 +92,13 @@ def test_the_kernel_and_the_names_it_offers(tmp_path: Path) -> None:
     assert loaded.heavy == set()
 
 
-def test_the_kernels_work_needs_pydantic_alone(tmp_path: Path) -> None:
+def test_the_kernels_work_needs_pydantic_and_the_ground_floor(tmp_path: Path) -> None:
     program = (
         "import amplifier_core.session, amplifier_core.loader, amplifier_core.coordinator\n"
         "import amplifier_core.validation, amplifier_core.validation.base\n"
     )
     loaded = loaded_by(tmp_path, sys.executable, "-c", program)
-    assert loaded.packages <= {"amplifier_core", *PYDANTIC}
+    assert loaded.packages <= {"amplifier_core", "amplifier_support", *PYDANTIC}
 
 
 @pytest.mark.parametrize("argument", ["--version", "version"])
