@@ -113,7 +113,7 @@ class OpenSession:
         unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
-        usage: Tokens and cost of all turns since it was opened.
+        usage: Tokens and cost of all finished turns, including earlier runs of the session.
         turn: The last turn, complete or not.
         steering: Messages for the running turn.
     """
@@ -153,7 +153,7 @@ class OpenSession:
         self.steering = Steering(self.session.coordinator)
         self._mounting = Mounting(self.session, plan, sources, renderer, opening)
         self.facts: SessionFacts
-        self.usage = Usage()
+        self.usage = Usage.of_saved(saved.metadata) if resumed and saved is not None else Usage()
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
         self.active: set[OpenSession] = set()
@@ -184,7 +184,7 @@ class OpenSession:
 
     @property
     def usage_so_far(self) -> Usage:
-        """Tokens and cost since it was opened, including those of a running turn."""
+        """Tokens and cost so far, including earlier runs of the session and a running turn."""
         total = Usage()
         total.merge(self.usage)
         if self._task is not None:

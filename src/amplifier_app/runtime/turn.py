@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
+from amplifier_app.sessions.summary import cost_in
 from amplifier_support.usage import add_counts, dollars
 
 EventHandler = Callable[[str, dict[str, Any]], None]
@@ -47,6 +48,16 @@ class Usage:
         self.tokens: dict[str, int] = {}
         self.cost_usd: Decimal | None = None
         self.calls = 0
+
+    @classmethod
+    def of_saved(cls, metadata: Mapping[str, Any]) -> Usage:
+        """What a saved session has used so far."""
+        usage = cls()
+        tokens = metadata.get("usage")
+        if isinstance(tokens, dict) and tokens:
+            add_counts(usage.tokens, cast("dict[str, object]", tokens))
+            usage.calls, usage.cost_usd = 1, cost_in(metadata)
+        return usage
 
     def add(self, usage: Any) -> None:
         """Add one call's usage: the kernel's model, or a dict with the same keys."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 _COMMAND = re.compile(r"/[a-z][a-z0-9-]*(?=\s|$)")
-_FILES = ("conversation", "information", "mode", "undo")
+_FILES = ("conversation", "information", "mode", "sessions", "undo")
 
 
 class Leave(Exception):

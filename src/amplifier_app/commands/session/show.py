@@ -11,16 +11,15 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal
 from amplifier_app.commands.session.shared import SessionArgument, about, from_index
-from amplifier_app.render.conversation import (
+from amplifier_app.render.table import Format, OutputOption, terminal_width
+from amplifier_app.runtime.export.markdown import as_markdown
+from amplifier_app.runtime.export.parts import (
     Heading,
-    as_ansi,
-    as_markdown,
     call_text,
     heading_of,
     last_prompts,
     parts_of,
 )
-from amplifier_app.render.table import Format, OutputOption, terminal_width
 from amplifier_app.runtime.visibility import Shown, Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
@@ -79,8 +78,12 @@ def show(
     heading = heading_of(found.id, found.metadata, conversation, age=width is not None)
     lines = [f"sub-session {one.id} ({about(one, 60)})" for one in spawned]
     heading = Heading(heading.title, heading.facts, lines)
-    text = as_markdown(heading, parts) if width is None else as_ansi(heading, parts, width)
-    show_paged(text, use_pager=not no_pager)
+    if width is None:
+        print(as_markdown(heading, parts), end="")
+        return
+    from amplifier_app.render.conversation import as_ansi  # Loads Rich.
+
+    show_paged(as_ansi(heading, parts, width), use_pager=not no_pager)
 
 
 def _show_call(

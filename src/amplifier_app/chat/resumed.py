@@ -1,0 +1,66 @@
+"""What a resumed chat begins with: where one is, and the last exchange."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.parts import Part, last_prompts, parts_of
+from amplifier_app.runtime.session import OpenSession
+from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.folder import SessionFolder
+
+_MOST_LINES = 12
+
+
+async def conversation_of(session: OpenSession) -> Conversation:
+    """The whole conversation of an open session.
+
+    Raises:
+        SessionError: Its transcript cannot be read.
+    """
+    if session.saved is None:
+        return read_conversation(await session.context.get_messages())
+    return read_conversation(SessionFolder(session.saved.path).reading().file.records)
+
+
+async def resumed(session: OpenSession) -> Group:
+    """The header of a resumed session, and its last exchange.
+
+    Raises:
+        SessionError: Its transcript cannot be read.
+    """
+    conversation = await conversation_of(session)
+    prompts = len(conversation.prompts)
+    metadata = session.saved.metadata if session.saved is not None else {}
+    title = metadata.get("title")
+    facts = [
+        f'Resumed "{one_line(title, 60)}"' if isinstance(title, str) else "Resumed",
+        describe.count(prompts, "prompt"),
+        describe.age(str(metadata.get("updated"))),
+        f"plan {one_line(session.facts.profile, 40)}",
+    ]
+    lines = [Text(" · ".join(filter(None, facts)), style="bold")]
+    parts = parts_of(last_prompts(conversation, 1), session.renderer.visibility)
+    shown = [part for part in parts if part.kind in ("prompt", "answer")]
+    answers = [part for part in shown if part.kind == "answer"]
+    lines += _dim([*shown[:1], *answers[-1:]] if prompts else answers[-1:])
+    if prompts > 1:
+        lines.append(
+            Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
+        )
+    return Group(*lines)
+
+
+def _dim(parts: list[Part]) -> list[Text]:
+    texts: list[Text] = []
+    for part in parts:
+        lines = for_terminal(part.text).strip("\n").splitlines()
+        more = len(lines) - _MOST_LINES
+        if more > 0:
+            lines = [*lines[:_MOST_LINES], f"… {describe.count(more, 'more line')}"]
+        mark = "› " if part.kind == "prompt" else ""
+        texts.append(Text(mark + "\n".join(lines), style="dim"))
+    return texts

@@ -1,0 +1,128 @@
+"""Commands on saved sessions, this one and others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Group
+from rich.text import Text
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.chat.resumed import conversation_of
+from amplifier_app.chat.slash.layout import rows
+from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.parts import call_text, last_prompts, parts_of
+from amplifier_app.sessions.folder import SavedSession, SessionFolder
+from amplifier_app.sessions.fork import fork_session
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import SessionSummary, short_id
+
+_LISTED = 15
+
+
+@command("/sessions", "Saved sessions of this directory", during_turn=True)
+async def sessions(chat: Chat, argument: str) -> Reply:
+    listed = _sessions_here()
+    if not listed:
+        return "No saved sessions in this directory."
+    return rows((short_id(one.id), f"{describe.age(one.updated)}  {_about(one)}") for one in listed)
+
+
+def _sessions_here() -> list[SessionSummary]:
+    from amplifier_app.sessions.index import ask_index  # Loads SQLite.
+
+    page, _ = ask_index(SessionStore().root, lambda index: index.page(os.getcwd(), _LISTED))
+    return [one.session for one in page.listed]
+
+
+def _about(session: SessionSummary) -> str:
+    return f"({session.fault})" if session.fault else one_line(session.title or "", 80)
+
+
+@command("/fork", "Copy this session, up to its end or a step", usage="[STEP]", during_turn=True)
+async def fork(chat: Chat, argument: str) -> Reply:
+    saved = _saved(chat)
+    step = _number("/fork", argument) if argument else None
+    new = fork_session(SessionStore(saved.path.parent), SessionFolder(saved.path), step=step)
+    point = new.metadata["forked_from"]
+    return f"Forked after step {point['step']}. Resume with: amplifier run --resume {new.id}"
+
+
+@command("/rename", "Change the session's title", usage="TITLE")
+async def rename(chat: Chat, argument: str) -> Reply:
+    title = one_line(argument)
+    if not title:
+        raise UsageError("/rename expects a title")
+    _saved(chat).update(title=title)
+    return f'Renamed to "{title}".'
+
+
+@command("/history", "The conversation, or its last N prompts", usage="[N]", during_turn=True)
+async def history(chat: Chat, argument: str) -> Reply:
+    conversation = await conversation_of(chat.session)
+    count = _number("/history", argument) if argument else 0
+    shown: list[Text] = []
+    for part in parts_of(last_prompts(conversation, count), chat.session.renderer.visibility):
+        text = for_terminal(part.text).strip("\n")
+        style = {"prompt": "bold", "answer": ""}.get(part.kind, "dim")
+        mark = "› " if part.kind == "prompt" else ""
+        if text:
+            shown.append(Text(mark + text, style=style))
+    return Group(*shown) if shown else "No conversation yet."
+
+
+@command("/show", "A tool call with its whole input and result", usage="[N]", during_turn=True)
+async def show(chat: Chat, argument: str) -> Reply:
+    calls = (await conversation_of(chat.session)).calls
+    if not calls:
+        return "No tool calls yet."
+    number = _number("/show", argument) if argument else calls[-1].number
+    wanted = next((call for call in calls if call.number == number), None)
+    if wanted is None:
+        raise UsageError(f"no tool call {number}; there are {len(calls)}")
+    return call_text(wanted)
+
+
+@command("/save", "Write the last answer to a file", usage="FILE")
+async def save(chat: Chat, argument: str) -> Reply:
+    if not argument:
+        raise UsageError("/save expects a file name")
+    conversation = await conversation_of(chat.session)
+    answers = [
+        part.text
+        for part in parts_of(conversation.items, chat.session.renderer.visibility)
+        if part.kind == "answer" and part.text.strip()
+    ]
+    if not answers:
+        raise UsageError("there is no answer to save yet")
+    return _write(Path(argument), answers[-1].rstrip("\n") + "\n")
+
+
+def _write(path: Path, text: str) -> str:
+    path = path.expanduser()
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} already exists", hint="Choose another name.") from None
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    return f"Written to {path}."
+
+
+def _saved(chat: Chat) -> SavedSession:
+    saved = chat.session.saved
+    if saved is None or not chat.session.is_saved:
+        raise UsageError(
+            "this session is not saved", hint="Send a prompt first, without --no-save."
+        )
+    return saved
+
+
+def _number(name: str, argument: str) -> int:
+    if not argument.isdecimal() or not int(argument):
+        raise UsageError(f"{name} expects a number from 1, got {one_line(argument, 40)!r}")
+    return int(argument)

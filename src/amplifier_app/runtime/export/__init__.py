@@ -1,0 +1,1 @@
+"""Saved conversations as text, Markdown, HTML and data for other programs."""

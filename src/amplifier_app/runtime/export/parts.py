@@ -1,0 +1,136 @@
+"""The parts of a saved conversation that are shown, and its heading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.visibility import Visibility, mark_of, shown_blocks
+from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.summary import cost_in
+
+
+class Part(NamedTuple):
+    """A piece of a conversation as it is shown."""
+
+    kind: Literal["prompt", "answer", "thinking", "call", "note"]
+    text: str
+
+
+class Heading(NamedTuple):
+    """What is shown above a conversation: its title and facts about it."""
+
+    title: str
+    facts: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+
+def heading_of(
+    session_id: str, metadata: Mapping[str, Any], conversation: Conversation, *, age: bool
+) -> Heading:
+    """The heading of a session, with its `age` or else the time of its last use."""
+
+    def text(key: str) -> str:
+        value = metadata.get(key)
+        return one_line(value) if isinstance(value, str) else ""
+
+    usage = metadata.get("usage")
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    cost = cost_in(metadata)
+    facts = (
+        session_id,
+        describe.count(len(conversation.prompts), "prompt"),
+        describe.count(len(conversation.steps), "step"),
+        f"{describe.tokens(total)} tokens" if isinstance(total, int) else "",
+        "" if cost is None else describe.cost(cost),
+        text("model"),
+        text("project"),
+        describe.age(text("updated")) if age else text("updated"),
+    )
+    return Heading(text("title") or session_id, [fact for fact in facts if fact])
+
+
+def parts_of(items: Sequence[Item], visibility: Visibility) -> Iterator[Part]:
+    """The parts of a conversation that are shown at a level of visibility."""
+    for item in items:
+        if isinstance(item, Prompt):
+            yield Part("prompt", item.text)
+        elif isinstance(item, Step):
+            yield from _answer(item, visibility)
+            for call in item.calls:
+                yield Part("call", call_line(call))
+        else:
+            yield Part("note", _note(item, whole=visibility.level == "internal"))
+
+
+def last_prompts(conversation: Conversation, count: int) -> list[Item]:
+    """The items from the beginning of the last `count` prompts; all with 0."""
+    prompts = [n for n, item in enumerate(conversation.items) if isinstance(item, Prompt)]
+    return (
+        conversation.items[prompts[-count] :] if 0 < count <= len(prompts) else conversation.items
+    )
+
+
+def _answer(step: Step, visibility: Visibility) -> Iterator[Part]:
+    content = step.message.get("content")
+    if isinstance(content, str):
+        yield Part("answer", content)
+        return
+    blocks: list[Any] = shown_blocks(content, visibility) if isinstance(content, list) else []
+    thought = step.message.get("thinking_block")
+    if isinstance(thought, dict) and visibility.shows("thinking", mark_of(thought)):
+        blocks = [thought, *blocks]
+    seen: set[str] = set()
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "thinking":
+            text = str(block.get("thinking") or "")
+            if text and text not in seen:
+                yield Part("thinking", text)
+            seen.add(text)
+        elif kind == "text":
+            yield Part("answer", str(block.get("text", "")))
+        elif kind not in ("tool_call", "tool_result"):
+            yield Part("note", f"({one_line(str(kind), 40)})")
+
+
+def _note(note: Note, *, whole: bool) -> str:
+    if note.kind == "cleared":
+        return "The context was cleared here."
+    if note.kind == "replaced":
+        return "The context was replaced here, for example by a summary."
+    text = as_text(note.message.get("content"))
+    name = "system prompt" if note.kind in ("system", "developer") else "added by a hook"
+    if whole:
+        return f"{name}:\n{text}"
+    return f"{name}: {len(text):,} characters"
+
+
+def call_line(call: Call) -> str:
+    """A tool call in one line: `7 bash pytest -q · 12 lines`."""
+    about = describe.tool_input({"tool_input": call.input})
+    if call.result is None:
+        size = "no result"
+    else:
+        count = len(call.result.splitlines())
+        size = one_line(call.result, 60) if count == 1 else f"{count:,} lines"
+    words = " ".join(filter(None, (str(call.number), one_line(call.name, 60), about)))
+    return f"{words} · {size}" if size else words
+
+
+def call_text(call: Call) -> str:
+    """A tool call with its whole input and result, as text."""
+    lines = [f"{call.number} {call.name}", ""]
+    if isinstance(call.input, dict):
+        for name, value in call.input.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            below = "\n" in text
+            lines += [f"{name}:", *text.splitlines(), ""] if below else [f"{name}: {text}"]
+    elif call.input is not None:
+        lines.append(as_text(call.input))
+    lines += ["", "result:" if call.result is not None else "no result was recorded"]
+    return "\n".join([*lines, *(call.result or "").splitlines()])

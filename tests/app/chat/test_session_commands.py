@@ -1,0 +1,106 @@
+"""The chat's commands on saved sessions."""
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.chat.resumed import resumed
+from amplifier_app.chat.slash.registry import all_commands, run_command
+from amplifier_app.runtime.visibility import Visibility
+from amplifier_app.sessions.folder import SavedSession
+from amplifier_app.sessions.store import SessionStore
+
+CALL = {"type": "tool_call", "id": "1", "name": "bash", "input": {"command": "ls\x1b[2J"}}
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SavedSession]:
+    monkeypatch.chdir(tmp_path)
+    store = SessionStore()
+    saved = store.create("20260101-000000-abcdef", project=os.getcwd(), plan_yaml="name: x\n")
+    saved.update(title="Review it", prompts=2, profile="task.yaml")
+    saved.append({"role": "user", "content": "first prompt"})
+    saved.append({"role": "assistant", "content": [{"type": "text", "text": "Looking."}, CALL]})
+    saved.append({"role": "tool", "tool_call_id": "1", "content": "a.txt\nb.txt"})
+    saved.append({"role": "assistant", "content": "First answer."})
+    saved.append({"role": "user", "content": "second prompt"})
+    saved.append({"role": "assistant", "content": "\n".join(f"line {n}" for n in range(30))})
+    yield saved
+    saved.close()
+
+
+@pytest.fixture
+def chat(saved: SavedSession) -> Any:
+    facts = SimpleNamespace(profile="task.yaml", session_id=saved.id)
+    renderer = SimpleNamespace(visibility=Visibility())
+    session = SimpleNamespace(
+        id=saved.id, saved=saved, is_saved=True, facts=facts, renderer=renderer
+    )
+    return SimpleNamespace(session=session, renderer=renderer, commands=all_commands())
+
+
+def text_of(reply: Any) -> str:
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    console.print(for_terminal(reply) if isinstance(reply, str) else reply)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+async def said(chat: Any, text: str) -> str:
+    return text_of(await run_command(text, chat))
+
+
+async def test_a_resumed_chat_begins_with_where_it_is(chat: Any) -> None:
+    lines = text_of(await resumed(chat.session)).splitlines()
+    assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
+    assert lines[1:4] == ["› second prompt", "line 0", "line 1"]
+    assert lines[-2:] == ["… 18 more lines", "1 earlier prompt: /history"]
+
+
+async def test_show_prints_a_call_by_its_number(chat: Any) -> None:
+    assert await said(chat, "/show 1") == "1 bash\n\ncommand: ls\n\nresult:\na.txt\nb.txt\n"
+    assert await said(chat, "/show") == await said(chat, "/show 1")
+    with pytest.raises(UsageError, match="no tool call 7; there are 1"):
+        await run_command("/show 7", chat)
+    with pytest.raises(UsageError, match="number from 1, got 'x'"):
+        await run_command("/show x", chat)
+
+
+async def test_history_shows_earlier_prompts(chat: Any) -> None:
+    whole = await said(chat, "/history")
+    assert whole.startswith(
+        "› first prompt\nLooking.\n1 bash ls · 2 lines\nFirst answer.\n› second"
+    )
+    assert (await said(chat, "/history 1")).startswith("› second prompt\n")
+
+
+async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSession) -> None:
+    assert await said(chat, "/rename A new title") == 'Renamed to "A new title".\n'
+    assert saved.metadata["title"] == "A new title"
+    forked = await said(chat, "/fork 1")
+    new = forked.split()[-1]
+    assert len(SessionStore().find(new).reading().file.records) == 3
+    listed = await said(chat, "/sessions")
+    assert "abcdef" in listed
+    assert "A new title" in listed
+
+
+async def test_save_writes_the_last_answer_to_a_new_file(chat: Any, tmp_path: Path) -> None:
+    assert (await said(chat, "/save out.md")).strip() == "Written to out.md."
+    assert (tmp_path / "out.md").read_text().splitlines()[:2] == ["line 0", "line 1"]
+    with pytest.raises(UsageError, match="already exists"):
+        await run_command("/save out.md", chat)
+
+
+async def test_a_session_that_is_not_saved_cannot_be_forked(chat: Any) -> None:
+    chat.session.is_saved = False
+    for command in ("/fork", "/rename x"):
+        with pytest.raises(UsageError, match="not saved"):
+            await run_command(command, chat)
