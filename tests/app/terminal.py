@@ -25,6 +25,11 @@ UP = "\x1b[A"
 TAB = "\t"
 PASTE = "\x1b[200~{}\x1b[201~"
 
+PROMPT_MARK = re.escape("\x1b]133;A\x1b\\")
+"""Written when the chat begins to wait for a prompt."""
+OUTPUT_MARK = re.escape("\x1b]133;C\x1b\\")
+"""Written when it begins to work."""
+
 _WHERE_IS_THE_CURSOR = re.escape("\x1b[6n")
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
 
@@ -127,8 +132,13 @@ class Terminal:
                 self.process.send("\x1b[1;1R")
 
     def prompt(self) -> None:
-        """Wait for the prompt."""
-        self.until("›|>")
+        """Wait until the chat waits for a prompt: its mark, or the plain prompt."""
+        self.until(f"{PROMPT_MARK}|(?:^|\n)> ")
+
+    @property
+    def unmarked(self) -> str:
+        """The output without the marks of prompts."""
+        return re.sub(f"{PROMPT_MARK}|{OUTPUT_MARK}", "", self.raw)
 
     def type(self, keys: str) -> None:
         self.process.send(keys)

@@ -97,9 +97,9 @@ def test_no_control_character_of_the_model_reaches_the_terminal(tmp_path: Path) 
         terminal.prompt()
         leave(terminal)
     assert "title" not in terminal.shown
-    assert "\x1b]" not in terminal.raw
+    assert "\x1b]" not in terminal.unmarked
     assert "\x1b[2J" not in terminal.raw
-    assert not re.search("[\x00-\x06\x0b\x0c\x0e-\x1a\x80-\x9f\u202e]", terminal.raw)
+    assert not re.search("[\x00-\x06\x0b\x0c\x0e-\x1a\x80-\x9f\u202e]", terminal.unmarked)
 
 
 @pytest.mark.parametrize("key", [CTRL_J, ALT_ENTER], ids=["Ctrl-J", "Alt-Enter"])
@@ -207,23 +207,6 @@ def test_leaving_without_a_prompt_saves_nothing(tmp_path: Path) -> None:
         assert terminal.finish() == 0
     assert "--resume" not in terminal.shown
     assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
-
-
-def test_ctrl_c_stops_the_turn_and_the_chat_continues(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, [{"text": "never shown", "delay": 3600}, "still here"])
-    with Terminal("run", "-f", plan) as terminal:
-        terminal.prompt()
-        terminal.type("hang" + ENTER)
-        terminal.until("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
-        terminal.type(CTRL_C)
-        terminal.until("again to stop now")
-        terminal.type(CTRL_C)
-        terminal.until("stopped")
-        terminal.prompt()
-        terminal.type("and now?" + ENTER)
-        terminal.until("still here")
-        terminal.prompt()
-        assert prompts(leave(terminal)) == ["hang", "and now?"]
 
 
 def test_a_failed_turn_is_reported_and_the_chat_continues(tmp_path: Path) -> None:

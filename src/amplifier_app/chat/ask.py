@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.output import Output as TerminalOutput
+from prompt_toolkit.output import create_output
 
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.chat.editor import terminal_output
+
+
+class Stopped(Exception):
+    """Ctrl-C was pressed at a question."""
+
+
+def terminal_output(fd: int) -> TerminalOutput:
+    """Return the terminal at `fd` for prompt_toolkit; stdout may be redirected."""
+    file = open(fd, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    return create_output(stdout=file)
 
 
 async def ask_on_terminal(
     fd: int, question: str, options: list[str], timeout: float | None
 ) -> str | None:
-    """Return the option chosen by its number, name or prefix; None on Ctrl-C or Ctrl-D.
+    """Return the option chosen by its number, name or prefix; None on Esc or Ctrl-D.
 
     Args:
         fd: The terminal.
@@ -22,22 +35,38 @@ async def ask_on_terminal(
         timeout: Seconds to wait for an answer; None to wait forever.
 
     Raises:
+        Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
     output = terminal_output(fd)
     output.write(f"\n{for_terminal(question)}\n")
     output.flush()
     choices = "  ".join(f"[{n}] {one_line(option)}" for n, option in enumerate(options, 1))
-    session: PromptSession[str] = PromptSession(f"{choices}: ", output=output)
+    session: PromptSession[str] = PromptSession(
+        f"{choices}: ", output=output, key_bindings=_key_bindings()
+    )
+    session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
     async with asyncio.timeout(timeout):
         while True:
             try:
                 answer = await session.prompt_async()
-            except (KeyboardInterrupt, EOFError):
+            except KeyboardInterrupt:
+                raise Stopped from None
+            except EOFError:
                 return None
             choice = choose(answer, options)
             if choice is not None:
                 return choice
+
+
+def _key_bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("escape")
+    def deny(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+        event.app.exit(exception=EOFError)
+
+    return bindings
 
 
 def choose(answer: str, options: list[str]) -> str | None:

@@ -1,21 +1,19 @@
-"""The chat loop: read a prompt, run the turn, repeat until the user leaves."""
+"""The chat loop: take a prompt, run the turn, repeat until the user leaves."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
-
-from prompt_toolkit.history import History, InMemoryHistory
+import signal
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Ending, Outcome, outcome_of
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
-from amplifier_app.chat.editor import LineEditor, project_history
-from amplifier_app.chat.keyboard import Keyboard
+from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -25,16 +23,37 @@ from amplifier_app.chat.slash.registry import (
     find,
     run_command,
 )
+from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import NOTHING_TYPED, Renderer, Typed, Waiting
+from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
+CONTINUE = "Continue."
+"""The prompt sent for Enter on an empty line after a stop."""
 
-async def chat(session: OpenSession, renderer: Renderer, stdout: Output, *, plain: bool) -> Outcome:
+_MAX_WAITING = 3
+"""Lines shown of the messages that wait; the rest is counted."""
+
+
+async def chat(
+    session: OpenSession,
+    renderer: Renderer,
+    terminal: ChatTerminal,
+    stdout: Output,
+    *,
+    prompt: str | None = None,
+) -> Outcome:
     """Run the chat until the user leaves. A failed turn is reported and the chat continues.
+
+    Args:
+        session: The session.
+        renderer: Shows it.
+        terminal: Where the user types.
+        stdout: Receives the line that says how to resume.
+        prompt: The first prompt; None to wait for it.
 
     Raises:
         Terminated: SIGTERM or SIGHUP arrived.
@@ -42,80 +61,135 @@ async def chat(session: OpenSession, renderer: Renderer, stdout: Output, *, plai
     """
     commands = all_commands()
     commands |= await contributed_commands(session.session.coordinator, commands, renderer)
-    editor = LineEditor(
-        stdout.fd,
-        history=_history(renderer),
-        commands=[(one.name, one.summary) for one in commands.values()],
-        status=lambda: status_line(session),
-        plain=plain,
-    )
-    conversation = _Conversation(session, renderer, editor, commands)
+    conversation = Conversation(session, renderer, terminal, commands)
     renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
+    if prompt is not None:
+        conversation.send(prompt)
     try:
-        while stdout.failure is None:
-            try:
-                text = await conversation.next()
-            except EOFError:
-                break
-            if command_in(text):
-                await conversation.command(text)
-            elif text.strip():
-                await conversation.turn(text)
-                stdout.write("\n")
+        with conversation.connected():
+            while stdout.failure is None and await conversation.step():
+                pass
     except Leave:
         pass
     finally:
         if session.is_saved:
+            renderer.close()
             stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
     return OK
 
 
-def _history(renderer: Renderer) -> History:
-    try:
-        return project_history(os.getcwd())
-    except SessionError as error:
-        renderer.notice(f"prompt history is unavailable: {error.message}", "warning", "chat")
-        return InMemoryHistory()
+class Conversation:
+    """The chat as slash commands (`Chat`) and the keyboard (`Listener`) see it.
 
-
-class _Conversation:
-    """User input, both at the prompt and while a turn runs."""
+    Attributes:
+        session: The session.
+        renderer: Shows it.
+        terminal: Where the user types.
+        commands: The slash commands by name.
+        last_prompt: The prompt sent last.
+    """
 
     def __init__(
         self,
         session: OpenSession,
         renderer: Renderer,
-        editor: LineEditor,
+        terminal: ChatTerminal,
         commands: dict[str, SlashCommand],
     ) -> None:
         self.session = session
         self.renderer = renderer
+        self.terminal = terminal
         self.commands = commands
-        self._editor = editor
+        self.last_prompt: str | None = None
+        self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
-        self._draft = ""  # typed but not sent
-        self._keyboard: Keyboard | None = None
-        self._running: set[asyncio.Task[None]] = set()  # commands during the turn
+        self._shown: dict[str, str] = {}  # inputs with folded parts → as shown
+        self._turn_runs = False
+        self._was_stopped = False
+        self._command: asyncio.Task[None] | None = None
+        self._concurrent: set[asyncio.Task[None]] = set()  # commands during the turn
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
-        hooks.register("steer:injected", lambda *_: self._show(), 1_000_000, name="app-chat")
+        hooks.register("steer:injected", lambda *_: terminal.changed(), 1_000_000, name="app-chat")
 
-    async def next(self) -> str:
-        """Return the next input: one held until the end of the turn, or else a new line.
+    @contextmanager
+    def connected(self) -> Generator[None]:
+        """Receive what the user does for the duration."""
+        terminal = self.terminal
+        terminal.waiting = self._waiting
+        terminal.status = self._status
+        terminal.completer = ChatCompleter(self)
+        loop = asyncio.get_running_loop()
+        before = signal.signal(
+            signal.SIGINT, lambda *_: loop.call_soon_threadsafe(terminal.interrupt)
+        )
+        terminal.listener = self
+        try:
+            yield
+        finally:
+            terminal.listener = None
+            signal.signal(signal.SIGINT, before)
 
-        Raises:
-            EOFError: Ctrl-D on an empty line.
-        """
-        if self._upcoming:
-            text = self._upcoming.pop(0)
-            self.renderer.message_sent(text)
-            return text
-        draft, self._draft = self._draft, ""
-        return await self._editor.read(draft)
+    # Chat
 
     def send(self, prompt: str) -> None:
         """Send a prompt as soon as no turn runs."""
         self._upcoming.append(prompt)
+
+    # Listener
+
+    def sent(self, sent: Sent) -> None:
+        """Take an input: the next prompt, or a message to the running turn."""
+        if sent.shown != sent.text:
+            self._shown[sent.text] = sent.shown
+        if not self._turn_runs:
+            self._inputs.put_nowait(sent)
+        elif sent.text.strip():
+            self._take(sent.text)
+
+    def interrupted(self) -> None:
+        """Stop what runs: the turn, or else the command."""
+        if self._turn_runs:
+            self.session.stop(immediate=self.session.is_stopping)
+        elif self._command is not None:
+            self._command.cancel()
+
+    def left(self) -> None:
+        """Leave as soon as no turn runs."""
+        if self._turn_runs:
+            self._take("/quit")
+        else:
+            self._inputs.put_nowait(None)
+
+    # The loop
+
+    async def step(self) -> bool:
+        """Take one input and do what it says; False if the user left.
+
+        Raises:
+            Leave: A command ends the chat.
+        """
+        if self._upcoming:
+            text = self._upcoming.pop(0)
+            self.renderer.message_sent(self._as_shown(text))
+        else:
+            self.terminal.set_state(State.IDLE)
+            sent = await self._inputs.get()
+            if sent is None:
+                return False
+            text = sent.text
+            if not text.strip():
+                if not self._was_stopped:
+                    return True
+                text = CONTINUE
+            if text == CONTINUE or not self.terminal.echoes:
+                self.renderer.message_sent(self._as_shown(text))
+        self.terminal.set_state(State.BUSY)
+        if command_in(text):
+            await self._interruptible(self.command(text))
+        else:
+            await self._turn(text)
+        return True
 
     async def command(self, text: str) -> None:
         """Run a slash command and show what it returns.
@@ -128,99 +202,124 @@ class _Conversation:
         except SessionError:
             raise
         except AppError as error:
-            _show_outcome(outcome_of(error), self.renderer)
+            self._show_outcome(outcome_of(error), "error")
         else:
             if reply is not None:
                 self.renderer.reply(reply)
 
-    async def turn(self, prompt: str) -> None:
+    async def _interruptible(self, command: Coroutine[Any, Any, None]) -> None:
+        self._command = asyncio.create_task(command)
+        try:
+            await self._command
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self.renderer.notice("stopped", "warning", "chat")
+        finally:
+            self._command = None
+
+    async def _turn(self, prompt: str) -> None:
         """Send a prompt; lines typed while it runs go to the same turn."""
         succeeded = False
-        keyboard = Keyboard(
-            0,
-            take=self._take,
-            changed=self._show,
-            ahead=self._editor.ahead,
-            line=self._draft,
-        )
-        self._keyboard, self.renderer.while_paused = keyboard, keyboard.away
+        self.last_prompt = prompt
+        self._turn_runs, self._was_stopped = True, False
+        # Lines typed before the turn has begun are messages to it, too.
+        while not self._inputs.empty():
+            sent = self._inputs.get_nowait()
+            self.left() if sent is None else self.sent(sent)
         try:
-            with keyboard:
-                succeeded = await self._run(prompt)
+            succeeded = await self._run(prompt)
         finally:
-            self._keyboard, self.renderer.while_paused = None, nullcontext
-            self._draft = keyboard.line
-            self.renderer.typed(NOTHING_TYPED)
-        self._plan_next(succeeded)
+            self._turn_runs = False
+            self._plan_next(succeeded)
+            self.terminal.changed()
 
     async def _run(self, prompt: str) -> bool:
         """Run a turn; return whether it succeeded."""
-        with Interrupts(self.session.stop) as interrupts:
+        with Interrupts(lambda _: self.terminal.interrupt()) as interrupts:
             try:
                 await self.session.run(prompt)
             except SessionError:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                _show_outcome(outcome_of(error), self.renderer)
+                self._show_outcome(outcome_of(error), "error")
                 return False
         if interrupts.terminated:
             raise Terminated
-        _show_ending(self.session, self.renderer)
+        self._show_ending()
         return self.session.turn.status == "success"
 
     def _take(self, text: str) -> None:
         """Take a line typed during the turn: steer the turn, or run it afterwards."""
-        self._editor.remember(text)
         steering = self.session.steering
         command = find(command_in(text) or "", self.commands)
         if command is not None and command.during_turn:
-            task = asyncio.create_task(self.command(text))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._run_concurrently(text)
         elif self._upcoming or command_in(text) or not steering.send(text):
             self._upcoming.append(text)
         elif text not in steering.waiting():
             # The orchestrator took the message but does not list what is queued.
-            self.renderer.message_sent(text)
-        self._show()
+            self.renderer.message_sent(self._as_shown(text))
+        self.terminal.changed()
 
-    def _show(self) -> None:
-        if self._keyboard is not None:
-            queued = [
-                Waiting("queued for the next step", text)
-                for text in self.session.steering.waiting()
-            ]
-            later = [Waiting("will run when it finishes", text) for text in self._upcoming]
-            line, cursor = self._keyboard.line, self._keyboard.cursor
-            self.renderer.typed(Typed(line, cursor, (*queued, *later)))
+    def _run_concurrently(self, text: str) -> None:
+        if not self.terminal.echoes:
+            self.renderer.message_sent(text)
+        task = asyncio.create_task(self.command(text))
+        self._concurrent.add(task)
+        task.add_done_callback(self._concurrent.discard)
 
     def _plan_next(self, succeeded: bool) -> None:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
             texts = [text for text in waiting if not command_in(text)]
-            self._draft = "\n".join([*texts, *([self._draft] if self._draft else [])])
+            draft = self.terminal.draft
+            if texts:
+                self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
             waiting = [text for text in waiting if command_in(text)]
         self._upcoming = waiting
 
+    # What is shown
 
-def _show_outcome(outcome: Outcome, renderer: Renderer) -> None:
-    hint = f"\n  {outcome.hint}" if outcome.hint else ""
-    renderer.notice(f"{outcome.message}{hint}", "error", "chat")
+    def _as_shown(self, text: str) -> str:
+        return self._shown.get(text, text)
 
+    def _waiting(self) -> Sequence[str]:
+        """Return lines on the messages that were sent and have not been used."""
+        queued = [
+            f"  queued for the next step: {one_line(self._as_shown(text))}"
+            for text in self.session.steering.waiting()
+        ]
+        later = [
+            f"  will run when it finishes: {one_line(self._as_shown(text))}"
+            for text in self._upcoming
+        ]
+        lines = [*queued, *later]
+        more = len(lines) - _MAX_WAITING
+        return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines
 
-def _show_ending(session: OpenSession, renderer: Renderer) -> None:
-    turn = session.turn
-    if turn.status == "cancelled":
-        renderer.notice("stopped", "warning", "chat")
-        return
-    # The hint on resuming helps only at a limit, which a new run can raise.
-    limited = turn.status == "incomplete" and session.is_saved
-    outcome = outcome_of_turn(turn, None, session.id if limited else None)
-    if outcome.ending is not Ending.OK:
+    def _status(self, width: int) -> str:
+        return status_line(self.session)
+
+    def _show_outcome(self, outcome: Outcome, level: Any) -> None:
         hint = f"\n  {outcome.hint}" if outcome.hint else ""
-        renderer.notice(f"{outcome.message}{hint}", "warning", "chat")
+        self.renderer.notice(f"{outcome.message}{hint}", level, "chat")
+
+    def _show_ending(self) -> None:
+        session, turn = self.session, self.session.turn
+        if turn.status == "cancelled":
+            self._was_stopped = True
+            note = "stopped; Enter on an empty line continues"
+            self.renderer.notice(note, "warning", "chat")
+            return
+        # The hint on resuming helps only at a limit, which a new run can raise.
+        limited = turn.status == "incomplete" and session.is_saved
+        outcome = outcome_of_turn(turn, None, session.id if limited else None)
+        if outcome.ending is not Ending.OK:
+            self._show_outcome(outcome, "warning")
 
 
 def status_line(session: OpenSession) -> str:

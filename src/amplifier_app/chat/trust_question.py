@@ -29,11 +29,14 @@ def ask_on_terminal(content: Content, record: Record | None, terminal: int) -> A
         record: What was trusted before; None if nothing was.
         terminal: The descriptor of the terminal to ask on.
     """
-    from amplifier_app.chat.ask import ask_on_terminal
+    from amplifier_app.chat.ask import Stopped, ask_on_terminal
 
     question = "\n".join(question_about(content, record))
     forget_typed()
-    chosen = asyncio.run(ask_on_terminal(terminal, question, list(_ANSWERS), None))
+    try:
+        chosen = asyncio.run(ask_on_terminal(terminal, question, list(_ANSWERS), None))
+    except Stopped:
+        return "stop"
     return _ANSWERS.get(chosen or "", "stop")
 
 

@@ -1,4 +1,4 @@
-"""Lines of the live region: running tool calls and sub-agents, and the user's input."""
+"""Lines of the live region: running tool calls and sub-agents."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from amplifier_app.base.sanitize import in_line, one_line
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import SubSessionFacts, Typed
+from amplifier_app.runtime.observer import SubSessionFacts
 from amplifier_app.runtime.turn import peek
-
-MAX_WAITING = 3
-"""Lines shown of the messages that wait; the rest is counted."""
 
 _SHOWN_AFTER = 1.0
 """Seconds after which a line shows its duration."""
@@ -143,19 +140,6 @@ def _of_agent(agent: _SubAgent) -> Line:
 def _timed(text: str, started: float) -> str:
     seconds = time.monotonic() - started
     return f"{text} · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else text
-
-
-def typed_lines(typed: Typed) -> list[Text]:
-    """Return the waiting messages and the input line with its cursor; empty without input."""
-    more = len(typed.waiting) - MAX_WAITING
-    lines = [dim(f"  {state}: {one_line(text)}") for state, text in typed.waiting[:MAX_WAITING]]
-    if more > 0:
-        lines.append(dim(f"  … {more} more"))
-    if typed.line:
-        before, after = in_line(typed.line[: typed.cursor]), in_line(typed.line[typed.cursor :])
-        at, after = after[:1] or " ", after[1:]
-        lines.append(Text.assemble(("› ", "bold"), before, (at, "reverse"), after))
-    return lines
 
 
 def dim(text: str) -> Text:

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
-from amplifier_app.render.activity import Activity, dim, typed_lines
+from amplifier_app.render.activity import Activity, dim
 from amplifier_app.render.console import ScreenConsole
 from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.screen import Screen
@@ -25,12 +25,10 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import (
     NOTE_ON_TERMINAL,
-    NOTHING_TYPED,
     Level,
     Renderer,
     SessionFacts,
     SubSessionFacts,
-    Typed,
 )
 from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, peek, succeeded
 
@@ -66,7 +64,6 @@ class TerminalRenderer(Renderer):
         self._timer: asyncio.TimerHandle | None = None
         self._refreshed = 0.0
         self._activity = Activity()
-        self._typed = NOTHING_TYPED
         self._last = ""  # what was printed last: "text", "thinking" or "tool"
         self._begin_message()
 
@@ -128,11 +125,6 @@ class TerminalRenderer(Renderer):
         finally:
             if was_live:
                 self._start_live()
-
-    def typed(self, typed: Typed) -> None:
-        self._typed = typed
-        self._refresh()
-        self._schedule()
 
     def message_sent(self, text: str) -> None:
         self._finish_message()
@@ -308,8 +300,7 @@ class TerminalRenderer(Renderer):
         self._refresh()
 
     def _live_region(self) -> list[str]:
-        typed = typed_lines(self._typed)
-        height = max(3, min(12, (self._screen.height - len(typed)) // 3))
+        height = max(3, min(12, self._screen.height // 3))
         lines: list[str] = []
         if self._thought.strip():
             lines += self._tail(Text(self._thought, style="dim italic"), height)
@@ -320,8 +311,6 @@ class TerminalRenderer(Renderer):
                 lines += self._tail(dim(f"    {line.below}"), 1)
         if not lines:
             lines += self._tail(self._frame(), 1)
-        for line in typed:
-            lines += self._tail(line, height)
         return lines
 
     def _tail(self, renderable: RenderableType, lines: int) -> list[str]:

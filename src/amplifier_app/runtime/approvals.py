@@ -40,6 +40,7 @@ class Approvals:
 
     Attributes:
         denied: The questions that were denied, in order.
+        stop: Stops the turn; called for Ctrl-C at a question.
     """
 
     def __init__(self, policy: Policy, ask: Ask | None = None) -> None:
@@ -48,6 +49,7 @@ class Approvals:
         self._always: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
         self.denied: list[str] = []
+        self.stop: Callable[[], object] = lambda: None
 
     async def request_approval(
         self, prompt: str, options: list[str], timeout: float | None, default: str

@@ -64,35 +64,6 @@ class SubSessionFacts(NamedTuple):
     instruction: str
 
 
-class Waiting(NamedTuple):
-    """A line that was sent and has not been used yet.
-
-    Attributes:
-        state: When it will be used.
-        text: The line.
-    """
-
-    state: str
-    text: str
-
-
-class Typed(NamedTuple):
-    """User input while a turn runs.
-
-    Attributes:
-        line: The line being typed.
-        cursor: The cursor position in it.
-        waiting: The lines sent before, in order.
-    """
-
-    line: str = ""
-    cursor: int = 0
-    waiting: tuple[Waiting, ...] = ()
-
-
-NOTHING_TYPED = Typed()
-
-
 class RetryReports:
     """Shows a retry once if a provider both logs it and emits an event."""
 
@@ -179,11 +150,8 @@ class Renderer:
         """Release the terminal to another reader and writer for the duration."""
         return self.while_paused()
 
-    def typed(self, typed: Typed) -> None:
-        """The user's input during the turn has changed."""
-
     def message_sent(self, text: str) -> None:
-        """A line typed during the turn is sent to the model now."""
+        """A prompt, a command or a line typed during the turn is sent now."""
 
     def close(self) -> None:
         """Restore the terminal; nothing follows."""

@@ -12,6 +12,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
 from amplifier_app.runtime.approvals import give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
@@ -26,7 +27,14 @@ from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.tool_selection import ToolSelection
-from amplifier_app.runtime.turn import NO_TURN, Status, TurnRecorder, TurnResult, Usage
+from amplifier_app.runtime.turn import (
+    NO_TURN,
+    RunningTool,
+    Status,
+    TurnRecorder,
+    TurnResult,
+    Usage,
+)
 from amplifier_app.runtime.visibility import shown_text
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
@@ -297,12 +305,13 @@ class OpenSession:
                 self._task = asyncio.create_task(self.session.execute(prompt))
                 answer = checked_answer(self.session, await self._task)
                 response = await self._shown(answer)
-            if self._stopping and not response:
+            if self.is_stopping and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
             status = "cancelled"
-            if not self._stopping:
+            if not self.is_stopping:
                 raise
+            response = await self._partial_answer()
         except BaseException:
             status = "error"
             raise
@@ -311,6 +320,14 @@ class OpenSession:
             hidden = bool(answer and not response.strip())
             self._turn_ended(prompt, response, status, hidden)
         return self.turn
+
+    async def _partial_answer(self) -> str:
+        """Return what a stopped turn has kept of its answer."""
+        messages = await messages_of(self.session) if self.recorder.has_requested else []
+        last = messages[-1] if messages else None
+        content = last.get("content") if isinstance(last, dict) else None
+        is_answer = isinstance(last, dict) and last.get("role") == "assistant"
+        return await self._shown(content) if is_answer and isinstance(content, str) else ""
 
     async def _shown(self, response: str) -> str:
         """Return the answer without hidden blocks."""
@@ -327,10 +344,6 @@ class OpenSession:
     def _runs_for_parent(self) -> bool:
         """Whether a parent waits for it, so that stopping the parent stops it too."""
         return self._delegation is not None and self._delegation.coordinator is not None
-
-    @property
-    def _stopping(self) -> bool:
-        return self.session.coordinator.cancellation.is_cancelled
 
     async def begin_with(
         self, messages: Sequence[dict[str, Any]], *, resumed: bool = False
@@ -379,17 +392,37 @@ class OpenSession:
         """Whether it is resumed with its saved plan."""
         return self._resumed and self.saved is not None and self.saved.plan in self.plan.files
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop of the running turn was requested."""
+        return self.session.coordinator.cancellation.is_cancelled
+
     def stop(self, immediate: bool) -> None:
-        """Stop the running turn: after its current step, or immediately."""
+        """Stop the running turn: after the running tool, or at once if none runs.
+
+        Args:
+            immediate: Stop at once in any case; the tool may have taken effect.
+        """
+        running = None if immediate else self.running_tool()
+        immediate = running is None
         token = self.session.coordinator.cancellation
         changed = token.request_immediate() if immediate else token.request_graceful()
         if changed:
             self._emit_cancel(immediate)
-            if not immediate:
-                note = "stopping after this step · Ctrl-C again to stop now"
+            if running is not None:
+                about = f"`{running.about}` ({describe.duration(running.seconds)})"
+                note = f"stopping after {about} · again: kill it now"
                 self.renderer.notice(note, "info", "session")
         if immediate and self._task is not None:
             self._task.cancel()
+
+    def running_tool(self) -> RunningTool | None:
+        """Return a tool call in progress, also of a sub-agent; calls of sub-agents do not count."""
+        for sub_session in self.active:
+            if (found := sub_session.running_tool()) is not None:
+                return found
+        running = self.recorder.running
+        return running[-1] if len(running) > len(self.active) else None
 
     def _emit_cancel(self, immediate: bool) -> None:
         """Emit `cancel:requested` in this session and in its active sub-sessions."""

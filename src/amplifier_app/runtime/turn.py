@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.summary import cost_in
 from amplifier_support.usage import add_counts, dollars
 
@@ -106,11 +107,12 @@ _OUTCOMES: dict[str, ToolOutcome] = {
 class ToolUse:
     """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds."""
 
-    __slots__ = ("duration_ms", "id", "name", "outcome", "reason")
+    __slots__ = ("duration_ms", "id", "input", "name", "outcome", "reason")
 
-    def __init__(self, id: str, name: str) -> None:
+    def __init__(self, id: str, name: str, input: Any = None) -> None:
         self.id = id
         self.name = name
+        self.input = input
         self.outcome: ToolOutcome = "running"
         self.duration_ms: int | None = None
         self.reason: str | None = None
@@ -132,6 +134,18 @@ class DeniedCall(NamedTuple):
     reason: str | None
     session_id: str | None = None
     agent: str | None = None
+
+
+class RunningTool(NamedTuple):
+    """A tool call in progress.
+
+    Attributes:
+        about: Its command, or else its name and most telling argument.
+        seconds: How long it has been running.
+    """
+
+    about: str
+    seconds: float
 
 
 class SubSession(NamedTuple):
@@ -288,6 +302,17 @@ class TurnRecorder:
         total.merge(self._sub_agent_usage)
         return total
 
+    @property
+    def has_requested(self) -> bool:
+        """Whether the model was called."""
+        return bool(self._requests)
+
+    @property
+    def running(self) -> list[RunningTool]:
+        """The tool calls in progress, in the order they started."""
+        now = time.monotonic()
+        return [RunningTool(_about(tool), now - since) for tool, since in self._running.values()]
+
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
         """Add a sub-agent, and its own sub-agents from its `recorder`."""
         self._sub_sessions += [ended, *recorder._sub_sessions]
@@ -335,7 +360,11 @@ class TurnRecorder:
 
     def _on_tool_pre(self, event: str, data: dict[str, Any]) -> None:
         name = str(peek(data, "tool_name") or "")
-        tool = ToolUse(str(peek(data, "tool_call_id") or f"call-{len(self._tools) + 1}"), name)
+        tool = ToolUse(
+            str(peek(data, "tool_call_id") or f"call-{len(self._tools) + 1}"),
+            name,
+            peek(data, "tool_input"),
+        )
         self._tools.append(tool)
         self._running[tool.id] = (tool, time.monotonic())
 
@@ -391,6 +420,15 @@ class TurnRecorder:
         self._limit = _limit_in(peek(data, "budget"))
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
+
+
+def _about(tool: ToolUse) -> str:
+    arguments = cast("dict[str, Any]", tool.input) if isinstance(tool.input, dict) else {}
+    command = arguments.get("command")
+    if isinstance(command, str) and command.strip():
+        return one_line(command, 60)
+    first = next((value for value in arguments.values() if isinstance(value, str)), "")
+    return one_line(f"{tool.name} {first}", 60)
 
 
 def _limit_in(reached: Any) -> LimitReached | None:

@@ -32,6 +32,19 @@ class Leave(Exception):
     """The user wants to leave the chat."""
 
 
+class Reopen(Exception):
+    """The chat continues with another session.
+
+    Args:
+        changes: Fields of the request (`amplifier_app.commands.run.request.Request`) that differ,
+            for example ``resume``.
+    """
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        self.changes = changes
+
+
 class Chat(Protocol):
     """What a command may use of the chat."""
 

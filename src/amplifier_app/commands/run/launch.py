@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
 from amplifier_app.base.stdio import (
-    Output,
     claimed_stdout,
     read_piped,
     stderr_is_tty,
@@ -22,7 +17,7 @@ from amplifier_app.base.stdio import (
 from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, choose, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import (
     OneShot,
     checks_of_run,
@@ -30,14 +25,10 @@ from amplifier_app.commands.run.one_shot import (
     requirements,
     write_reports,
 )
-from amplifier_app.commands.run.provider_notice import notify_provider
+from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema
@@ -75,9 +66,13 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
     if chosen.plan.default_provider is None and _can_set_up(request, invocation):
         request = _set_up(request)
         chosen = choose(request, invocation.stdout)
-    prompt = None if chat else _prompt(request)
+    prompt = "" if chat else _prompt(request)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
+        if chat:
+            from amplifier_app.commands.run.chat import run_chat
+
+            return run_chat(request, invocation, chosen, opening)
         return run_loop(_run(request, invocation, chosen, prompt, opening, schema))
     except KeyboardInterrupt as error:
         if not opening.module:
@@ -146,50 +141,16 @@ async def _run(
     request: Request,
     invocation: Invocation,
     chosen: Chosen,
-    prompt: str | None,
+    prompt: str,
     opening: Opening,
     schema: AnswerSchema | None,
 ) -> Outcome:
-    from amplifier_app.runtime.session import open_session
-
-    checks = () if prompt is None else checks_of_run(request, chosen.plan)
+    checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
-    logs = show_logs(renderer, verbose=invocation.verbose)
-    approvals = _approvals(request, renderer, invocation.stdout)
+    approvals = approvals_for(request, renderer, invocation.stdout)
     assert invocation.report is not None
-    plan, project = chosen.plan, chosen.project
-    invocation.report.plan_digest = plan.digest
-    sources = await sources_of(request, chosen)
-    async with open_session(
-        plan,
-        session_id=request.session,
-        resume=chosen.resume,
-        save=not request.no_save,
-        metadata={} if project is None else project.noted(plan),
-        approval_system=approvals,
-        mode=request.mode,
-        renderer=renderer,
-        sources=sources,
-        opening=opening,
-        tools=None if request.tools is None else ToolSelection.parse(request.tools),
-    ) as session:
-        # Disabled since the process started; what exists by now is never garbage.
-        gc.freeze()
-        gc.enable()
-        logs.show_held(session.not_mounted)
-        invocation.report.session_id = session.id
-        invocation.report.provider = session.facts.provider
-        invocation.report.model = session.facts.model
-        for warning in plan.warnings:
-            renderer.notice(warning, "info", "plan")
-        if request.provider is None:
-            notify_provider(plan, session, renderer)
-        if prompt is None:
-            from amplifier_app.chat.conversation import chat
-
-            plain = _screen(request, chosen.plan.display) != "full"
-            return await chat(session, renderer, invocation.stdout, plain=plain)
+    async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
         shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
         try:
             return await shot.run(prompt, request.timeout)
@@ -197,70 +158,3 @@ async def _run(
             shot.fill(invocation.report)
             if session.is_saved and stderr_is_tty():
                 renderer.notice(f"session {session.id}", "info", "session")
-
-
-def choose_renderer(
-    request: Request, invocation: Invocation, display: Mapping[str, str], *, hold: bool = False
-) -> Renderer:
-    """The renderer for stdout, the requested options and the display settings.
-
-    Args:
-        request: The request.
-        invocation: The invocation.
-        display: The display settings.
-        hold: Whether stdout gets only the final answer of a run with several attempts.
-    """
-    from amplifier_app.runtime.visibility import Shown, Visibility
-
-    renderer = _renderer(request, invocation, _screen(request, display), hold)
-    level = request.show or cast("Shown", display.get("show") or "user")
-    renderer.visibility = Visibility(level)
-    return renderer
-
-
-def _screen(request: Request, display: Mapping[str, str]) -> str:
-    return request.screen or display.get("screen") or "full"
-
-
-def _renderer(request: Request, invocation: Invocation, screen: str, hold: bool) -> Renderer:
-    from amplifier_app.render import text
-
-    stdout, quiet = invocation.stdout, request.quiet
-    if invocation.output == "json":
-        return text.StderrNotices(quiet=quiet)
-    if invocation.output == "stream-json":
-        from amplifier_app.render.events import EventStream
-
-        assert invocation.report is not None
-        return EventStream(stdout, invocation.report, quiet=quiet)
-    if not stdout.isatty() or request.schema is not None:
-        progress = sys.stderr.isatty() or invocation.verbose
-        return text.TextRenderer(
-            stdout, quiet=quiet, progress=progress, stream=request.stream, hold=hold
-        )
-    if screen == "answer":
-        from amplifier_app.render.plain import AnswerRenderer
-
-        return AnswerRenderer(stdout, quiet=quiet)
-    if screen == "plain" or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        from amplifier_app.render.plain import PlainRenderer
-
-        return PlainRenderer(stdout, quiet=quiet)
-    from amplifier_app.render.screen import AnsiScreen
-    from amplifier_app.render.terminal import TerminalRenderer
-
-    return TerminalRenderer(AnsiScreen(stdout), quiet=quiet)
-
-
-def _approvals(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
-    terminal = terminal_to_ask_on(stdout)
-    if terminal is None:
-        return Approvals(request.approve or "deny")
-
-    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
-        from amplifier_app.chat.ask import ask_on_terminal
-
-        with renderer.paused():
-            return await ask_on_terminal(terminal, prompt, options, timeout)
-
-    return Approvals(request.approve or "ask", ask)

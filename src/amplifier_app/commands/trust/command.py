@@ -114,12 +114,15 @@ def _agrees(content: Content, always: bool) -> bool:
             f"cannot ask whether to trust {visible(str(content.root))} without a terminal",
             hint="Pass --yes to trust it.",
         )
-    from amplifier_app.chat.ask import ask_on_terminal
+    from amplifier_app.chat.ask import Stopped, ask_on_terminal
 
     forget_typed()
     what = "including future changes" if always else "with its current contents"
     question = f"Trust {visible(str(content.root))} {what}? Its code runs with your rights."
-    return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
+    try:
+        return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
+    except Stopped:
+        return False
 
 
 def _print(content: Content, record: Record | None, *, trusted: bool, whole: bool) -> None:

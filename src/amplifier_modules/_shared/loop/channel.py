@@ -63,6 +63,8 @@ class Channel:
         self._name = name
         self._ephemeral: list[Injection] = []
         self._held: list[tuple[Any, str]] = []
+        self.partial_text = ""
+        """Text of an answer that was cut off while it was streamed; empty otherwise."""
         self.has_emitted = False
         """Whether any part of the current answer has been emitted; the caller resets it."""
 

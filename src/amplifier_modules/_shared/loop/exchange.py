@@ -239,7 +239,7 @@ class Exchanges:
     ) -> Reply:
         """Call the provider; every `provider:request` is followed by a response or an error."""
         span.enter()
-        self._channel.has_emitted = False
+        self._channel.has_emitted, self._channel.partial_text = False, ""
         about = {"provider": name, "model": model, **span.fields}
         try:
             response = await self._ask(provider, request, self._channel, span)

@@ -120,6 +120,7 @@ class LoopOrchestrator(ABC):
             try:
                 outcome = await turn.play(prompt)
             except asyncio.CancelledError as error:
+                await uninterrupted(turn.keep_partial_answer())
                 await uninterrupted(turn.close(TurnOutcome("incomplete", "", "cancelled", error)))
                 raise
             except BaseException as error:

@@ -38,6 +38,9 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     relay = _Relay(channel, span)
     try:
         await relay.run(chunks)
+    except BaseException:
+        channel.partial_text = "".join(relay.texts)
+        raise
     finally:
         # If the loop stops early, the provider must be notified now, not when the generator is
         # garbage-collected.
@@ -46,6 +49,7 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
             await close()
     response = relay.last
     if not _is_response(response):
+        channel.partial_text = "".join(relay.texts)
         raise StreamError(
             "The provider's stream ended without its final response; the answer may be cut off"
         )
@@ -62,6 +66,7 @@ class _Relay:
         self._ids = span.fields
         self.last: Any = None
         self.told_blocks = False
+        self.texts: list[str] = []
 
     async def run(self, stream: AsyncIterator[Any]) -> None:
         notify, ids = self._notify, self._ids
@@ -74,6 +79,8 @@ class _Relay:
             chunk_data = cast("dict[str, Any]", chunk)
             kind = chunk_data.get("type")
             if kind == _CHUNK_DELTA:
+                if chunk_data["block_type"] == "text":
+                    self.texts.append(chunk_data["delta"])
                 await notify(
                     "content_block:delta",
                     {

@@ -269,8 +269,15 @@ class Turn:
         reached = None if self._brake.is_requested else self._budget.reached()
         if reached is not None:
             return _out_of_budget(reached)
+        await self.keep_partial_answer()
         await self._brake.trigger_callbacks()
         return TurnOutcome("incomplete", "", "cancelled")
+
+    async def keep_partial_answer(self) -> None:
+        """Add what a stopped answer has said to the conversation, so that it can be continued."""
+        text, self._channel.partial_text = self._channel.partial_text.rstrip(), ""
+        if text:
+            await self._add({"role": "assistant", "content": text})
 
 
 def _out_of_budget(reached: Reached) -> TurnOutcome:

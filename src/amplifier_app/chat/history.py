@@ -1,0 +1,28 @@
+"""The history of prompts, per project."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import make_private_folder, open_private
+
+
+def project_history(project: str) -> tuple[History, str | None]:
+    """Return the prompt history of a directory, in a file that only its owner can read.
+
+    Returns:
+        The history, and why it is not saved; None if it is.
+    """
+    name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    path = paths.state_dir() / "history" / name
+    try:
+        make_private_folder(path.parent)
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+    except SessionError as error:
+        return InMemoryHistory(), error.message
+    return FileHistory(path), None

@@ -1,0 +1,146 @@
+"""The terminal of a chat without drawing: lines as the terminal itself edits them.
+
+For `--plain`, dumb terminals and screen readers. A line that ends with a backslash continues on the
+next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Self
+
+from prompt_toolkit.completion import Completer
+
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import Output
+from amplifier_app.chat.terminal import Listener, Sent, State
+from amplifier_app.chat.terminal_modes import KeyMode
+
+_PROMPT = "> "
+
+
+class PlainTerminal:
+    """A `ChatTerminal` that reads whole lines; use it as an async context manager.
+
+    Args:
+        output: The terminal to write to.
+    """
+
+    echoes = True
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.listener: Listener | None = None
+        self.waiting: Callable[[], Sequence[str]] = tuple
+        self.status: Callable[[int], str] = lambda width: ""
+        self.completer: Completer | None = None
+        self._state = State.OPENING
+        self._draft = ""
+        self._begun = ""  # lines before the one being typed
+        self._shown_waiting = 0
+        self._interrupted = False
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._reading = False
+
+    @property
+    def draft(self) -> str:
+        """Text that was not sent; Enter on an empty line sends it."""
+        return self._draft
+
+    @draft.setter
+    def draft(self, text: str) -> None:
+        self._draft = text
+
+    def set_state(self, state: State) -> None:
+        self._state = state
+        if self.listener is not None:
+            self._set_reading(True)
+        if state is State.IDLE:
+            self._ask()
+
+    def changed(self) -> None:
+        waiting = self.waiting()
+        new = waiting[self._shown_waiting :]
+        self._shown_waiting = len(waiting)
+        if new:
+            self._output.write(f"[{new[-1].strip().partition(':')[0]}]\n")
+
+    def insert_folded(self, text: str, label: str) -> None:
+        self._draft += text
+
+    def interrupt(self) -> None:
+        """Handle Ctrl-C: stop what runs, discard the line, or leave when pressed twice."""
+        if self.listener is None:
+            return
+        if self._state is State.BUSY:
+            self.listener.interrupted()
+        elif self._begun or self._draft or not self._interrupted:
+            self._begun = self._draft = ""
+            self._interrupted = True
+            self._output.write("\n(Ctrl-C again to leave)\n")
+            self._ask()
+        else:
+            self.listener.left()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Generator[None]:
+        was_reading = self._reading
+        self._set_reading(False)
+        with KeyMode(0) as keys:
+            # A line begun before a question is not an answer to it.
+            self._begun += keys.typed_ahead.decode("utf-8", "replace").replace("\r", "\n")
+            try:
+                yield
+            finally:
+                self._set_reading(was_reading)
+        if self._begun:
+            self._output.write(f"{_PROMPT}{for_terminal(self._begun)}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        self._set_reading(False)
+
+    def _ask(self) -> None:
+        if self._draft:
+            draft = for_terminal(self._draft)
+            self._output.write(f"Not sent (Enter sends it, Ctrl-C discards it):\n{draft}\n")
+        self._output.write(_PROMPT)
+
+    def _set_reading(self, wanted: bool) -> None:
+        if wanted is self._reading:
+            return
+        self._reading = wanted
+        loop = asyncio.get_running_loop()
+        if wanted:
+            loop.add_reader(0, self._read)
+        else:
+            loop.remove_reader(0)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(0, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:  # the terminal is gone
+            data = b""
+        assert self.listener is not None
+        self._interrupted = False
+        if not data:
+            # Ctrl-D can be pressed again; a terminal that is gone is always at its end.
+            self._set_reading(os.isatty(0))
+            self.listener.left()
+            return
+        line = self._begun + self._decode(data).rstrip("\n")
+        if line.endswith("\\"):
+            self._begun = line[:-1] + "\n"
+            return
+        self._begun = ""
+        text = line or self._draft
+        self._draft = "" if not line or self._state is State.IDLE else self._draft
+        self.listener.sent(Sent(text, text))

@@ -1,0 +1,69 @@
+"""A chat: its terminal is ready before the session is open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+
+from amplifier_app.base.outcome import Outcome
+from amplifier_app.base.stdio import Output
+from amplifier_app.chat.application import ChatApplication
+from amplifier_app.chat.conversation import chat
+from amplifier_app.chat.history import project_history
+from amplifier_app.chat.plain_terminal import PlainTerminal
+from amplifier_app.chat.slash.registry import Reopen
+from amplifier_app.chat.terminal_modes import KeyMode
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.opening import approvals_for, choose_renderer, draws, opened
+from amplifier_app.commands.run.request import Request
+from amplifier_app.runtime.mount_limit import Opening
+
+
+def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:
+    """Run a chat until the user leaves, in one session after another.
+
+    Raises:
+        AppError: The session cannot be opened.
+    """
+    while True:
+        try:
+            with _terminal(request, chosen, invocation.stdout) as terminal:
+                return run_loop(_chat(request, invocation, chosen, terminal, opening))
+        except Reopen as reopen:
+            other = {"session": None, "resume": None, "continue_last": False, "prompt": None}
+            request = request._replace(**{**other, **reopen.changes})
+            chosen = choose(request, invocation.stdout)
+
+
+@contextlib.contextmanager
+def _terminal(
+    request: Request, chosen: Chosen, stdout: Output
+) -> Generator[ChatApplication | PlainTerminal]:
+    if not draws(request, chosen.plan.display):
+        yield PlainTerminal(stdout)
+        return
+    with KeyMode(0) as keys:
+        history, failure = project_history(os.getcwd())
+        terminal = ChatApplication(stdout, history=history, keys=keys)
+        if failure:
+            terminal.commit(f"! prompt history is unavailable: {failure}\n")
+        yield terminal
+
+
+async def _chat(
+    request: Request,
+    invocation: Invocation,
+    chosen: Chosen,
+    terminal: ChatApplication | PlainTerminal,
+    opening: Opening,
+) -> Outcome:
+    async with terminal:
+        screen = terminal if isinstance(terminal, ChatApplication) else None
+        renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
+        renderer.while_paused = terminal.suspended
+        approvals = approvals_for(request, renderer, invocation.stdout)
+        async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
+            return await chat(session, renderer, terminal, invocation.stdout, prompt=request.prompt)

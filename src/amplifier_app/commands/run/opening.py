@@ -1,0 +1,159 @@
+"""Open the session of a request: its renderer, its approvals, and what is shown first."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, cast
+
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.provider_notice import notify_provider
+from amplifier_app.commands.run.request import Request
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.log_notices import show_logs
+from amplifier_app.runtime.mount_limit import Opening
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.tool_selection import ToolSelection
+
+if TYPE_CHECKING:
+    from amplifier_app.render.screen import Screen
+    from amplifier_app.runtime.session import OpenSession
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    request: Request,
+    invocation: Invocation,
+    chosen: Chosen,
+    renderer: Renderer,
+    approvals: Approvals,
+    opening: Opening,
+) -> AsyncGenerator[OpenSession]:
+    """Open the session of a request and show what the user should know about it."""
+    from amplifier_app.runtime.session import open_session
+
+    logs = show_logs(renderer, verbose=invocation.verbose)
+    plan, project = chosen.plan, chosen.project
+    assert invocation.report is not None
+    invocation.report.plan_digest = plan.digest
+    async with open_session(
+        plan,
+        session_id=request.session,
+        resume=chosen.resume,
+        save=not request.no_save,
+        metadata={} if project is None else project.noted(plan),
+        approval_system=approvals,
+        mode=request.mode,
+        renderer=renderer,
+        sources=await sources_of(request, chosen),
+        opening=opening,
+        tools=None if request.tools is None else ToolSelection.parse(request.tools),
+    ) as session:
+        approvals.stop = lambda: session.stop(immediate=True)
+        # Disabled since the process started; what exists by now is never garbage.
+        gc.freeze()
+        gc.enable()
+        logs.show_held(session.not_mounted)
+        invocation.report.session_id = session.id
+        invocation.report.provider = session.facts.provider
+        invocation.report.model = session.facts.model
+        for warning in plan.warnings:
+            renderer.notice(warning, "info", "plan")
+        if request.provider is None:
+            notify_provider(plan, session, renderer)
+        yield session
+
+
+def choose_renderer(
+    request: Request,
+    invocation: Invocation,
+    display: Mapping[str, str],
+    *,
+    screen: Screen | None = None,
+    hold: bool = False,
+) -> Renderer:
+    """The renderer for stdout, the requested options and the display settings.
+
+    Args:
+        request: The request.
+        invocation: The invocation.
+        display: The display settings.
+        screen: Where to draw on a terminal; None for stdout.
+        hold: Whether stdout gets only the final answer of a run with several attempts.
+    """
+    from amplifier_app.runtime.visibility import Shown, Visibility
+
+    renderer = _renderer(request, invocation, _screen(request, display), screen, hold)
+    level = request.show or cast("Shown", display.get("show") or "user")
+    renderer.visibility = Visibility(level)
+    return renderer
+
+
+def _screen(request: Request, display: Mapping[str, str]) -> str:
+    return request.screen or display.get("screen") or "full"
+
+
+def draws(request: Request, display: Mapping[str, str]) -> bool:
+    """Whether to draw on the terminal, not only to write lines."""
+    return _screen(request, display) == "full" and not _is_dumb()
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
+
+
+def _renderer(
+    request: Request, invocation: Invocation, mode: str, screen: Screen | None, hold: bool
+) -> Renderer:
+    from amplifier_app.render import text
+
+    stdout, quiet = invocation.stdout, request.quiet
+    if invocation.output == "json":
+        return text.StderrNotices(quiet=quiet)
+    if invocation.output == "stream-json":
+        from amplifier_app.render.events import EventStream
+
+        assert invocation.report is not None
+        return EventStream(stdout, invocation.report, quiet=quiet)
+    if not stdout.isatty() or request.schema is not None:
+        progress = sys.stderr.isatty() or invocation.verbose
+        return text.TextRenderer(
+            stdout, quiet=quiet, progress=progress, stream=request.stream, hold=hold
+        )
+    if mode == "answer":
+        from amplifier_app.render.plain import AnswerRenderer
+
+        return AnswerRenderer(stdout, quiet=quiet)
+    if mode == "plain" or _is_dumb():
+        from amplifier_app.render.plain import PlainRenderer
+
+        return PlainRenderer(stdout, quiet=quiet)
+    from amplifier_app.render.screen import AnsiScreen
+    from amplifier_app.render.terminal import TerminalRenderer
+
+    return TerminalRenderer(screen or AnsiScreen(stdout), quiet=quiet)
+
+
+def approvals_for(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
+    """Who answers questions for approval."""
+    terminal = terminal_to_ask_on(stdout)
+    if terminal is None:
+        return Approvals(request.approve or "deny")
+
+    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
+        from amplifier_app.chat.ask import Stopped, ask_on_terminal
+
+        try:
+            with renderer.paused():
+                return await ask_on_terminal(terminal, prompt, options, timeout)
+        except Stopped:
+            approvals.stop()
+            return None
+
+    approvals = Approvals(request.approve or "ask", ask)
+    return approvals
