@@ -121,15 +121,21 @@ class Terminal:
                 text = self.shown[self._seen : found.end()]
                 self._seen = found.end()
                 return text
-            events = [_WHERE_IS_THE_CURSOR, ".+", pexpect.EOF, pexpect.TIMEOUT]
-            which = self.process.expect(events)
-            if which > 1:
-                self.raw += self.process.before or ""
-                how = "ended" if which == 2 else "went silent"
+            how = self.read()
+            if how:
                 raise AssertionError(f"{how} before {pattern!r} was shown:\n{self.shown[-2000:]}")
-            self.raw += (self.process.before or "") + (self.process.after or "")
-            for _ in range((self.process.after or "").count("\x1b[6n")):
-                self.process.send("\x1b[1;1R")
+
+    def read(self) -> str | None:
+        """Read what is written next; why nothing is, if the process ended or is silent."""
+        events = [_WHERE_IS_THE_CURSOR, ".+", pexpect.EOF, pexpect.TIMEOUT]
+        which = self.process.expect(events)
+        if which > 1:
+            self.raw += self.process.before or ""
+            return "ended" if which == 2 else "went silent"
+        self.raw += (self.process.before or "") + (self.process.after or "")
+        for _ in range((self.process.after or "").count("\x1b[6n")):
+            self.process.send("\x1b[1;1R")
+        return None
 
     def prompt(self) -> None:
         """Wait until the chat waits for a prompt: its mark, or the plain prompt."""

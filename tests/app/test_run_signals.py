@@ -168,18 +168,27 @@ def wait_for_prompt(session_id: str) -> None:
         time.sleep(0.02)
 
 
-def test_an_interrupt_while_the_model_is_silent_ends_on_the_second(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, [{"text": "never", "delay": 3600}])
-    process = start_amplifier("run", "-f", plan, "hi", "--session", "s1")
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_one_interrupt_stops_a_streaming_answer_and_keeps_the_part(
+    tmp_path: Path, output: str
+) -> None:
+    answer = {"text": "word " * 100_000}
+    plan = mock_plan(tmp_path, [answer], mock={"chunk_size": 5, "chunk_delay": 0.02})
+    process = start_amplifier("run", "-f", plan, "hi", "--session", "s1", "--output", output)
     wait_for_prompt("s1")
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.5)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (130, b"")
+    assert process.returncode == 130
     assert b"--resume s1" in stderr
+    part = json.loads(stdout)["response"] if output == "json" else stdout.decode().strip()
+    assert part.startswith("word word")
+    plan = mock_plan(tmp_path, ["and more"])
+    done = run_amplifier("run", "-f", plan, "--resume", "s1", "go on")
+    assert done.code == 0
+    shown = json.loads(run_amplifier("session", "show", "s1", "--output", "json").stdout)
+    roles = [(message["role"], message["content"][:9]) for message in shown["messages"]]
+    assert roles[:3] == [("user", "hi"), ("assistant", "word word"), ("user", "go on")]
 
 
 def test_an_interrupt_before_the_start_saves_nothing(tmp_path: Path) -> None:

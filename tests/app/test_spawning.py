@@ -351,24 +351,20 @@ async def mount(coordinator, config=None):
 """
 
 
-@pytest.mark.parametrize("immediate", [False, True])
-async def test_stopping_the_parent_stops_it_and_it_can_be_resumed(
-    immediate: bool, tmp_path: Path
-) -> None:
-    name = "toldnow" if immediate else "toldlater"
-    hook = module_folder(tmp_path, NOTIFIED, f"amplifier_module_{name}")
-    slow = answering({"text": "slow", "delay": 2 if immediate else 0.3}, "back")
-    agents = {"it": {**slow, "hooks": [{"module": name, "source": str(hook)}]}}
+async def test_stopping_the_parent_stops_it_and_it_can_be_resumed(tmp_path: Path) -> None:
+    """No tool runs in either, so there is nothing to wait for."""
+    hook = module_folder(tmp_path, NOTIFIED, "amplifier_module_notified")
+    slow = answering({"text": "slow", "delay": 2}, "back")
+    agents = {"it": {**slow, "hooks": [{"module": "notified", "source": str(hook)}]}}
     shown = Shown()
     async with parent(tmp_path, agents, renderer=shown) as session:
         task = asyncio.create_task(spawn(session))
         await asked(shown)
-        session.stop(immediate)
+        session.stop(immediate=False)
         result = await asyncio.wait_for(task, 20)
-        # The running step was the last one: it may finish.
-        assert result["status"] == ("cancelled" if immediate else "success")
-        (stop,) = sys.modules[f"amplifier_module_{name}"].STOPS
-        assert (stop["immediate"], stop["session_id"]) == (immediate, result["session_id"])
+        assert result["status"] == "cancelled"
+        (stop,) = sys.modules["amplifier_module_notified"].STOPS
+        assert (stop["immediate"], stop["session_id"]) == (True, result["session_id"])
         assert session.active == set()
         with pytest.raises(SessionError, match="stopped"):
             await spawn(session)

@@ -33,6 +33,10 @@ class Folds:
             line = line.replace(marker, text, 1)
         return line
 
+    def forget(self, marker: str) -> None:
+        """Drop a text whose marker was deleted."""
+        del self._texts[marker]
+
     def marker_before(self, line: str) -> str | None:
         """Return the marker at the end of `line`, which is deleted as a whole."""
         return next((marker for marker in self._texts if line.endswith(marker)), None)

@@ -16,6 +16,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.bindings.search import abort_search
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.search import accept_search
 
 from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.terminal import State
@@ -59,6 +60,11 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
 
     bindings.add("escape", filter=is_searching, eager=True)(abort_search)
 
+    @bindings.add("enter", filter=is_searching)
+    def accept_match(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+        accept_search()
+        chat.buffer.cursor_position = len(chat.buffer.text)
+
     @bindings.add("escape", filter=has_completions & ~is_searching & emacs_mode)
     def close_menu(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
         event.current_buffer.cancel_completion()
@@ -88,6 +94,8 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
     @bindings.add("backspace", filter=folded & ~is_searching)
     def delete_folded(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
         marker = chat.folds.marker_before(chat.buffer.document.text_before_cursor)
-        chat.buffer.delete_before_cursor(len(marker or ""))
+        assert marker is not None
+        chat.buffer.delete_before_cursor(len(marker))
+        chat.folds.forget(marker)
 
     return bindings

@@ -6,11 +6,13 @@ from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
 
 _KEYS = (
-    ("Enter", "Send the prompt; Alt-Enter or Ctrl-J starts a new line"),
-    ("Ctrl-C", "Stop the current turn; press it again to stop immediately. At the prompt it "
-     "clears the line"),
+    ("Enter", "Send the prompt, or a message to the running turn"),
+    ("Alt-Enter, Ctrl-J", "Start a new line"),
+    ("Ctrl-R", "Search earlier prompts"),
+    ("Ctrl-C, Esc", "Stop the turn; again to kill a running tool"),
+    ("Ctrl-C", "Clear the line; twice on an empty line, leave"),
     ("Ctrl-D", "Leave the chat"),
-)  # fmt: skip
+)
 
 
 @command("/help", "Commands and keys", during_turn=True)

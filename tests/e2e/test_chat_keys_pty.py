@@ -1,0 +1,224 @@
+"""The keys of the chat on a real pseudo-terminal, compared as the screen of an emulator."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan
+from tests.app.render.screen import Emulator
+from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
+from tests.e2e.test_chat_pty import leave, prompts
+
+CTRL_R, ESC = "\x12", "\x1b"
+
+STREAM = {"chunk_size": 5, "chunk_delay": 0.02}
+LONG = {"text": "word " * 100_000}
+
+
+def screen_of(terminal: Terminal) -> list[str]:
+    """Return what the terminal shows, scrollback included."""
+    emulator = Emulator(100, 30)
+    emulator.feed(terminal.raw)
+    return emulator.lines()
+
+
+def wait_for(terminal: Terminal, shown: Callable[[list[str]], object]) -> list[str]:
+    """Read until the screen is as expected."""
+    deadline = time.monotonic() + 30
+    while not shown(lines := screen_of(terminal)):
+        assert time.monotonic() < deadline, "\n".join(lines)
+        terminal.read()
+    return lines
+
+
+def line_is(text: str) -> Callable[[list[str]], bool]:
+    """The input line has this text."""
+    return lambda lines: any(line == f"› {text}".rstrip() for line in lines[-9:])
+
+
+def shows(pattern: str) -> Callable[[list[str]], object]:
+    return lambda lines: re.search(pattern, "\n".join(lines))
+
+
+def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        for text in ("explain the parser", "run the tests"):
+            terminal.prompt()
+            terminal.type(text + ENTER)
+        terminal.prompt()
+        # Ctrl-R: Enter accepts and edits, Ctrl-C and Esc abort.
+        terminal.type("draft" + CTRL_R + "par")
+        wait_for(terminal, line_is("explain the parser"))
+        terminal.type(CTRL_C)
+        wait_for(terminal, line_is("draft"))
+        terminal.type(CTRL_R + "par")
+        wait_for(terminal, line_is("explain the parser"))
+        terminal.type(ESC)
+        wait_for(terminal, line_is("draft"))
+        terminal.type(CTRL_R + "par")
+        wait_for(terminal, line_is("explain the parser"))
+        terminal.type(ENTER)
+        wait_for(terminal, shows("(?m)^ test"))
+        terminal.type(" again")
+        wait_for(terminal, line_is("explain the parser again"))
+        terminal.type(CTRL_C)
+        wait_for(terminal, line_is(""))
+        # Completion of a command and of its argument.
+        terminal.type("/thi")
+        wait_for(terminal, shows(r"/think +\[on\|off\] +Show or hide"))
+        terminal.type(TAB + " o")
+        wait_for(terminal, shows(r"(?m)^ ?on *$"))
+        terminal.type(TAB + ENTER + ENTER)
+        terminal.until("Thinking is shown")
+        # Twice at an empty line leaves; anything typed in between cancels that.
+        terminal.prompt()
+        terminal.type(CTRL_C)
+        wait_for(terminal, shows("Ctrl-C again to leave"))
+        terminal.type("x" + CTRL_C)
+        wait_for(terminal, line_is(""))
+        terminal.type(CTRL_C)
+        wait_for(terminal, shows("Ctrl-C again to leave"))
+        terminal.type(CTRL_C)
+        assert terminal.finish() == 0
+
+
+@pytest.mark.parametrize("key", [CTRL_C, ESC], ids=["Ctrl-C", "Esc"])
+def test_a_streaming_answer_stops_at_once_and_can_be_continued(tmp_path: Path, key: str) -> None:
+    plan = mock_plan(tmp_path, [LONG, "the rest"], mock=STREAM)
+    with Terminal("run", "-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("hi" + ENTER)
+        terminal.until("word word word")
+        terminal.type("half a th")
+        terminal.type(key)
+        terminal.until("stopped; Enter on an empty line continues")
+        terminal.prompt()
+        wait_for(terminal, line_is("half a th"))
+        terminal.type(CTRL_C + ENTER)
+        terminal.until("› Continue.")
+        terminal.until("the rest")
+        terminal.prompt()
+        leave(terminal)
+    assert prompts("s1") == ["hi", "Continue."]
+    lines = screen_of(terminal)
+    assert not any("⠋" in line or line == "›" for line in lines), "the live region is gone"
+
+
+def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> None:
+    def call(command: str) -> dict[str, Any]:
+        return {"tool_calls": [{"name": "bash", "input": {"command": command}}]}
+
+    replies = [call("sleep 2; touch done"), call("sleep 3600"), "never"]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
+    with Terminal("run", "-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("one" + ENTER)
+        terminal.until("bash sleep 2")
+        terminal.type(ESC)
+        terminal.until(r"stopping after `sleep 2; touch done` \(\d+ m?s\) · again: kill it now")
+        terminal.until("✓ .*stopped")
+        assert (tmp_path / "done").exists()
+        terminal.prompt()
+        terminal.type("two" + ENTER)
+        terminal.until("bash sleep 3600")
+        terminal.type(CTRL_C)
+        terminal.until("again: kill it now")
+        terminal.type(CTRL_C)
+        terminal.until("stopped; Enter")
+        terminal.prompt()
+        leave(terminal)
+
+
+def test_long_pastes_are_folded_and_sent_whole(tmp_path: Path) -> None:
+    text = "\n".join(f"row {number}" for number in range(200))
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok", "ok"]), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("see " + PASTE.format(text))
+        wait_for(terminal, line_is("see [pasted 200 lines]"))
+        terminal.type("\x7f")  # Backspace removes it as a whole
+        wait_for(terminal, line_is("see"))
+        terminal.type(PASTE.format(text) + " please" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert any("› see [pasted 200 lines] please" in line for line in screen_of(terminal))
+        assert prompts(leave(terminal)) == [f"see {text} please"]
+
+
+def test_the_line_is_there_before_the_session_and_keeps_what_is_typed(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    (slow / "amplifier_module_hooks_slow").mkdir(parents=True)
+    (slow / "amplifier_module_hooks_slow" / "__init__.py").write_text(
+        "import asyncio\n__amplifier_module_type__ = 'hook'\n\n\n"
+        "async def mount(coordinator, config=None):\n    await asyncio.sleep(2)\n"
+        "    if (config or {}).get('fails'):\n        raise RuntimeError('no luck')\n"
+    )
+    hooks = [{"module": "hooks-slow", "source": str(slow)}]
+    plan = mock_plan(tmp_path, ["answered"], hooks=hooks)
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.type("typed ahead" + ENTER)  # before the chat reads keys, Enter becomes Ctrl-J
+        terminal.until("›")
+        terminal.type("and this")
+        terminal.until("and this")
+        assert "answered" not in terminal.shown
+        terminal.until("answered")
+        terminal.prompt()
+        wait_for(terminal, line_is("and this"))
+        terminal.type(CTRL_C)
+        assert prompts(leave(terminal)) == ["typed ahead"]
+    failing = [{**hooks[0], "config": {"fails": True}}]
+    plan = mock_plan(tmp_path, ["ok"], hooks=failing, name="failing.yaml")
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.until("›")
+        terminal.type("early" + ENTER)
+        assert terminal.finish() == 3
+    assert any("no luck" in line for line in screen_of(terminal))
+
+
+def test_the_process_is_suspended_and_continued_and_follows_the_size(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"]), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("half")
+        wait_for(terminal, line_is("half"))
+        terminal.process.setwinsize(20, 40)
+        terminal.type(" a thought that is longer than the forty columns of this terminal")
+        terminal.until("terminal")
+        terminal.process.setwinsize(30, 100)
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        terminal.type(UP)
+        terminal.until("half")
+        terminal.type(CTRL_C + CTRL_D)
+        assert terminal.finish() == 0
+
+
+def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, [LONG], mock=STREAM), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("hi" + ENTER)
+        terminal.until("word word")
+        pid = terminal.process.pid
+        terminal.process.ptyproc.fileobj.close()
+        terminal.process.closed = True
+        deadline = time.monotonic() + 20
+        while _runs(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
