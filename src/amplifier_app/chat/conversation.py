@@ -14,6 +14,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
+from amplifier_app.chat.resumed import resumed
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -62,6 +63,8 @@ async def chat(
     commands = all_commands()
     commands |= await contributed_commands(session.session.coordinator, commands, renderer)
     conversation = Conversation(session, renderer, terminal, commands)
+    if session.facts.resumed:
+        renderer.reply(await resumed(session))
     renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
     if prompt is not None:
         conversation.send(prompt)
