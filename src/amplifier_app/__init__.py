@@ -1,0 +1,3 @@
+"""The command-line program."""
+
+__version__ = "0.1.0"

@@ -1,23 +1,27 @@
 """The console entry point.
 
-Only the invoked command is imported. `--version`, and a prompt without options, run without
-importing Typer.
+Only the invoked command is imported. `--version`, `--help`, and a prompt without options run without
+importing Typer; the first two import nothing at all.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
 
+# Not typing's: importing it takes as long as starting the interpreter.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from amplifier_app.base.outcome import Outcome
     from amplifier_app.commands.finish import Invocation
 
-_VERSION = (["--version"], ["version"])
+_HELP_FILE = ("commands", "help.txt")
+_HELP_COLUMNS = 80
+"""Terminals of this width or more get the stored help."""
 _OWN_OPTIONS = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 
 
@@ -28,12 +32,46 @@ def main(argv: list[str] | None = None) -> int:
     """
     if argv is not None:
         return _main(argv)
+    text = _stored_answer(sys.argv[1:])
+    if text and _printed(text):
+        leave(0)
     # Garbage collection takes a tenth of a short run, and start-up objects stay alive anyway.
     # `launch` enables it again once the session is open; other commands end soon.
     gc.disable()
-    if sys.argv[1:] not in _VERSION:
-        _keep_keys_private()
+    _keep_keys_private()
     leave(_main(sys.argv[1:]))
+
+
+def _stored_answer(argv: list[str]) -> str | None:
+    """The answer to a command line that needs no command."""
+    if argv in (["--version"], ["version"]):
+        from amplifier_app.base.version import version_line
+
+        return version_line() + "\n"
+    if argv in (["--help"], ["-h"]) and _is_wide():
+        with open(os.path.join(os.path.dirname(__file__), *_HELP_FILE), encoding="utf-8") as file:
+            return file.read()
+    return None
+
+
+def _is_wide() -> bool:
+    """Whether help is laid out in lines of the usual length."""
+    if "COLUMNS" in os.environ:
+        return False
+    try:
+        return os.get_terminal_size(1).columns >= _HELP_COLUMNS
+    except OSError:  # not a terminal
+        return True
+
+
+def _printed(text: str) -> bool:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    # Closed, full or unable to encode it: the command itself reports that.
+    except (OSError, ValueError, AttributeError):
+        return False
+    return True
 
 
 def _keep_keys_private() -> None:
@@ -55,17 +93,16 @@ def leave(code: int) -> NoReturn:
     """
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - as sys.exit would
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
             stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
     os._exit(code)
 
 
 def _main(argv: list[str]) -> int:
-    if argv in _VERSION:
-        from amplifier_app.base.version import version_line
-
-        print(version_line())
-        return 0
+    if argv == ["--version"]:
+        argv = ["version"]
     # `amplifier` without a command is `amplifier run`.
     if not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS):
         argv = ["run", *argv]
@@ -84,7 +121,7 @@ def _main(argv: list[str]) -> int:
         except BaseException as error:
             ended = _as_usage_error(error)
         code = finish(invocation, ended)
-    return flush_stdout(code)
+    return flush_stdout(invocation, code)
 
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:

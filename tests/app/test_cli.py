@@ -11,13 +11,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import amplifier_app
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.cli import main
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.request import Request
 from tests.app.schemas import RESULT
-from tests.support.cli import amplifier_command, child_environment, run_amplifier
+from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
 
 
 @pytest.mark.parametrize("argv", [["--version"], ["version"]])
@@ -33,6 +34,26 @@ def test_help_lists_the_commands() -> None:
     assert done.code == 0
     for command in ("run", "session", "module", "version"):
         assert f"\n  {command} " in done.stdout
+
+
+def test_the_stored_help_is_what_typer_prints() -> None:
+    stored = Path(amplifier_app.__file__).parent / "commands" / "help.txt"
+    printed = run_amplifier("--help", env={"COLUMNS": "80"}).stdout
+    message = f"store it again with: COLUMNS=80 amplifier --help > {stored}"
+    assert stored.read_text(encoding="utf-8") == printed, message
+    assert run_amplifier("--help", env={"COLUMNS": None}).stdout == printed
+    assert run_amplifier("-h", env={"COLUMNS": "60"}).stdout != printed
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["--help"], ["schema", "plan"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_reported(argv: list[str]) -> None:
+    with open("/dev/full", "wb") as full, start_amplifier(*argv, stdout=full) as process:
+        assert process.stderr is not None
+        message = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert "No space left on device" in message
+    assert "Traceback" not in message
 
 
 def asked_for(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Request:

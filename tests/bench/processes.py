@@ -69,8 +69,15 @@ class Bench:
 
     def amplifier(self, *arguments: str) -> Cost:
         """`amplifier run` with these arguments."""
-        script = str(_bin() / "amplifier")
-        return self._cost(script, "run", *arguments)
+        return self.command("run", *arguments)
+
+    def command(self, *arguments: str) -> Cost:
+        """`amplifier` with these arguments."""
+        return self._cost(str(_bin() / "amplifier"), *arguments)
+
+    def interpreter(self) -> Cost:
+        """An interpreter that starts and ends."""
+        return self._cost(str(_bin() / "python"), "-c", "pass")
 
     def reader(self) -> Cost:
         """The program on httpx that does the same."""

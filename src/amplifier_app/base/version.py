@@ -1,13 +1,8 @@
 """The version of the program."""
 
-from __future__ import annotations
-
-from importlib.metadata import PackageNotFoundError, version
+from amplifier_app import __version__
 
 
 def version_line() -> str:
-    """Name and version of the installed program."""
-    try:
-        return f"amplifier {version('amplifier')}"
-    except PackageNotFoundError:  # run from source that was never installed
-        return "amplifier (version unknown: not installed)"
+    """Name and version of the program."""
+    return f"amplifier {__version__}"

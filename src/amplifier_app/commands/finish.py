@@ -114,14 +114,17 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.3g} minutes"
 
 
-def flush_stdout(code: int) -> int:
-    """Write what is still buffered; return `code`, or the code for a closed pipe."""
+def flush_stdout(invocation: Invocation, code: int) -> int:
+    """Write what is still buffered; return `code`, or that of what prevented it."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed at start-up
         return code
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # The interpreter flushes again at exit and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or Ending.PIPE_CLOSED.exit_code
+        outcome = outcome_of(error)
+        if outcome.ending is not Ending.PIPE_CLOSED:
+            _print_message(invocation, outcome, error)
+        return code or outcome.exit_code
     return code
