@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
 from amplifier_support.escape_sequences import without_sequences
+from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS
 
 __all__ = [
     "SECRET_NAME",
@@ -16,29 +17,6 @@ __all__ = [
     "redact_secrets",
     "truncate_values",
 ]
-
-SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
-    {
-        "api_key",
-        "apikey",
-        "api-key",
-        "secret",
-        "password",
-        "token",
-        "credential",
-        "credentials",
-        "private_key",
-        "privatekey",
-        "auth",
-        "authorization",
-    }
-)
-"""Keys (complete, in lower case) whose values are secrets."""
-
-SECRET_NAME: Final = re.compile(
-    r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|password|passwd|credentials?)(?:[_-]|$)"
-)
-"""Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""
 
 _REDACTED: Final = "[REDACTED]"
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")

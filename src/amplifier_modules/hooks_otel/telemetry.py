@@ -11,13 +11,13 @@ from opentelemetry.trace import SpanKind
 from amplifier_core.session_capabilities import REDACT_EVENT, SECRET_VARIABLES, WORKING_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy.event_json import Cutter, raw_data, to_plain
-from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules.hooks_otel import attributes as words
 from amplifier_modules.hooks_otel.attributes import Attributes
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_modules.hooks_otel.export import Pipeline
 from amplifier_modules.hooks_otel.metrics import Metrics, NoMetrics, OtlpMetrics
 from amplifier_modules.hooks_otel.spans import Operation, SessionTrace, span_id
+from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 
 _NOTED = (
     *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),

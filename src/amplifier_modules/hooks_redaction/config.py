@@ -7,7 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.privacy.redaction import GROUPS
+from amplifier_support.redaction import GROUPS
 
 MODULE_ID = "hooks-redaction"
 

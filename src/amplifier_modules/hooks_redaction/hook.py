@@ -14,15 +14,15 @@ from amplifier_core.events import (
 )
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import SECRET_VARIABLES, Capability
-from amplifier_modules._shared.privacy.redaction import (
+from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, RedactionConfig
+from amplifier_modules.hooks_redaction.stream import StreamRedactor
+from amplifier_support.redaction import (
     GROUPS,
     Redactor,
     Shape,
     configured_secrets,
     secrets_in,
 )
-from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, RedactionConfig
-from amplifier_modules.hooks_redaction.stream import StreamRedactor
 
 ENDS = (CONTENT_BLOCK_END, PROVIDER_ERROR, EXECUTION_END)
 """Events after which the text streamed before is complete."""

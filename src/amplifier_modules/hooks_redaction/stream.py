@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from amplifier_modules._shared.privacy.redaction import Redactor
+from amplifier_support.redaction import Redactor
 
 LONGEST_HELD = 20_000
 """Most characters held back; secrets are not longer."""

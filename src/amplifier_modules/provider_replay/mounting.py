@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.session_capabilities import SECRET_VARIABLES, WORKING_DIR, Capability
-from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
 from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
 from amplifier_modules.provider_replay.recorder import Recorder, recorder_for
 from amplifier_modules.provider_replay.recording import Recording, current_call, is_of_a_call
 from amplifier_modules.provider_replay.requests import Plain
 from amplifier_modules.provider_replay.tape import Tape
+from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 
 TAKE_OVER = Capability[Callable[[], Awaitable[None]]]("replay.take_over")
 """Capability: mounts this module's parts in place of providers mounted since."""

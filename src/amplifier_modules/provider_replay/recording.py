@@ -24,8 +24,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_support.private_files import open_regular
+from amplifier_support.redaction import Redactor
 
 from .plain import plain, plain_error
 from .requests import Comparing, Plain, fingerprint

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_support.private_files import open_private
+from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 

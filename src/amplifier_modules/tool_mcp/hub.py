@@ -13,7 +13,6 @@ from amplifier_core.events import SESSION_RESUME, SESSION_START
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import OFFLINE
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.privacy.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_mcp import tools
 from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
@@ -23,6 +22,7 @@ from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Listener, Server
 from amplifier_modules.tool_mcp.ways import LocalWay, RemoteWay
+from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_logging
-from amplifier_modules._shared.privacy.redaction import secrets_in
+from amplifier_support.redaction import secrets_in
 
 SECRET = "sk-proj-0123456789"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_modules.tool_bash import output_events
 from amplifier_modules.tool_bash.output_events import MOST, OutputReporter
+from amplifier_support.redaction import Redactor
 
 KEY = "sk-ant-api03-" + "aB3x" * 24
 PEM = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADAN\n" * 20 + "-----END PRIVATE KEY-----\n"

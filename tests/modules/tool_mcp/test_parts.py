@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.privacy.redaction import Redactor
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
+from amplifier_support.redaction import Redactor
 from tests.support.results import error_of, text_of
 
 

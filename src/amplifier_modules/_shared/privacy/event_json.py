@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_core.utils.truncate import redact_secrets
-from amplifier_modules._shared.privacy.redaction import Redactor
+from amplifier_support.redaction import Redactor
 
 MAX_DEPTH = 32
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.privacy import redaction
-from amplifier_modules._shared.privacy.redaction import PII, SECRETS, Redactor, configured_secrets
+from amplifier_support import redaction
+from amplifier_support.redaction import PII, SECRETS, Redactor, configured_secrets
 from tests.modules import planted
 
 REDACTOR = Redactor()

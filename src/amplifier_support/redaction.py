@@ -16,9 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from pydantic import BaseModel
-
-from amplifier_core.utils.truncate import SECRET_NAME, SENSITIVE_KEYS
+from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS
 
 MAX_DEPTH = 32
 KNOWN = "secret"
@@ -281,7 +279,7 @@ class Redactor:
             if all(new is old for new, old in zip(changed, items, strict=True)):
                 return items
             return changed if isinstance(value, list) else tuple(changed)
-        if isinstance(value, BaseModel):
+        if hasattr(type(value), "model_copy"):
             held = {**value.__dict__, **(value.model_extra or {})}
             changes = self._changes(held, path, depth)
             return value.model_copy(update=changes) if changes else value
