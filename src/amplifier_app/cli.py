@@ -104,8 +104,11 @@ def _main(argv: list[str]) -> int:
     if argv == ["--version"]:
         argv = ["version"]
     # `amplifier` without a command is `amplifier run`.
-    if not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS):
+    implied = not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS)
+    if implied:
         argv = ["run", *argv]
+    elif argv[0] == "help":
+        argv = [*argv[1:], "--help"]
 
     from amplifier_app.base.signals import raise_on_termination
     from amplifier_app.commands.finish import finish, flush_stdout, guess_invocation
@@ -119,7 +122,9 @@ def _main(argv: list[str]) -> int:
             ended = stop.code if isinstance(stop.code, int) else 1
         # Last resort: every exception becomes an exit code and a message.
         except BaseException as error:
-            ended = _as_usage_error(error)
+            from amplifier_app.commands.usage import usage_error
+
+            ended = usage_error(error, root=implied)
         code = finish(invocation, ended)
     return flush_stdout(invocation, code)
 
@@ -150,18 +155,6 @@ def _needs_no_parser(argv: list[str]) -> bool:
     command, *words = argv
     plain = len(words) < 2 and not any(word.startswith("-") for word in words)
     return command == "run" and plain and "_AMPLIFIER_COMPLETE" not in os.environ
-
-
-def _as_usage_error(error: BaseException) -> BaseException:
-    """Typer's usage error as the app's own."""
-    show = getattr(error, "format_message", None)
-    if show is None or getattr(error, "exit_code", None) != 2:
-        return error
-    from amplifier_app.base.errors import UsageError
-
-    context = getattr(error, "ctx", None)
-    hint = f"Try '{context.command_path} --help'." if context is not None else None
-    return UsageError(show(), hint=hint)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def test_the_help(argument: str, tmp_path: Path) -> None:
 def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help", COLUMNS="60")
     assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
-    assert loaded.parts_of("amplifier_app.commands") == {"finish", "group"}
+    assert loaded.parts_of("amplifier_app.commands") == {"finish", "group", "help"}
 
 
 @pytest.mark.parametrize(("options", "parser"), [([], set[str]()), (["--output", "json"], TYPER)])
@@ -141,7 +141,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         "hooks_approval",
     }
     assert loaded.parts_of("amplifier_app.commands") <= {
-        *("duration", "event_loop", "finish", "group", "option", "request_options", "run"),
+        *("duration", "event_loop", "finish", "group", "help", "option", "request_options", "run"),
     }
     assert not loaded.modules & {
         "amplifier_app.render.terminal",

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.help import with_plain_help
 
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
@@ -49,34 +50,36 @@ class LazyGroup(TyperGroup):
                 return None
             app = import_module(self.where.format(cmd_name)).app
             # Shown in usage lines; a single-command app is otherwise named after its function.
-            self.commands[cmd_name] = command = get_command(app)
+            self.commands[cmd_name] = command = with_plain_help(get_command(app))
             command.name = cmd_name
         return self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests similar commands only among those already loaded.
         if args and args[0] not in self.table:
-            raise self._unknown(args[0])
+            raise self._unknown(args)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(self.table.items()))
 
-    def _unknown(self, name: str) -> Exception:
+    def _unknown(self, words: list[str]) -> Exception:
         from amplifier_support.did_you_mean import did_you_mean
 
-        hint = did_you_mean(name, self.table) or self.advice(name)
-        return UsageError(f"unknown command {name!r}", hint=hint)
+        near, advice = did_you_mean(words[0], self.table), self.advice(words, self.table)
+        hint = "\n".join(one for one in (near, advice) if one)
+        return UsageError(f"unknown command {words[0]!r}", hint=hint)
 
-    def advice(self, name: str) -> str:
-        """The hint for an unknown command that resembles none of the group."""
-        return f"Available commands: {', '.join(self.table)}"
+    def advice(self, words: list[str], table: dict[str, str]) -> str:
+        """What to do about an unknown command."""
+        return f"Available commands: {', '.join(table)}"
 
 
 class _AllCommands(LazyGroup):
-    def advice(self, name: str) -> str:
-        return f'To send it as a prompt: amplifier run "{name}"'
+    def advice(self, words: list[str], table: dict[str, str]) -> str:
+        prompt = " ".join(word for word in words if not word.startswith("-"))
+        return f'To send it as a prompt: amplifier run "{prompt}"\nAll commands: amplifier help'
 
 
 def amplifier_command() -> Any:
@@ -95,7 +98,13 @@ def amplifier_command() -> Any:
     def amplifier(  # pyright: ignore[reportUnusedFunction] - Typer keeps it
         version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     ) -> None:
-        """Run AI agents defined in YAML plans. With no command, starts a chat."""
+        """Run AI agents defined in YAML plans. With no command, starts a chat.
+
+        \b
+          amplifier init
+          amplifier run "Which tests cover src/app.py?"
+          git diff | amplifier run "Review this."
+        """
         # `--version` on its own is answered before Typer is imported.
         if version:
             from amplifier_app.base.version import version_line
@@ -103,4 +112,4 @@ def amplifier_command() -> Any:
             print(version_line())
             raise typer.Exit
 
-    return get_command(app)
+    return with_plain_help(get_command(app))

@@ -17,20 +17,31 @@ if TYPE_CHECKING:
     from amplifier_app.trust import TrustedProject
 
 ProfileOption = Annotated[
-    str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.")
+    str | None,
+    typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.", rich_help_panel="Plan"),
 ]
 PlanOption = Annotated[
-    Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.")
+    Path | None,
+    typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.", rich_help_panel="Plan"),
 ]
 ProviderOption = Annotated[
-    str | None, typer.Option("--provider", "-p", metavar="NAME", help="Provider to use.")
+    str | None,
+    typer.Option(
+        "--provider", "-p", metavar="NAME", help="Provider to use.", rich_help_panel="Plan"
+    ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", "-m", metavar="NAME", help="Model to use.")
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME", help="Model to use.", rich_help_panel="Plan"),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the plan; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a value of the plan; repeatable.",
+        rich_help_panel="Plan",
+    ),
 ]
 
 

@@ -354,7 +354,8 @@ def apply_overrides(
             bracket, a brace or a quote is parsed as YAML, any other as one plain scalar.
 
     Raises:
-        PlanError: A string is not an assignment.
+        UsageError: A string is not an assignment.
+        PlanError: A value is not valid YAML.
     """
     before = plan.chosen
     chosen = overrides.Overrides(

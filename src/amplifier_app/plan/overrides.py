@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.entries import entries_of, entry_key
 from amplifier_app.plan.nodes import (
     ListNode,
@@ -54,7 +54,8 @@ def parse_sets(sets: Sequence[str], *, option: str = "--set") -> list[tuple[Path
         option: The option they were given with, used as the location of problems.
 
     Raises:
-        PlanError: Some of them are not assignments; with all problems.
+        UsageError: One is not an assignment.
+        PlanError: Some values are not valid YAML; with all problems.
     """
     problems = Problems()
     parsed = [one for text in sets if (one := _parse_set(text, option, problems)) is not None]
@@ -71,9 +72,8 @@ def _parse_set(text: str, option: str, problems: Problems) -> tuple[Path, Node] 
         equals = ""
         path = ()
     if not equals:
-        example = f"write '{option} path.to.key=value'"
-        problems.add("is not an assignment", Location(f"{option} {text}"), example)
-        return None
+        hint = f"Write {option} path.to.key=value."
+        raise UsageError(f"{option} {text}: is not an assignment", hint=hint)
     if value[:1] in ("[", "{", '"', "'"):
         found = Problems()
         node = read_yaml(value.encode(), at.file, found)

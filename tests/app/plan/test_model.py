@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
@@ -324,7 +324,7 @@ def test_set_replaces_an_unset_variable(write: Write) -> None:
 )
 def test_an_invalid_set_is_reported(text: str, message: str, write: Write) -> None:
     write(SESSION + "tools: [{module: tool-bash, config: {timeout: 1}}]\n")
-    with pytest.raises(PlanError) as raised:
+    with pytest.raises(UsageError if message == "is not an assignment" else PlanError) as raised:
         load(plan="plan.yaml", sets=[text])
     assert message in str(raised.value)
     assert str(raised.value).startswith("--set ")

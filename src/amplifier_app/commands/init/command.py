@@ -34,26 +34,43 @@ def init(
     provider: Annotated[
         str | None,
         typer.Option(
-            "--provider", "-p", metavar="NAME", help="Provider, as 'provider list' shows it."
+            "--provider",
+            "-p",
+            metavar="NAME",
+            rich_help_panel="Provider",
+            help="Provider, as 'provider list' shows it.",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="Model to use; '' for the default."),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            rich_help_panel="Provider",
+            help="Model to use; '' for the default.",
+        ),
     ] = None,
     base_url: Annotated[
         str | None,
         typer.Option(
-            "--base-url", metavar="URL", help="Address of the API; '' for the provider's own."
+            "--base-url",
+            metavar="URL",
+            rich_help_panel="Provider",
+            help="Address of the API; '' for the provider's own.",
         ),
     ] = None,
     key_stdin: Annotated[
-        bool, typer.Option("--key-stdin", help="Read the key from the first line of stdin.")
+        bool,
+        typer.Option(
+            "--key-stdin", rich_help_panel="Key", help="Read the key from the first line of stdin."
+        ),
     ] = False,
     key_in: Annotated[
         Literal["keyring", "file"] | None,
         typer.Option(
             "--key-in",
+            rich_help_panel="Key",
             help="Where to store the key. [default: keyring if there is one, otherwise file]",
             show_default=False,
         ),
@@ -75,6 +92,11 @@ def init(
     ] = False,
 ) -> None:
     """Set up a provider: its key, address and model, tested with one small request.
+
+    \b
+      amplifier init
+      amplifier init -p openai --base-url http://localhost:11434/v1
+      pass show key | amplifier init -p anthropic --key-stdin
 
     Prompts for anything you leave out. In scripts (no terminal, --yes or --key-stdin) nothing
     is asked; pass --provider.

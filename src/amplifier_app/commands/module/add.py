@@ -40,6 +40,10 @@ def add(
 ) -> None:
     """Add a module to every profile (through your settings).
 
+    \b
+      amplifier module add tool-web
+      amplifier module add my-tool --source ./my-tool
+
     Without --scope, changes settings.yaml of the project, or outside a project your own settings.
     """
     from amplifier_app.commands.settings import modules as settings

@@ -38,6 +38,10 @@ def show(
 ) -> None:
     """Show where a module comes from, which places were searched, and its config.
 
+    \b
+      amplifier module show tool-bash
+      amplifier module show ./my-tool
+
     Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
     """
     chosen = chosen_plan(plan, profile, sets=sets, keep_unset=True)

@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def update(
     modules: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Update only these modules.", show_default=False),
+        typer.Argument(metavar="ID", help="Update only these modules.", show_default=False),
     ] = None,
     profile: ProfileOption = None,
     plan: PlanOption = None,
@@ -38,6 +38,10 @@ def update(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Fetch newer commits of branches and newer versions of packages, and update the plan's lock.
+
+    \b
+      amplifier module update --check
+      amplifier module update my-tool
 
     Compares with the plan's lock, or else with the versions last used.
     """

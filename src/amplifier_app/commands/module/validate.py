@@ -62,6 +62,11 @@ def validate(
 ) -> None:
     """Check a module: structure, entry point, mount, protocol, schemas, cleanup, behaviour.
 
+    \b
+      amplifier module validate ./my-tool
+      amplifier module validate ./my-tool --behavioral
+      amplifier module validate tool-bash --output json
+
     Imports and mounts the module with your rights, in a separate process; everything it starts
     is stopped at the end. Exits with 3 if the module is not valid, 2 if it does not exist.
     """

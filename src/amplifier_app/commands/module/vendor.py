@@ -38,6 +38,9 @@ def vendor(
 ) -> None:
     """Copy a plan's modules and their dependencies to DIR/<id>/.
 
+    \b
+      amplifier module vendor ./modules -f plan.yaml
+
     The copies run without a network, also on another machine of the same platform. If the plan
     has a lock, copies the locked versions. Prints the `sources:` to use; --apply writes them to
     the settings of the project, or outside a project to your own.

@@ -22,6 +22,11 @@ _OPTIONS = (
 def check(context: typer.Context, request: Request, output: OutputOption = Format.TEXT) -> None:
     """Fetch, install, import and mount everything the plan names, without asking a model.
 
+    \b
+      amplifier plan check
+      amplifier plan check -f plan.yaml --locked
+      amplifier plan check --output json
+
     Reports every problem at once. Exits with 78 if one of your files needs a fix, 3 if a module
     is at fault, otherwise 0. The modules run with your rights, as they do in a run.
     """

@@ -40,6 +40,10 @@ def explain_command(
 ) -> None:
     """Show a value of the plan, where it is set, and what it replaced, file by file.
 
+    \b
+      amplifier plan explain session.orchestrator
+      amplifier plan explain tools.tool-bash -f plan.yaml
+
     For a config key that is not set, shows its default and description.
     """
     chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)

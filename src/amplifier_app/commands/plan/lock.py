@@ -42,6 +42,10 @@ def lock(
 ) -> None:
     """Pin every module of the plan to an exact commit, content hash and version.
 
+    \b
+      amplifier plan lock -f plan.yaml
+      amplifier plan lock -P review --check
+
     Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
     Modules of agents, and providers skipped on this machine, are pinned as well.
     """

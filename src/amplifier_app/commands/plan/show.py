@@ -50,6 +50,11 @@ def show(
 ) -> None:
     """Show the plan that `run` would use, merged from all its files.
 
+    \b
+      amplifier plan show
+      amplifier plan show --origins -f plan.yaml
+      amplifier plan show --output json
+
     Secrets are masked. Variables that are not set are kept as written and listed on stderr.
     """
     chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)

@@ -39,6 +39,10 @@ def models(
 ) -> None:
     """List the models a provider offers, with their limits in tokens where known.
 
+    \b
+      amplifier provider models
+      amplifier provider models openai --output json
+
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     invocation: Invocation = context.obj

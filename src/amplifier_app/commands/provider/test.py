@@ -46,6 +46,10 @@ def ask_for_a_word(
 ) -> None:
     """Test a provider with a one-word request; it uses a few tokens and saves nothing.
 
+    \b
+      amplifier provider test
+      amplifier provider test openai -m MODEL
+
     Exit codes: 0 it answered; 3 the provider cannot be loaded; 4 the key was rejected; 5 the
     request was rejected, for example because of the model; 75 the service is unreachable or busy,
     try again later; 78 the provider is not configured, for example has no key.

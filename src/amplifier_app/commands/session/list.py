@@ -46,6 +46,10 @@ def list_sessions(
 ) -> None:
     """List saved sessions, most recent first.
 
+    \b
+      amplifier session list
+      amplifier session list --output json
+
     Lists the sessions started in this directory. Sub-agents are counted with the session that
     started them.
     """

@@ -26,7 +26,9 @@ def trust(
     path: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of the project. [default: working directory]", show_default=False
+            metavar="PATH",
+            help="Folder of the project. [default: working directory]",
+            show_default=False,
         ),
     ] = None,
     show: Annotated[
@@ -48,6 +50,11 @@ def trust(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Review a project's configuration and trust it.
+
+    \b
+      amplifier trust
+      amplifier trust --show
+      amplifier trust ~/project --yes
 
     Shows the project's .amplifier folder and what it selects outside that folder, or the changes
     since you last trusted it, and asks. Settings, profiles, agents and modules of a project apply

@@ -1,0 +1,112 @@
+"""Help pages: options in groups, readable on a narrow terminal, without the parser's type names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from typer.core import TyperCommand
+
+_OTHER = "Options"
+_NARROWEST = 30
+_WIDEST = 96
+_NARROW = 60
+_COLUMN = 28
+_TYPE = r" <[^<>|]*>"
+_CHOICES = r"<([^<>]*\|[^<>]*)>"
+_BOUNDS = r"(?:; )?-?[\d.]*(?:<=?)?x[<>]=?-?[\d.]+"
+
+_Context: Any = TyperCommand.context_class
+
+
+class _Page(_Context.formatter_class):
+    """A help page as wide as the terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        import shutil  # Only help pages need it.
+
+        columns = min(shutil.get_terminal_size().columns, _WIDEST)
+        super().__init__(width=max(columns - 1, _NARROWEST))
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write the usage line, with required arguments as they are."""
+        super().write_usage(prog, re.sub(r"\{([^{}]*)\}", r"\1", args), prefix)
+
+    def write_dl(
+        self, rows: Sequence[tuple[str, str]], col_max: int = _COLUMN, col_spacing: int = 2
+    ) -> None:
+        """Write names and descriptions in two columns, or below each other if it is narrow."""
+        if self.width >= _NARROW:
+            super().write_dl(rows, col_max, col_spacing)
+            return
+        for name, about in rows:
+            self.write(f"{'':>{self.current_indent}}{name}\n")
+            with self.indentation(), self.indentation():
+                self.write_text(about) if about else None
+
+
+class _PageContext(_Context):
+    formatter_class = _Page
+
+
+def with_plain_help(command: Any) -> Any:
+    """Give a command, once it is built, help of this form."""
+    command.context_class = _PageContext
+    if not hasattr(command, "list_commands"):
+        command.format_options = partial(_format_options, command)
+    elif not hasattr(command, "table"):
+        command.format_commands = partial(_format_commands, command)
+        for below in command.commands.values():
+            with_plain_help(below)
+    return command
+
+
+def _format_commands(command: Any, ctx: Any, formatter: Any) -> None:
+    names = command.list_commands(ctx)
+    with formatter.section("Commands"):
+        formatter.write_dl([(name, _summary(command.get_command(ctx, name))) for name in names])
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help, not cut off."""
+    return " ".join((command.help or "").partition("\n\n")[0].replace("\b", "").split())
+
+
+def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is None:
+            continue
+        group = getattr(parameter, "rich_help_panel", None)
+        if group is None and parameter.param_type_name == "argument":
+            group = "Arguments"
+        groups.setdefault(group or _OTHER, []).append(_plain(*record))
+    # `--help` and its like come last.
+    last = groups.pop(_OTHER, [])
+    title = "Other" if len(groups) > ("Arguments" in groups) else _OTHER
+    for name, records in [*groups.items(), (title, last)]:
+        if records:
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def _plain(names: str, about: str) -> tuple[str, str]:
+    """A row without the names of types and the bounds of numbers."""
+    names = re.sub(_TYPE, "", names)
+    names = re.sub(_CHOICES, r"\1", names)
+    about = (
+        re.sub(_BOUNDS, "", about).replace("[]", "").replace("[default: ; ", "[default: ").strip()
+    )
+    return names, " ".join(about.split())
+
+
+def commands_of(group: Any, ctx: Any) -> Iterator[tuple[str, Any]]:
+    """Every command below a group, with its words."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        yield name, command
+        if hasattr(command, "list_commands"):
+            yield from ((f"{name} {below}", one) for below, one in commands_of(command, ctx))

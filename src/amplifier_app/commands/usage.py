@@ -1,0 +1,89 @@
+"""The parser's errors as the app's own: what was wrong, the value, and the next step."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.stdio import to_stderr
+from amplifier_support.did_you_mean import did_you_mean
+
+_CHOICE = re.compile(
+    r"(?:Value error, )?(?P<value>'.*') is not one of (?P<choices>'.*')\.?$", re.DOTALL
+)
+_LIST = re.compile(r"\. Choose from:\s+(.*)$", re.DOTALL)
+_EXTRA = re.compile(r"^Got unexpected extra arguments?(?:\(s\))? \((\S+).*\)$", re.DOTALL)
+
+
+def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
+    """A usage error of Typer as the app's; other exceptions as they are.
+
+    Args:
+        error: The exception.
+        root: Whether no command was given, so that options of the program itself may be meant.
+    """
+    show = getattr(error, "format_message", None)
+    if show is None or getattr(error, "exit_code", None) != 2:
+        return error
+    context: Any = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        to_stderr(f"{context.get_help()}\n")
+        return UsageError(f"'{context.command_path}' needs one of these commands")
+    hint = f"Try '{context.command_path} --help'." if context is not None else None
+    option = getattr(error, "option_name", None)
+    if option is not None and "--" + str(option).lstrip("-") not in _options(context):
+        known = [*_options(context), "--help", *(["--version"] if root else [])]
+        near = did_you_mean(option, known)
+        return UsageError(f"unknown option {option!r}", hint=near or hint)
+    parameter: Any = getattr(error, "param", None)
+    if parameter is not None and getattr(error, "message", ""):
+        return UsageError(f"{_name(parameter)}: {_invalid(error)}", hint=hint)
+    message = str(show()).rstrip(".")
+    message = _LIST.sub(lambda found: ": one of " + " ".join(found[1].split()), message)
+    message = _EXTRA.sub(r"unexpected argument '\1'", message)
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
+
+
+def _options(context: Any) -> list[str]:
+    if context is None:
+        return []
+    return [
+        name for parameter in context.command.params for name in parameter.opts if name[:1] == "-"
+    ]
+
+
+def _name(parameter: Any) -> str:
+    """An option as it is spelled, or an argument as help shows it."""
+    if parameter.param_type_name == "option":
+        return parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.opts[-1]
+    return parameter.metavar or parameter.name.upper()
+
+
+def _invalid(error: Any) -> str:
+    """What is wrong with a value."""
+    message = str(error.message)
+    found = getattr(error.__cause__, "errors", None)
+    if found is not None:
+        first: dict[str, Any] = found()[0]
+        expected = _expected(first)
+        if expected is not None:
+            return f"{expected} (got {str(first['input'])!r})"
+        message = str(first["msg"])
+    choice = _CHOICE.match(message)
+    if choice is not None:
+        return f"expected one of {choice['choices'].replace(chr(39), '')} (got {choice['value']})"
+    return message.removeprefix("Value error, ").rstrip(".")
+
+
+def _expected(error: dict[str, Any]) -> str | None:
+    kind, limits = str(error["type"]), error.get("ctx") or {}
+    if kind.startswith("int_"):
+        return "expected a whole number"
+    if kind.startswith(("float_", "finite_")):
+        return "expected a number"
+    if kind == "greater_than_equal":
+        return f"expected at least {limits['ge']}"
+    if kind == "less_than_equal":
+        return f"expected at most {limits['le']}"
+    return None

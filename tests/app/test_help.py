@@ -1,0 +1,94 @@
+"""Help pages and usage errors: readable on every width, with examples and a next step."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from amplifier_app.commands.group import amplifier_command
+from amplifier_app.commands.help import commands_of
+from tests.support.cli import run_amplifier
+
+_ROOT = amplifier_command()
+_CONTEXT = _ROOT.make_context("amplifier", ["--version"], resilient_parsing=True)
+COMMANDS = dict(commands_of(_ROOT, _CONTEXT))
+
+
+def help_of(name: str) -> str:
+    command = COMMANDS[name]
+    context = command.make_context(f"amplifier {name}", [], resilient_parsing=True)
+    return command.get_help(context)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    page = help_of(name)
+    assert not re.search("[╭│─╰]", page)
+    assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), "names of Python types"
+    for line in page.splitlines():
+        # Examples are not wrapped, so that they can be copied.
+        is_example = line.startswith("    ") and "amplifier" in line
+        is_choice = "|" in line
+        assert len(line) <= columns or is_example or is_choice, line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_with_many_options_have_an_example(name: str) -> None:
+    options = [one for one in COMMANDS[name].params if one.param_type_name == "option"]
+    if len(options) > 3:
+        assert re.search(r"^    (\S.* \| )?amplifier ", help_of(name), re.MULTILINE), help_of(name)
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"], ["help"]])
+def test_help_of_the_program_lists_its_commands(words: list[str]) -> None:
+    done = run_amplifier(*words)
+    assert (done.code, done.stderr) == (0, "")
+    assert 'amplifier run "Which tests cover src/app.py?"' in done.stdout
+    for command in ("run", "init", "session", "doctor"):
+        assert re.search(rf"^  {command} +\S", done.stdout, re.MULTILINE)
+
+
+def test_help_of_a_command_is_shown_by_name() -> None:
+    assert run_amplifier("help", "plan", "show") == run_amplifier("plan", "show", "-h")
+    assert "Other:" in run_amplifier("help", "run").stdout
+
+
+@pytest.mark.parametrize("group", ["session", "plan", "profile", "module", "provider"])
+def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> None:
+    done = run_amplifier(group)
+    assert (done.code, done.stdout) == (2, "")
+    assert "Commands:" in done.stderr
+    assert done.stderr.endswith(f"amplifier: 'amplifier {group}' needs one of these commands\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--versoin"], ["unknown option '--versoin'", "did you mean '--version'?"]),
+        (["run", "--versoin", "x"], ["unknown option '--versoin'"]),
+        (["run", "--max-cots", "1", "x"], ["did you mean '--max-cost'?"]),
+        (["hello", "there"], ["unknown command 'hello'", 'amplifier run "hello there"']),
+        (["sesion", "list"], ["did you mean 'session'?", 'amplifier run "sesion list"']),
+        (["session", "shwo"], ["did you mean 'show'?", "Available commands: list"]),
+        (["run", "--output", "xml", "x"], ["--output: expected one of text, json, stream-json"]),
+        (["run", "--max-steps", "x", "y"], ["--max-steps: expected a whole number (got 'x')"]),
+        (["run", "--max-turns", "0", "y"], ["--max-steps: expected at least 1 (got '0')"]),
+        (["run", "--max-cost", "x", "y"], ["--max-cost: expected a number (got 'x')"]),
+        (["run", "--set", "a.b", "y"], ["--set a.b: is not an assignment", "path.to.key=value"]),
+        (["schema"], ["missing argument 'NAME': one of result, events, plan"]),
+        (["docs", "a", "b"], ["unexpected argument 'b'"]),
+    ],
+)
+def test_usage_errors_show_the_value_and_the_next_step(
+    words: list[str], expected: list[str]
+) -> None:
+    done = run_amplifier(*words)
+    assert (done.code, done.stdout) == (2, "")
+    for text in expected:
+        assert text in done.stderr
+    for leaked in ("Value error", "Input should be", "Invalid value for", os.linesep + "\t"):
+        assert leaked not in done.stderr
