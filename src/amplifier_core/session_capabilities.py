@@ -49,6 +49,11 @@ class SessionBudget(Protocol):
     @property
     def is_limited(self) -> bool: ...
 
+    @property
+    def allowed(self) -> Mapping[str, int | float]:
+        """Its limits now, by name; a hook on `budget:reached` may have raised them."""
+        ...
+
     def as_dict(self) -> dict[str, Any]:
         """What was used; `session.spent` of the session when it is resumed."""
         ...

@@ -51,6 +51,11 @@ class Approvals:
         self.denied: list[str] = []
         self.stop: Callable[[], object] = lambda: None
 
+    @property
+    def is_interactive(self) -> bool:
+        """Whether requests are answered by the user."""
+        return self._policy == "ask" and self._ask is not None
+
     async def request_approval(
         self, prompt: str, options: list[str], timeout: float | None, default: str
     ) -> str:

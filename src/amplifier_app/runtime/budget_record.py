@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.runtime.session_record import SessionRecord
-from amplifier_core.session_capabilities import BUDGET, SPENT
+from amplifier_core.session_capabilities import BUDGET, SPENT, SessionBudget
 
 
 class BudgetRecord:
@@ -25,7 +25,8 @@ class BudgetRecord:
         self._record = record
         # The budget of the parent session, which saves it.
         self._inherited = BUDGET.of(coordinator)
-        self._budget: Any = None
+        self._budget: SessionBudget | None = None
+        self._planned: dict[str, float] = {}
         self._before: Any = None if record is None else record.saved.metadata.get("spent")
         if record is not None:
             SPENT.register(coordinator, self._before)
@@ -39,9 +40,20 @@ class BudgetRecord:
         if budget is None or budget is self._inherited or not hasattr(budget, "as_dict"):
             return False
         self._budget = budget
+        self._planned = dict(getattr(budget, "allowed", {}))
         if record is not None and budget.is_limited:
-            budget.listen(lambda: record.save_spent(budget.as_dict()))
+            budget.listen(lambda: record.save_spent(budget.as_dict(), self.raised))
         return True
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits now, by name."""
+        return dict(getattr(self._budget, "allowed", {}))
+
+    @property
+    def raised(self) -> dict[str, float]:
+        """The limits raised since the session was opened."""
+        return {name: most for name, most in self.limits.items() if self._planned[name] != most}
 
     def as_dict(self) -> dict[str, Any] | None:
         """Return the usage so far, or the saved usage if the orchestrator does not count."""

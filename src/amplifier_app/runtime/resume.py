@@ -26,7 +26,7 @@ class Restored(NamedTuple):
     Attributes:
         provider: The provider chosen after the session began.
         model: Its model.
-        sets: Limits raised after the session began, as assignments.
+        sets: Limits changed after the session began, as assignments.
     """
 
     provider: str | None = None
@@ -42,7 +42,10 @@ def restored_from(metadata: Mapping[str, Any]) -> Restored:
     return Restored(
         provider if isinstance(provider, str) else None,
         model if isinstance(model, str) else None,
-        tuple(f"session.budget.{name}={limit}" for name, limit in limits.items()),
+        tuple(
+            f"session.budget.{name}={'null' if limit is None else limit}"
+            for name, limit in limits.items()
+        ),
     )
 
 
@@ -56,6 +59,7 @@ class State(NamedTuple):
         mode: The approval mode; None if no module has modes.
         modules: Module id → what exactly was used.
         chosen: Provider and model, if options chose one in place of the saved plan's.
+        budget: Limits that were changed in place of the saved plan's.
     """
 
     plan_digest: str
@@ -64,6 +68,7 @@ class State(NamedTuple):
     mode: str | None
     modules: dict[str, str]
     chosen: dict[str, str]
+    budget: dict[str, Any]
 
     def as_metadata(self) -> dict[str, Any]:
         """Return the metadata to save with the session."""
@@ -86,6 +91,15 @@ def restored_choice(
         return {} if saved is None else _mapping(saved.metadata.get("chosen"))
     chosen = {"provider": plan.chosen.provider, "model": plan.chosen.model}
     return {name: value for name, value in chosen.items() if value}
+
+
+def restored_limits(
+    plan: ResolvedPlan, saved: SavedSession | None, *, as_saved: bool
+) -> dict[str, Any]:
+    """Return the limits to use with the saved plan the next time, before any is raised now."""
+    if not as_saved:
+        return {} if saved is None else _mapping(saved.metadata.get("budget"))
+    return {path[-1]: plain_data(value) for path, value in plan.chosen.sets if path[:-1] == _BUDGET}
 
 
 def differences(
@@ -126,15 +140,18 @@ def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
     for path in dict.fromkeys(path for path, _ in plan.chosen.sets):
         old, new = _value(then, path), _value(now, path)
         if path[:-1] == _BUDGET and path[-1] in raised:
-            old = str(raised[path[-1]])
+            old = _text(raised[path[-1]])
         yield from _changed(".".join(path), old, new)
 
 
 def _value(tree: MapNode, path: Path) -> str:
     try:
-        value = plain_data(find(tree, path))
+        return _text(plain_data(find(tree, path)))
     except NoSuchPath:
         return "not set"
+
+
+def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "not set" if value is None else str(value)

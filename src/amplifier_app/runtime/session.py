@@ -18,11 +18,18 @@ from amplifier_app.runtime.approvals import give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
 from amplifier_app.runtime.delegation import Delegation, share
+from amplifier_app.runtime.limit_questions import ask_at_limits
 from amplifier_app.runtime.module_faults import blaming, checked_answer, messages_of
 from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
-from amplifier_app.runtime.resume import State, differences, modules_in_use, restored_choice
+from amplifier_app.runtime.resume import (
+    State,
+    differences,
+    modules_in_use,
+    restored_choice,
+    restored_limits,
+)
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
@@ -118,6 +125,7 @@ class OpenSession:
         renderer: Shows the session.
         recorder: Records what a turn does.
         active: Its sub-sessions with a running turn.
+        asks_at_limits: See `ask_at_limits`.
         unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
@@ -166,6 +174,7 @@ class OpenSession:
         self.recorder = TurnRecorder()
         self.active: set[OpenSession] = set()
         self.unsaved: dict[str, Any] = {}
+        self.asks_at_limits = False
         self._task: asyncio.Task[str] | None = None
         self._budget: BudgetRecord
         self._emitting: set[asyncio.Task[Any]] = set()
@@ -189,6 +198,16 @@ class OpenSession:
     def spent(self) -> dict[str, Any] | None:
         """How much of its budget it has used; None if its orchestrator does not count."""
         return self._budget.as_dict()
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits of its budget, by name."""
+        return self._budget.limits
+
+    def ask_at_limits(self) -> None:
+        """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
+        self.asks_at_limits = True
+        ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)
 
     @property
     def usage_so_far(self) -> Usage:
@@ -385,6 +404,10 @@ class OpenSession:
             current_mode(self.session.coordinator),
             modules_in_use(self.sources),
             restored_choice(self.plan, self.saved, as_saved=self._as_saved),
+            {
+                **restored_limits(self.plan, self.saved, as_saved=self._as_saved),
+                **self._budget.raised,
+            },
         )
 
     @property

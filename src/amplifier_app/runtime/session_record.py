@@ -108,14 +108,15 @@ class SessionRecord:
             remarks.append(("warning", text))
         return remarks
 
-    def save_spent(self, spent: Mapping[str, Any]) -> None:
-        """Save how much of its budget the session has used.
+    def save_spent(self, spent: Mapping[str, Any], raised: Mapping[str, float]) -> None:
+        """Save how much of its budget the session has used, and the limits that were raised.
 
         Raises:
             SessionError: The session cannot be written.
         """
         if self.is_resumable:
-            self.saved.update(spent=dict(spent))
+            budget = {**(self.saved.metadata.get("budget") or {}), **raised}
+            self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
 
     def save_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
         """Add a turn to the session's metadata; the first one sets its title.

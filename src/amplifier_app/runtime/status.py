@@ -88,9 +88,7 @@ def _cost(session: OpenSession) -> Decimal | None:
 
 
 def _budget(session: OpenSession) -> Decimal | None:
-    settings = session.session.config.get("session") or {}
-    budget = settings.get("budget")
-    return dollars(budget.get("max_cost")) if isinstance(budget, dict) else None
+    return dollars(session.limits.get("max_cost"))
 
 
 def short_path(path: str) -> str:

@@ -72,6 +72,7 @@ class Session(Protocol):
     saved: SavedSession | None
     unsaved: dict[str, Any]
     active: set[Any]
+    asks_at_limits: bool
     turn: TurnResult
 
     @property
@@ -85,6 +86,8 @@ class Session(Protocol):
 
     @property
     def context(self) -> Any: ...
+
+    def ask_at_limits(self) -> None: ...
 
     def open_sub_session(
         self, plan: ResolvedPlan, **options: Any
@@ -288,6 +291,8 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
     ) as session:
         own = session.session.coordinator
         SELF_DELEGATION_DEPTH.register(own, task.self_depth)
+        if parent.asks_at_limits:
+            session.ask_at_limits()
         renderer.start(redacted_text(own, task.instruction), resumed=task.resumed)
         failure = await _run(parent, session, task, delegation, renderer)
     if failure is not None:

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.runtime.limits import describe_reached
 from amplifier_app.runtime.turn import LimitReached, TurnResult
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
-_BUDGETS = {
-    "max_turns": ("model call budget", "{}"),
-    "max_tool_calls": ("tool call budget", "{}"),
-    "max_tokens": ("token budget", "{}"),
-    "max_cost": ("cost budget", "${}"),
-    "max_seconds": ("time budget", "{} s"),
-}
-"""Name of a limit → what to call it, and the form of its amounts."""
-
 _NO_ANSWER = "the model ended without an answer"
 
 _UNKNOWN_SPENT = {
@@ -80,9 +72,7 @@ def _describe(limit: LimitReached) -> str:
     if limit.spent is None:
         why = _UNKNOWN_SPENT.get(limit.name, "usage is unknown")
         return f"cannot enforce {where}: {why}"
-    name, form = _BUDGETS.get(limit.name, ("budget", "{}"))
-    spent, allowed = (form.format(_number(one)) for one in (limit.spent, limit.allowed))
-    return f"{name} reached: used {spent}, limit {allowed} ({where})"
+    return f"{describe_reached(limit.name, limit.allowed, limit.spent)} ({where})"
 
 
 def _raise(limit: LimitReached, session_id: str | None) -> str:
@@ -94,12 +84,6 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     if session_id is None:
         return f"Raise it with {option}."
     return f"Raise it and resume with: amplifier run --resume {session_id} {option}"
-
-
-def _number(amount: float) -> str:
-    if isinstance(amount, int):
-        return f"{amount:,}"
-    return f"{amount:,.4f}".rstrip("0").rstrip(".")
 
 
 def _joined(*sentences: str | None) -> str:

@@ -104,5 +104,6 @@ async def test_loop_streaming_announces_its_own_events() -> None:
         "steer:injected",
         "provider:fallback",
         "context:overflow",
+        "budget:reached",
         "provider:stream",
     ]

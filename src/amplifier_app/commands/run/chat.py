@@ -66,4 +66,6 @@ async def _chat(
         renderer.while_paused = terminal.suspended
         approvals = approvals_for(request, renderer, invocation.stdout)
         async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
+            if approvals.is_interactive:
+                session.ask_at_limits()
             return await chat(session, renderer, terminal, invocation.stdout, prompt=request.prompt)

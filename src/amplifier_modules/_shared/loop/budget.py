@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_core.session_capabilities import BUDGET, SPENT
@@ -42,6 +43,8 @@ class Budget:
 
     Attributes:
         spent: Usage so far, without the time of turns in progress.
+        asking: Held while hooks are asked to raise one of its limits.
+        refused: The limits that hooks did not raise in this turn.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class Budget:
     ) -> None:
         self.limits = limits or BudgetConfig.model_construct()
         self.spent = spent or Spent()
+        self._planned = self.limits
+        self.asking = asyncio.Lock()
+        self.refused: set[str] = set()
         self._parent = parent
         self._listeners: list[Callable[[], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -70,8 +76,40 @@ class Budget:
             tools: Whether to check tool calls too. False within a turn: the model may still
                 answer without one.
         """
-        found = (level._own_limit(turns, tools) for level in self._levels())
-        return next((reached for reached in found if reached is not None), None)
+        found = (one for level in self._levels() for one in level._own_limits(turns, tools))
+        return next(found, None)
+
+    def owner_of(self, reached: Reached) -> Budget:
+        """The budget whose limit is reached: this one or a parent."""
+        return next(level for level in self._levels() if level.has_reached(reached.limit))
+
+    def has_reached(self, limit: str) -> bool:
+        """Whether a limit of this budget itself is reached."""
+        return any(reached.limit == limit for reached in self._own_limits(True, True))
+
+    def without_inherited(self, limits: BudgetConfig) -> BudgetConfig:
+        """The limits of a sub-session without those it has only because its plan extends this one's.
+
+        They limit it already, here, and may be raised.
+        """
+        inherited = {
+            name
+            for level in self._levels()
+            for name, limit in level._planned
+            if limit is not None and limit == getattr(limits, name)
+        }
+        return limits.model_copy(update=dict.fromkeys(inherited))
+
+    def raise_limit(self, limit: str, allowed: int | float) -> None:
+        """Set a higher limit for the rest of the session."""
+        amount = Decimal(str(allowed)) if limit == "max_cost" else int(allowed)
+        self.limits = self.limits.model_copy(update={limit: amount})
+        self._changed()
+
+    @property
+    def allowed(self) -> dict[str, int | float]:
+        """Its limits now, by name."""
+        return {name: plain(limit) for name, limit in self.limits if limit is not None}
 
     def time_is_up(self) -> bool:
         """Whether the time limit is reached, so that the turn must stop at once."""
@@ -92,6 +130,7 @@ class Budget:
             level._turns += 1
             if level._turns == 1:
                 level._since = time.monotonic()
+                level.refused.clear()
         try:
             yield
         finally:
@@ -175,7 +214,7 @@ class Budget:
             yield level
             level = level._parent
 
-    def _own_limit(self, turns: bool, tools: bool) -> Reached | None:
+    def _own_limits(self, turns: bool, tools: bool) -> Iterator[Reached]:
         limits, spent = self.limits, self.spent
         cost = None if spent.unpriced else spent.cost
         tokens = None if spent.unmeasured else spent.tokens
@@ -188,8 +227,7 @@ class Budget:
         )
         for name, allowed, amount in used:
             if allowed is not None and (amount is None or amount >= allowed):
-                return Reached(name, plain(allowed), None if amount is None else plain(amount))
-        return None
+                yield Reached(name, plain(allowed), None if amount is None else plain(amount))
 
     def _is_crowded(self, asking: Budget) -> bool:
         """Whether the requests in progress may already exhaust the budget."""
@@ -260,9 +298,11 @@ def open_budget(coordinator: Any) -> Budget:
     session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
     given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
     limits = parse_config(BudgetConfig, given, "session.budget")
-    parent = BUDGET.of(coordinator)
-    before = SPENT.of(coordinator)
-    budget = Budget(limits, Spent.read(before), parent if isinstance(parent, Budget) else None)
+    above = BUDGET.of(coordinator)
+    parent = above if isinstance(above, Budget) else None
+    if parent is not None:
+        limits = parent.without_inherited(limits)
+    budget = Budget(limits, Spent.read(SPENT.of(coordinator)), parent)
     BUDGET.register(coordinator, budget)
     return budget
 

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from amplifier_core._foreign import blame, where_defined
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_modules._shared.history import Readings, to_chat_request
-from amplifier_modules._shared.loop.budget import Budget, Ticket
+from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.calls import Call, calls_of
 from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import view_of
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.interrupt import interruptible
+from amplifier_modules._shared.loop.limit_requests import LimitRequests
 from amplifier_modules._shared.loop.offer import offered_tools
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
 from amplifier_modules._shared.loop.replies import (
@@ -88,7 +89,7 @@ class Exchanges:
         tools: Tools by name.
         channel: The turn's hooks.
         token: Can stop the turn; see `StopSignal`.
-        budget: The session's budget.
+        limits: Admits requests within the session's budget.
         fallbacks: Providers to use while another is unavailable.
         room: How much of the conversation fits; outlives the turn.
     """
@@ -107,12 +108,12 @@ class Exchanges:
         tools: Mapping[str, Any],
         channel: Channel,
         token: Any,
-        budget: Budget,
+        limits: LimitRequests,
         fallbacks: Fallbacks,
         room: Room,
     ) -> None:
         self._ask = ask
-        self._budget = budget
+        self._limits = limits
         self._config = config
         self._readings = readings
         self._checker = checker
@@ -133,9 +134,7 @@ class Exchanges:
             TurnDenied: A hook denied the request or the answer.
             Exception: The provider or the context failed.
         """
-        while (ticket := self._budget.admit()) is None:
-            await interruptible(self._budget.settled(), self._token)
-        self._ticket = ticket
+        self._ticket = ticket = await self._limits.admitted(span.fields)
         try:
             return await self._answered(span)
         finally:
@@ -193,7 +192,7 @@ class Exchanges:
     async def _asked(
         self, target: Target, view: list[Any], said: list[Injection], span: Span
     ) -> Reply:
-        self._ticket.check()
+        await self._limits.check(self._ticket, span.fields)
         request, model = await self._request(target, view, said, span)
         call = self._call(target.name, target.provider, model, request, span)
         return await interruptible(call, self._token)

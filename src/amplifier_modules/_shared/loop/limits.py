@@ -49,6 +49,7 @@ class Reached(NamedTuple):
 
 
 _UNITS = {
+    "max_iterations": "model calls for one prompt",
     "max_turns": "model calls",
     "max_tool_calls": "tool calls",
     "max_tokens": "tokens",

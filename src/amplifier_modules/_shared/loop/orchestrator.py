@@ -15,6 +15,7 @@ from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import uninterrupted
+from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
@@ -34,7 +35,12 @@ class LoopOrchestrator(ABC):
     """
 
     name: ClassVar[str]
-    events: ClassVar[tuple[str, ...]] = (*STEER_EVENTS, PROVIDER_FALLBACK, CONTEXT_OVERFLOW)
+    events: ClassVar[tuple[str, ...]] = (
+        *STEER_EVENTS,
+        PROVIDER_FALLBACK,
+        CONTEXT_OVERFLOW,
+        BUDGET_REACHED,
+    )
     turn_type: ClassVar[type[Turn]] = Turn
 
     def __init__(self, config: LoopConfig | None = None) -> None:

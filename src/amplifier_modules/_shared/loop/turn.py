@@ -24,6 +24,7 @@ from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
 from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
 from amplifier_modules._shared.loop.fields import read
 from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.limit_requests import LimitRequests
 from amplifier_modules._shared.loop.limits import Reached
 from amplifier_modules._shared.loop.overflow import Room
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
@@ -90,6 +91,7 @@ class Turn:
         self._budget = budget_of(coordinator)
         self._brake = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
         self._channel = Channel(hooks, context, coordinator, name)
+        self._limits = LimitRequests(self._budget, self._channel, self._brake)
         self._dispatcher = Dispatcher(
             runner=self.runner_type(
                 tools=tools, channel=self._channel, token=self._brake, checker=checker
@@ -109,7 +111,7 @@ class Turn:
             tools=tools,
             channel=self._channel,
             token=self._brake,
-            budget=self._budget,
+            limits=self._limits,
             fallbacks=Fallbacks(fallbacks_of(coordinator), providers),
             room=room,
         )
@@ -119,6 +121,7 @@ class Turn:
         self._progress = Progress()
         self._usage = UsageTotal()
         self._cycles = 0
+        self._most_cycles = config.max_iterations
         self._submitted = False
         self._started = False
 
@@ -184,8 +187,9 @@ class Turn:
         _require_text(prompt)
         self._started = True
         await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
-        if (reached := self._budget.reached(tools=True)) is not None:
-            return _out_of_budget(reached)
+        while (reached := self._budget.reached(tools=True)) is not None:
+            if not await self._limits.raised(reached, self.span.fields):
+                return _out_of_budget(reached)
         await self._add({"role": "user", "content": prompt})
         return await self._work(prompt)
 
@@ -195,7 +199,7 @@ class Turn:
 
     async def _cycles_to_end(self) -> TurnOutcome:
         """Call the provider and run tools until an answer requests none."""
-        while self._has_room():
+        while self._has_room() or await self._gets_room():
             if self._brake.is_cancelled:
                 return await self._stopped()
             outcome = await self._cycle()
@@ -210,8 +214,17 @@ class Turn:
         return TurnOutcome("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
 
     def _has_room(self) -> bool:
-        limit = self._config.max_iterations
-        return limit <= 0 or self._cycles < limit
+        return self._most_cycles <= 0 or self._cycles < self._most_cycles
+
+    async def _gets_room(self) -> bool:
+        """Whether a hook raises the turn's limit of model calls, which is reached."""
+        if self._most_cycles <= 0 or self._cycles < self._most_cycles:
+            return False  # The limit of a step of the turn is reached.
+        reached = Reached("max_iterations", self._most_cycles, self._cycles)
+        allowed = await self._limits.more(reached, self.span.fields)
+        if allowed is not None:
+            self._most_cycles = int(allowed)
+        return allowed is not None
 
     async def _cycle(self) -> TurnOutcome | None:
         """One provider call and the tool calls it requests; the outcome if the turn ends."""

@@ -1,0 +1,36 @@
+"""The limits of a session's budget, in words."""
+
+from __future__ import annotations
+
+_LIMITS = {
+    "max_turns": ("model call budget", "{}"),
+    "max_tool_calls": ("tool call budget", "{}"),
+    "max_tokens": ("token budget", "{}"),
+    "max_cost": ("cost budget", "${}"),
+    "max_seconds": ("time budget", "{} s"),
+    "max_iterations": ("step limit of the prompt", "{}"),
+}
+"""Key of a limit → what to call it, and the form of its amounts."""
+
+
+def name_of(limit: str) -> str:
+    """What to call a limit: "cost budget"."""
+    return _LIMITS.get(limit, ("budget", ""))[0]
+
+
+def describe_amount(limit: str, amount: float) -> str:
+    """An amount of what a limit counts: "$1.50", "2,000"."""
+    form = _LIMITS.get(limit, ("", "{}"))[1]
+    return form.format(_number(amount))
+
+
+def describe_reached(limit: str, allowed: float, spent: float) -> str:
+    """That a limit is reached: "cost budget reached: used $2.03, limit $2"."""
+    amounts = f"used {describe_amount(limit, spent)}, limit {describe_amount(limit, allowed)}"
+    return f"{name_of(limit)} reached: {amounts}"
+
+
+def _number(amount: float) -> str:
+    if isinstance(amount, int):
+        return f"{amount:,}"
+    return f"{amount:,.4f}".rstrip("0").rstrip(".")

@@ -1,0 +1,109 @@
+"""A limit of the budget in the chat: a warning before it, a question at it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.runtime.limit_questions import increment
+from tests.app.plans import mock_plan
+from tests.app.terminal import CTRL_D, ENTER, Terminal
+from tests.support.cli import run_amplifier
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"
+)
+USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.03"}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "spent", "more"),
+    [(2.0, 2.03, 1.0), (0.05, 0.31, 0.275), (1, 1, 1), (1000, 2700, 2000)],
+)
+def test_the_limit_grows_by_halves_until_usage_fits(allowed: Any, spent: Any, more: Any) -> None:
+    assert increment(allowed, spent) == pytest.approx(more)
+
+
+def answers(rounds: int) -> list[dict[str, Any]]:
+    asks = [
+        {
+            "tool_calls": [{"name": "write_file", "input": {"path": "n.txt", "content": f"{n}"}}],
+            "usage": USAGE,
+        }
+        for n in range(rounds)
+    ]
+    return [*asks, {"text": "all is done", "usage": USAGE}]
+
+
+def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    plan = mock_plan(tmp_path, answers(4), tools=[{"module": "tool-filesystem"}])
+    options = ("--max-cost", "0.1", "--session", "s")
+    with Terminal("run", "-f", plan, *options, home=home, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"90 % of the cost budget is used: \$0.09 of \$0.1")
+        terminal.until(
+            r"Cost budget reached: used \$0.12, limit \$0.1. Continue with \$0.05 more\?"
+        )
+        terminal.type(f"1{ENTER}")
+        terminal.until("all is done")
+        terminal.prompt()
+        # The next prompt starts at the new limit.
+        terminal.type("more" + ENTER)
+        terminal.until(r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
+        terminal.type(f"2{ENTER}")
+        terminal.until(r"cost budget reached: used \$0.15, limit \$0.15")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    metadata = json.loads((home / "sessions" / "s" / "metadata.json").read_text())
+    assert metadata["budget"] == {"max_cost": 0.15}
+    # A script is stopped by the limit that was raised.
+    done = run_amplifier("run", "--resume", "s", "on", home=home, cwd=tmp_path)
+    assert done.code == 7
+    assert "cost budget reached: used $0.15, limit $0.15" in done.stderr
+
+
+def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, answers(3), tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "-f", plan, "--max-steps", "2", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"Step limit of the prompt reached: used 2, limit 2. Continue with 1 more\?")
+        terminal.type(f"1{ENTER}")
+        terminal.until(r"used 3, limit 3. Continue with 1 more\?")
+        terminal.type(f"1{ENTER}")
+        terminal.until("all is done")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+
+
+def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
+    task = {"name": "task", "input": {"agent": "worker", "instruction": "Work."}}
+    worker = {
+        "providers": [{"module": "provider-mock", "config": {"replies": answers(2)}}],
+        "tools": [{"module": "tool-filesystem"}],
+    }
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [task], "usage": USAGE}, {"text": "the task is done", "usage": USAGE}],
+        tools=[{"module": "tool-task"}],
+        agents={"worker": worker},
+    )
+    limit = ("--set", "session.budget.max_turns=2")
+    with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        for used, agent in ((2, "worker: "), (3, "worker: "), (4, "")):
+            terminal.until(f"{agent}Model call budget reached: used {used}, limit {used}. Continue")
+            terminal.type(f"1{ENTER}")
+        terminal.until("the task is done")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
