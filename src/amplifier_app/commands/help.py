@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 _OTHER = "Options"
 _NARROWEST = 30
-_WIDEST = 96
+_WIDEST = 80
 _NARROW = 60
 _COLUMN = 28
 _TYPE = r" <[^<>|]*>"
