@@ -41,7 +41,7 @@ def marked_plan(folder: Path, *, streaming: bool = True, **more: Any) -> Path:
 
 def texts(shown: str, kind: str = "text") -> list[str]:
     """The words of marked blocks in the output, in order, each once."""
-    return list(dict.fromkeys(re.findall(rf"{kind}-[a-z]+", shown)))
+    return list(dict.fromkeys(re.findall(rf"\b{kind}-[a-z]+", shown)))
 
 
 def options(level: str | None) -> list[str]:
