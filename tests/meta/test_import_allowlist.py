@@ -75,7 +75,9 @@ def loaded_by(folder: Path, *command: str, **env: str) -> Loaded:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=child_environment(folder / "home", {**env, "PYTHONPATH": str(probe)}, network=True),
+        env=child_environment(
+            folder / "home", {"COLUMNS": None, **env, "PYTHONPATH": str(probe)}, network=True
+        ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
