@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-
-if TYPE_CHECKING:
-    from amplifier_core import ModuleCoordinator
-    from amplifier_modules.context_persistent.config import PersistentContextConfig
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "context"
 
-_config = ConfigDeclaration(
-    "context-persistent", "amplifier_modules.context_persistent.config:PersistentContextConfig"
+_module = ModuleDeclaration(
+    "context-persistent",
+    "amplifier_modules.context_persistent.config:PersistentContextConfig",
+    "amplifier_modules.context_persistent.mounting",
 )
-config_schema = _config.schema
-
-
-@_config.parsed
-async def mount(
-    coordinator: ModuleCoordinator, settings: PersistentContextConfig
-) -> Callable[[], None]:
-    """Mount a `PersistentContextManager` with the conversation of its file, if any.
-
-    Args:
-        coordinator: Where it is mounted.
-        settings: See `config.PersistentContextConfig`.
-
-    Returns:
-        Cleanup: close the file.
-
-    Raises:
-        ValueError: A setting is unknown or out of range.
-        JournalError: The file cannot be read or written.
-    """
-    from amplifier_modules._shared.context.mounting import mount_context
-    from amplifier_modules.context_persistent.config import MODULE_ID
-    from amplifier_modules.context_persistent.journal import Journal
-    from amplifier_modules.context_persistent.manager import PersistentContextManager
-    from amplifier_modules.context_persistent.place import conversation_file
-
-    path = conversation_file(settings, coordinator)
-    journal = None if path is None else Journal(path)
-    context = PersistentContextManager(
-        settings, journal, hooks=coordinator.hooks, coordinator=coordinator
-    )
-    stop_listening = await mount_context(coordinator, context, MODULE_ID)
-
-    def cleanup() -> None:
-        stop_listening()
-        context.close()
-
-    return cleanup
+config_schema = _module.config_schema
+mount = _module.mount

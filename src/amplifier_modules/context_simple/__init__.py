@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from amplifier_modules._shared.context.mounting import mount_context
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-from amplifier_modules.context_simple.config import MODULE_ID
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
-if TYPE_CHECKING:
-    from amplifier_core import ModuleCoordinator
+__all__ = ["SimpleContextManager", "config_schema", "mount"]
 
 __amplifier_module_type__ = "context"
 
-_config = ConfigDeclaration(
-    "context-simple", "amplifier_modules.context_simple.config:SimpleContextConfig"
+_module = ModuleDeclaration(
+    "context-simple",
+    "amplifier_modules.context_simple.config:SimpleContextConfig",
+    "amplifier_modules.context_simple.mounting",
 )
-config_schema = _config.schema
-
-
-async def mount(
-    coordinator: ModuleCoordinator, config: Mapping[str, Any] | None = None
-) -> Callable[[], None]:
-    """Mount a `SimpleContextManager` that learns from the usage providers report.
-
-    Args:
-        coordinator: Where it is mounted.
-        config: See `config.SimpleContextConfig`.
-
-    Returns:
-        Cleanup: stop listening for usage.
-
-    Raises:
-        ValueError: A setting is unknown or out of range.
-    """
-    context = SimpleContextManager(config, hooks=coordinator.hooks, coordinator=coordinator)
-    return await mount_context(coordinator, context, MODULE_ID)
+config_schema = _module.config_schema
+mount = _module.mount

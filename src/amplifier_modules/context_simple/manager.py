@@ -26,12 +26,13 @@ class SimpleContextManager(CompactingContext):
 
     def __init__(
         self,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | SimpleContextConfig | None = None,
         *,
         hooks: Hooks | None = None,
         coordinator: Any = None,
         **settings: Any,
     ) -> None:
-        given = {**(config or {}), **settings}
-        parsed = parse_config(SimpleContextConfig, given, MODULE_ID)
-        super().__init__(parsed, hooks=hooks, coordinator=coordinator)
+        if settings or not isinstance(config, SimpleContextConfig):
+            given = {**dict(config or {}), **settings}
+            config = parse_config(SimpleContextConfig, given, MODULE_ID)
+        super().__init__(config, hooks=hooks, coordinator=coordinator)

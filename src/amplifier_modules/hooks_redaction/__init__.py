@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from amplifier_core.session_capabilities import REDACT_EVENT
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-
-if TYPE_CHECKING:
-    from amplifier_modules.hooks_redaction.config import RedactionConfig
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_config = ConfigDeclaration(
-    "hooks-redaction", "amplifier_modules.hooks_redaction.config:RedactionConfig"
+_module = ModuleDeclaration(
+    "hooks-redaction",
+    "amplifier_modules.hooks_redaction.config:RedactionConfig",
+    "amplifier_modules.hooks_redaction.mounting",
 )
-config_schema = _config.schema
-
-
-@_config.parsed
-async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], None]:
-    """Redact the events the kernel names; settings as in `RedactionConfig`.
-
-    Returns:
-        A cleanup function that removes the hook.
-
-    Raises:
-        ValueError: The config is invalid.
-    """
-    from amplifier_core.events import ALL_EVENTS
-    from amplifier_modules.hooks_redaction.hook import HOOK, RedactionHook
-
-    hook = RedactionHook(coordinator, settings)
-    hook.listen([*ALL_EVENTS, "provider:stream", "session:config"])
-    REDACT_EVENT.register(coordinator, hook.redacted)
-    HOOK.register(coordinator, hook)
-    return hook.close
-
-
-async def on_session_ready(coordinator: Any) -> None:
-    """Also redact the events other modules announce: hooks cannot register for a wildcard."""
-    from amplifier_modules.hooks_redaction.hook import HOOK
-
-    hook = HOOK.of(coordinator)
-    if hook is not None:
-        hook.listen_to_contributed(await coordinator.collect_contributions("observability.events"))
+config_schema = _module.config_schema
+mount = _module.mount
+on_session_ready = _module.on_session_ready

@@ -37,11 +37,17 @@ MODULE_ID = "provider-local"
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
 
 
-async def mount_provider(
-    coordinator: Any, config: Mapping[str, Any] | None
-) -> Callable[[], Awaitable[None]]:
-    """Implement `mount`."""
-    settings = parse_config(LocalConfig, config, MODULE_ID)
+async def mount(coordinator: Any, settings: LocalConfig) -> Callable[[], Awaitable[None]]:
+    """Mount the provider as ``local`` (Provider Contract, mount() Function).
+
+    Cheap: weights are downloaded and the model is started with the first request.
+
+    Returns:
+        The cleanup function, which stops the model.
+
+    Raises:
+        ConfigurationError: The configured model is unknown.
+    """
     provider = LocalProvider(settings, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))

@@ -12,30 +12,14 @@ Without `replies` it repeats its input. Every setting is described in `MockConfi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from amplifier_core.session_capabilities import WORKING_DIR
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-
-if TYPE_CHECKING:
-    from amplifier_modules.provider_mock.config import MockConfig
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_config = ConfigDeclaration("provider-mock", "amplifier_modules.provider_mock.config:MockConfig")
-config_schema = _config.schema
-
-
-@_config.parsed
-async def mount(coordinator: Any, settings: MockConfig) -> None:
-    """Mount the provider as ``mock``; settings as in `MockConfig`.
-
-    Raises:
-        ValueError: The config or the script file is invalid.
-    """
-    from amplifier_modules.provider_mock.provider import create
-    from amplifier_modules.provider_mock.script import read_replies
-
-    replies = read_replies(settings, WORKING_DIR.of(coordinator))
-    provider = create(settings, replies, coordinator)
-    await coordinator.mount("providers", provider, name="mock")
+_module = ModuleDeclaration(
+    "provider-mock",
+    "amplifier_modules.provider_mock.config:MockConfig",
+    "amplifier_modules.provider_mock.mounting",
+)
+config_schema = _module.config_schema
+mount = _module.mount

@@ -17,7 +17,6 @@ from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.providers.base import Chunk, from_environment
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
@@ -42,11 +41,16 @@ _STANDARD_TIERS = {None, "auto", "default"}
 logger = logging.getLogger(__name__)
 
 
-async def mount_provider(
-    coordinator: Any, config: Mapping[str, Any] | None
-) -> Callable[[], Awaitable[None]] | None:
-    """Implement `mount`."""
-    settings = parse_config(OpenAIConfig, config, MODULE_ID)
+async def mount(coordinator: Any, settings: OpenAIConfig) -> Callable[[], Awaitable[None]] | None:
+    """Mount the provider as ``openai`` (Provider Contract, mount() Function).
+
+    Returns:
+        The cleanup function; None, with a logged warning, if there is neither a key nor the address
+        of a server that needs none.
+
+    Raises:
+        ConfigurationError: The address or the key is invalid.
+    """
     url = api_address(from_environment(settings.base_url, "OPENAI_BASE_URL") or OPENAI_URL)
     key = from_environment(settings.api_key, "OPENAI_API_KEY")
     if key is None and is_openai(url):

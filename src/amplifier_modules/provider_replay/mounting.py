@@ -35,18 +35,25 @@ logger = logging.getLogger(__name__)
 Cleanup = Callable[[], Awaitable[None]]
 
 
-async def mount_provider(coordinator: Any, config: ReplayConfig) -> Cleanup | None:
-    """Implement `mount`."""
-    if config.replay:
-        return await _replay(coordinator, config, config.replay)
-    if config.record:
-        return await _record(coordinator, config.record)
+async def mount(coordinator: Any, settings: ReplayConfig) -> Cleanup | None:
+    """Record the providers mounted so far, or mount those of a recording in their place.
+
+    Returns:
+        The cleanup; None, with a warning in the log, when there is nothing to record or replay.
+
+    Raises:
+        ValueError: The config is not valid, or the recording cannot be written or read.
+    """
+    if settings.replay:
+        return await _replay(coordinator, settings, settings.replay)
+    if settings.record:
+        return await _record(coordinator, settings.record)
     logger.warning("%s does nothing: set record or replay in its config", MODULE_ID)
     return None
 
 
-async def take_over(coordinator: Any) -> None:
-    """Implement `on_session_ready`."""
+async def on_session_ready(coordinator: Any) -> None:
+    """Do the same with providers that were mounted later."""
     again = TAKE_OVER.of(coordinator)
     if again is not None:
         await again()

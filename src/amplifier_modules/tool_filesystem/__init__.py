@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-
-if TYPE_CHECKING:
-    from amplifier_modules.tool_filesystem.config import FilesystemConfig
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_config = ConfigDeclaration(
-    "tool-filesystem", "amplifier_modules.tool_filesystem.config:FilesystemConfig"
+_module = ModuleDeclaration(
+    "tool-filesystem",
+    "amplifier_modules.tool_filesystem.config:FilesystemConfig",
+    "amplifier_modules.tool_filesystem.mounting",
 )
-config_schema = _config.schema
-
-
-@_config.parsed
-async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
-    """Mount `read_file`, `write_file`, `edit_file` and `list_directory`.
-
-    Settings as in `FilesystemConfig`.
-
-    Raises:
-        ValueError: The config is invalid.
-    """
-    from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-    from amplifier_modules.tool_filesystem.config import MODULE_ID
-    from amplifier_modules.tool_filesystem.tools import filesystem_tools
-
-    coordinator.register_contributor(
-        "observability.events", MODULE_ID, lambda: [ARTIFACT_READ, ARTIFACT_WRITE]
-    )
-    for tool in filesystem_tools(coordinator, settings):
-        await coordinator.mount("tools", tool, name=tool.name)
+config_schema = _module.config_schema
+mount = _module.mount

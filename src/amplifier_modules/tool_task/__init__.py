@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from amplifier_core.session_capabilities import DEPTH
-from amplifier_modules._shared.module.declaration import ConfigDeclaration
-
-if TYPE_CHECKING:
-    from amplifier_modules.tool_task.config import TaskConfig
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_config = ConfigDeclaration("tool-task", "amplifier_modules.tool_task.config:TaskConfig")
-config_schema = _config.schema
-
-
-@_config.parsed
-async def mount(coordinator: Any, settings: TaskConfig) -> None:
-    """Mount `task`, unless the session is as deep as tasks may be given. Settings as in
-    `TaskConfig`.
-
-    Raises:
-        ValueError: The config is invalid.
-    """
-    from amplifier_modules.tool_task.config import MODULE_ID
-    from amplifier_modules.tool_task.tool import TASK_EVENTS, TaskTool
-
-    depth = DEPTH.of(coordinator)
-    if isinstance(depth, int) and depth >= settings.max_depth:
-        return
-    tool = TaskTool(coordinator, settings)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TASK_EVENTS))
-    await coordinator.mount("tools", tool, name=tool.name)
+_module = ModuleDeclaration(
+    "tool-task",
+    "amplifier_modules.tool_task.config:TaskConfig",
+    "amplifier_modules.tool_task.mounting",
+)
+config_schema = _module.config_schema
+mount = _module.mount

@@ -1,53 +1,54 @@
-"""What the package of a bundled module declares about its config; imports nothing heavy."""
+"""What the package of a bundled module declares; importing it imports nothing heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, TypeVar
-
-ResultT = TypeVar("ResultT")
+from typing import Any
 
 
-class ConfigDeclaration:
-    """A module's config model by name, imported only to mount the module or build its schema.
+class ModuleDeclaration:
+    """A module's config and what it mounts, by name: imported only when they are used.
+
+    The names are not relative to `__name__`: validation imports a module under a name of its own.
 
     Args:
         module_id: What error messages call the module, such as ``tool-todo``.
-        model: Where the model is, such as ``amplifier_modules.tool_todo.config:TodoConfig``. Not
-            relative to `__name__`: validation imports a module under a name of its own.
+        config: The model of its config, such as ``amplifier_modules.tool_todo.config:TodoConfig``.
+        code: The module with `mount(coordinator, settings)`, such as
+            ``amplifier_modules.tool_todo.mounting``, and `on_session_ready(coordinator)` if the
+            package has one.
     """
 
-    def __init__(self, module_id: str, model: str) -> None:
+    def __init__(self, module_id: str, config: str, code: str) -> None:
         self._module_id = module_id
-        self._model = model
+        self._config = config
+        self._code = code
 
-    def schema(self) -> dict[str, Any]:
+    def config_schema(self) -> dict[str, Any]:
         """Return the config that `mount` accepts, as JSON Schema."""
         from amplifier_modules._shared.module.config_schema import config_schema_of
 
-        return config_schema_of(self._load())
+        return config_schema_of(self._model())
 
-    def parsed(
-        self, function: Callable[[Any, Any], Awaitable[ResultT]]
-    ) -> Callable[..., Awaitable[ResultT]]:
-        """Turn a `mount` that takes validated settings into one that takes a config mapping.
+    async def mount(self, coordinator: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """Mount the module.
+
+        Returns:
+            What the module's own `mount` returns: a cleanup function, or None.
 
         Raises:
-            ValueError: The config is not valid; raised by the function that is returned.
+            ValueError: The config is not valid.
         """
+        from amplifier_modules._shared.module.config import parse_config
 
-        async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> ResultT:
-            from amplifier_modules._shared.module.config import parse_config
+        settings = parse_config(self._model(), config, self._module_id)
+        return await import_module(self._code).mount(coordinator, settings)
 
-            settings = parse_config(self._load(), config, self._module_id)
-            return await function(coordinator, settings)
+    async def on_session_ready(self, coordinator: Any) -> None:
+        """Complete the module once all others are mounted."""
+        await import_module(self._code).on_session_ready(coordinator)
 
-        # Not functools.wraps: validators inspect the signature of `mount(coordinator, config)`.
-        mount.__module__ = function.__module__
-        mount.__doc__ = function.__doc__
-        return mount
-
-    def _load(self) -> Any:
-        module, _, name = self._model.partition(":")
+    def _model(self) -> Any:
+        module, _, name = self._config.partition(":")
         return getattr(import_module(module), name)

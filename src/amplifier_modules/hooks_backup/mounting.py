@@ -1,0 +1,24 @@
+"""What hooks-backup mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
+from amplifier_modules.hooks_backup.gate import Gate
+
+
+async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
+    """Keep copies at every `tool:pre`; settings as in `BackupConfig`.
+
+    Registers the capabilities `backup.undo` and `backup.list`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    gate = Gate(coordinator, settings)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(BACKUP_EVENTS))
+    gate.listen()
+    return gate.close

@@ -1,0 +1,47 @@
+"""What hooks-logging mounts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_core.events import ALL_EVENTS
+from amplifier_core.session_capabilities import ANNOUNCED_EVENTS, REDACT_EVENT, SECRET_VARIABLES
+from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
+from amplifier_modules.hooks_logging.log import LOG, EventLog, log_path
+
+logger = logging.getLogger(__package__)
+
+
+async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None] | None:
+    """Listen to every event the kernel names; settings as in `LoggingConfig`.
+
+    Returns:
+        A cleanup function that stops listening and closes the file; None if the session is not
+        saved and no path is configured, so there is no file to write to.
+    """
+    path = log_path(settings, coordinator)
+    if path is None:
+        logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)
+        return None
+    log = EventLog(
+        path,
+        settings,
+        session_id=coordinator.session_id,
+        secret_names=SECRET_VARIABLES.of(coordinator) or (),
+        redaction=lambda: REDACT_EVENT.of(coordinator),
+    )
+    log.listen(coordinator.hooks, ALL_EVENTS)
+    LOG.register(coordinator, log)
+    return log.close
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """Also listen to the events other modules announce: hooks cannot register for a wildcard."""
+    log = LOG.of(coordinator)
+    if log is None:
+        return
+    contributed = await coordinator.collect_contributions("observability.events")
+    announced = ANNOUNCED_EVENTS.of(coordinator)
+    log.listen(coordinator.hooks, log.names([*contributed, announced]))

@@ -1,0 +1,31 @@
+"""What hooks-redaction mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_core.events import ALL_EVENTS
+from amplifier_core.session_capabilities import REDACT_EVENT
+from amplifier_modules.hooks_redaction.config import RedactionConfig
+from amplifier_modules.hooks_redaction.hook import HOOK, RedactionHook
+
+
+async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], None]:
+    """Redact the events the kernel names; settings as in `RedactionConfig`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    hook = RedactionHook(coordinator, settings)
+    hook.listen([*ALL_EVENTS, "provider:stream", "session:config"])
+    REDACT_EVENT.register(coordinator, hook.redacted)
+    HOOK.register(coordinator, hook)
+    return hook.close
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """Also redact the events other modules announce: hooks cannot register for a wildcard."""
+    hook = HOOK.of(coordinator)
+    if hook is not None:
+        hook.listen_to_contributed(await coordinator.collect_contributions("observability.events"))

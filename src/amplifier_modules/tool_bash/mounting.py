@@ -1,0 +1,46 @@
+"""What tool-bash mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from amplifier_core.session_capabilities import tool_working_dir
+from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
+from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
+from amplifier_modules.tool_bash.output_events import TOOL_OUTPUT
+from amplifier_modules.tool_bash.shell import Shell
+from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashTool
+
+
+async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitable[None]]:
+    """Mount `bash` and, unless they are left out, `bash_output` and `bash_kill`.
+
+    Args:
+        coordinator: The session's coordinator.
+        settings: Settings as in `BashConfig`.
+
+    Returns:
+        A cleanup function that kills processes still running.
+
+    Raises:
+        RuntimeError: The system is not a POSIX one, or has no shell.
+    """
+    shell = Shell(coordinator, settings)
+    background = Background(coordinator, shell, settings) if settings.max_background else None
+    tools: list[Any] = [BashTool(shell, settings, background)]
+    events = [TOOL_OUTPUT]
+    if background is not None:
+        tools += [BashOutputTool(background), BashKillTool(background)]
+        events += [BACKGROUND_START, BACKGROUND_END]
+    for tool in tools:
+        await coordinator.mount("tools", tool, name=tool.name)
+    tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
+
+    async def close() -> None:
+        if background is not None:
+            await background.close()
+        await shell.close()
+
+    return close
