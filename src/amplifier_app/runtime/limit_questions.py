@@ -65,15 +65,15 @@ def increment(allowed: float, spent: float) -> int | float:
 
 
 def _warn_before(budget: SessionBudget, renderer: Renderer) -> None:
-    warned: set[tuple[str, float]] = set()
+    before: dict[str, float] = {}
 
     def on_change() -> None:
         used = budget.as_dict()
         for limit, allowed in budget.allowed.items():
             amount = _number(used, _USED.get(limit, ""))
-            if (limit, allowed) in warned or not WARN_AT * allowed <= amount < allowed:
+            earlier, before[limit] = before.get(limit, 0.0), amount
+            if not earlier < WARN_AT * allowed <= amount < allowed:
                 continue
-            warned.add((limit, allowed))
             share = f"{100 * amount / allowed:.0f} % of the {name_of(limit)} is used"
             amounts = f"{describe_amount(limit, amount)} of {describe_amount(limit, allowed)}"
             renderer.notice(f"{share}: {amounts}", "warning", "session")

@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     def as_metadata(self) -> dict[str, Any]:
         """Return the metadata to save with the session."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return {name: value for name, value in self._asdict().items() if value}
 
 
 def modules_in_use(sources: AppModuleSourceResolver) -> dict[str, str]:
