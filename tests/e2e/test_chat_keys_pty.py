@@ -67,7 +67,7 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
         terminal.type(CTRL_R + "par")
         wait_for(terminal, line_is("explain the parser"))
         terminal.type(ENTER)
-        wait_for(terminal, shows("(?m)^ test"))
+        wait_for(terminal, shows("(?m)^ mock-model"))
         terminal.type(" again")
         wait_for(terminal, line_is("explain the parser again"))
         terminal.type(CTRL_C)

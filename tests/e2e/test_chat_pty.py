@@ -292,9 +292,9 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("read" + ENTER)
-        terminal.until(r"✓ read_file long\.txt · \d+ ms")
-        terminal.until(r"… \d+ more lines \(amplifier session show \S+\)")
-        terminal.until(r"✗ read_file missing\.txt")
+        terminal.until(r"✓ 1 read_file long\.txt · \d+ ms · 100 lines")
+        terminal.until("/show N shows a whole result")
+        terminal.until(r"✗ 2 read_file missing\.txt")
         terminal.until("done")
         terminal.prompt()
         leave(terminal)

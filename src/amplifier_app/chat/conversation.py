@@ -25,8 +25,9 @@ from amplifier_app.chat.slash.registry import (
     run_command,
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
-from amplifier_app.runtime import describe
+from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.status import status_of
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Conversation:
         return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines
 
     def _status(self, width: int) -> str:
-        return status_line(self.session)
+        return status_line(status_of(self.session), width)
 
     def _show_outcome(self, outcome: Outcome, level: Any) -> None:
         hint = f"\n  {outcome.hint}" if outcome.hint else ""
@@ -323,15 +324,3 @@ class Conversation:
         outcome = outcome_of_turn(turn, None, session.id if limited else None)
         if outcome.ending is not Ending.OK:
             self._show_outcome(outcome, "warning")
-
-
-def status_line(session: OpenSession) -> str:
-    """Return profile, model, tokens and cost for the line below the prompt."""
-    facts, usage = session.facts, session.usage
-    parts = [facts.profile, f"{facts.provider}/{facts.model}" if facts.model else facts.provider]
-    total = usage.tokens.get("total_tokens")
-    if total:
-        parts.append(f"{describe.tokens(total)} tokens")
-    if usage.cost_usd is not None and usage.calls:
-        parts.append(describe.cost(usage.cost_usd))
-    return " " + " · ".join(one_line(part, 60) for part in parts)

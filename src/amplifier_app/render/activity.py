@@ -1,33 +1,30 @@
-"""Lines of the live region: running tool calls and sub-agents."""
+"""Lines of the live region: the to-do list, running tool calls and sub-agents."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
-
-from rich.text import Text
+from typing import Any
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.progress import spinner, with_hint
+from amplifier_app.render.tool_calls import about_call, checklist_lines, todo_items
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import SubSessionFacts
 from amplifier_app.runtime.turn import peek
+
+MOST_LINES = 6
+_TODO_LINES = 2
 
 _SHOWN_AFTER = 1.0
 """Seconds after which a line shows its duration."""
 
 
-class Line(NamedTuple):
-    """A running tool call or sub-agent, with its last line of output below."""
-
-    text: str
-    below: str = ""
-
-
 class _Call:
     """A running tool call, with its span if the orchestrator reports one."""
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.about = _about(data)
+    def __init__(self, data: dict[str, Any], number: int | None = None) -> None:
+        self.about = about_call(data, number)
         self.span = peek(data, "span_id")
         self.started = time.monotonic()
         self.output = ""
@@ -46,24 +43,27 @@ class _SubAgent:
 
 
 class Activity:
-    """The running tool calls and sub-agents of one session."""
+    """The to-do list, the running tool calls and sub-agents of one session."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
         self._waiting: dict[str, str] = {}  # sub-session → key of the waiting call
         self._agents: dict[str, _SubAgent] = {}
+        self._todo: list[tuple[str, str]] = []
 
     def clear(self) -> None:
-        """Remove all lines."""
+        """Remove all lines; the to-do list is kept while it has open items."""
         self._calls.clear()
         self._waiting.clear()
         self._agents.clear()
+        if all(mark == "☑" for mark, _ in self._todo):
+            self._todo = []
 
     # Tool calls
 
-    def call_started(self, data: dict[str, Any]) -> None:
+    def call_started(self, data: dict[str, Any], number: int | None = None) -> None:
         """Add the tool call of this event."""
-        self._calls[_key(data)] = _Call(data)
+        self._calls[_key(data)] = _Call(data, number)
 
     def call_wrote(self, data: dict[str, Any]) -> None:
         """Record output of a tool call."""
@@ -73,10 +73,13 @@ class Activity:
             if lines and span is not None and call.span == span:
                 call.output = one_line(lines[-1], 200)
 
-    def call_ended(self, data: dict[str, Any]) -> tuple[str, float]:
-        """Remove the tool call of this event; return its description and seconds."""
-        call = self._calls.pop(_key(data), None) or _Call(data)
-        return call.about, time.monotonic() - call.started
+    def call_ended(self, data: dict[str, Any], *, failed: bool = False) -> float:
+        """Remove the tool call of this event; return its seconds."""
+        items = None if failed else todo_items(data)
+        if items is not None:
+            self._todo = items
+        call = self._calls.pop(_key(data), None)
+        return 0.0 if call is None else time.monotonic() - call.started
 
     def calls(self) -> list[str]:
         """Return the descriptions of the running tool calls."""
@@ -109,39 +112,72 @@ class Activity:
 
     # Lines
 
-    def lines(self) -> list[Line]:
-        """Return one line for each tool call and for each sub-agent without a waiting call."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether a tool call or a sub-agent runs."""
+        return bool(self._calls or self._agents)
+
+    def lines(self, width: int, hint: str = "") -> list[str]:
+        """Return at most `MOST_LINES` lines of at most `width` cells.
+
+        These are the to-do list while it has open items, then one line for each tool call and for
+        each sub-agent without a waiting call.
+
+        Args:
+            width: Cells per line.
+            hint: Keys shown next to the first running call.
+        """
+        todo = self._todo_lines(width)
         by_call = {agent.call: agent for agent in self._agents.values() if agent.call is not None}
-        found: list[Line] = []
+        running: list[list[str]] = []
         for key, call in self._calls.items():
             agent = by_call.get(key)
-            line = Line(_timed(call.about, call.started), call.output)
-            found.append(line if agent is None else _of_agent(agent))
-        alone = [agent for agent in self._agents.values() if agent.call not in self._calls]
-        return [*found, *map(_of_agent, alone)]
+            text = _timed(call.about, call.started) if agent is None else _of_agent(agent)
+            below = [paint(clip(f"    {call.output}", width), "dim")] if call.output else []
+            running.append([_running_line(text, hint if not running else "", width), *below])
+        for agent in self._agents.values():
+            if agent.call not in self._calls:
+                running.append(
+                    [_running_line(_of_agent(agent), hint if not running else "", width)]
+                )
+        return [*todo, *_fitting(running, MOST_LINES - len(todo))]
+
+    def _todo_lines(self, width: int) -> list[str]:
+        done = sum(mark == "☑" for mark, _ in self._todo)
+        if done == len(self._todo):
+            return []
+        count = f"{done}/{len(self._todo)}"
+        first, *rest = checklist_lines(self._todo, width - len(count) - 3, _TODO_LINES)
+        return [with_hint(f" {first}", count, width), *(f" {line}" for line in rest)]
 
 
-def _about(data: dict[str, Any]) -> str:
-    return f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+def _fitting(running: list[list[str]], most: int) -> list[str]:
+    """Return the lines of running calls; with many, without output and with the rest counted."""
+    lines = [line for lines in running for line in lines]
+    if len(lines) <= most:
+        return lines
+    heads = [lines[0] for lines in running]
+    if len(heads) <= most:
+        return heads
+    return [*heads[: most - 1], paint(f"  … {len(heads) - most + 1} more", "dim")]
+
+
+def _running_line(text: str, hint: str, width: int) -> str:
+    return with_hint(f"{spinner()} {text}", hint, width)
 
 
 def _key(data: dict[str, Any]) -> str:
     return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
 
-def _of_agent(agent: _SubAgent) -> Line:
+def _of_agent(agent: _SubAgent) -> str:
     if not agent.steps:
-        return Line(_timed(agent.about, agent.started))
+        return _timed(agent.about, agent.started)
     doing = f" → {agent.doing}" if agent.doing else ""
-    steps = "1 step" if agent.steps == 1 else f"{agent.steps} steps"
-    return Line(_timed(f"{agent.agent} · {steps}{doing}", agent.started))
+    steps = describe.count(agent.steps, "step")
+    return _timed(f"{agent.agent} · {steps}{doing}", agent.started)
 
 
 def _timed(text: str, started: float) -> str:
     seconds = time.monotonic() - started
     return f"{text} · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else text
-
-
-def dim(text: str) -> Text:
-    """Return dim text that is cut at the end of the line."""
-    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")

@@ -15,6 +15,9 @@ _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name
 """Input fields that identify a call, most specific first."""
 
 
+_EDITING_TOOLS = ("write_file", "edit_file")
+
+
 def tool_name(data: dict[str, Any]) -> str:
     """Return the tool name of a tool event, safe for one line of a terminal."""
     return one_line(str(peek(data, "tool_name") or "tool"), 60)
@@ -29,11 +32,35 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
         fields = cast("Mapping[str, Any]", value)
         if isinstance(fields.get("instruction"), str):
             return one_line(task(fields.get("agent"), fields["instruction"]), limit)
+        if isinstance(fields.get("todos"), list):
+            return _progress(fields["todos"])
+        if isinstance(fields.get("pattern"), str):
+            where = fields.get("path") or ""
+            return one_line(
+                f"{fields['pattern']} in {where}" if where else fields["pattern"], limit
+            )
         for key in _MAIN_FIELDS:
             if isinstance(fields.get(key), str) and fields[key]:
                 return one_line(fields[key], limit)
         value = json.dumps(fields, default=str, ensure_ascii=False) if fields else ""
     return one_line(str(value or ""), limit)
+
+
+def changed_files(data: dict[str, Any]) -> list[str]:
+    """Return the files that a successful tool call has changed, as far as its event shows."""
+    value = peek(data, "tool_input")
+    value = peek(data, "input") if value is None else value
+    if peek(data, "tool_name") not in _EDITING_TOOLS or not isinstance(value, Mapping):
+        return []
+    fields = cast("Mapping[str, Any]", value)
+    found = (fields.get(name) for name in ("file_path", "path"))
+    return [path for path in found if isinstance(path, str)][:1]
+
+
+def _progress(todos: list[Any]) -> str:
+    """`1 of 3 done`, for a to-do list."""
+    done = sum(isinstance(one, Mapping) and one.get("status") == "completed" for one in todos)
+    return f"{done} of {len(todos)} done"
 
 
 def task(agent: Any, instruction: str) -> str:

@@ -99,14 +99,18 @@ class Renderer:
         while_paused: Context to enter while the terminal is released.
         visibility: Which blocks of an answer are shown.
         retries: The retries shown so far.
+        call_number: Returns the number of a tool call in the session, by the call's id.
+        folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
     """
 
     longest_note = 10_000
+    folds_thinking = False
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.call_number: Callable[[str], int | None] = lambda call_id: None
         self.visibility = Visibility()
         self.retries = RetryReports()
 

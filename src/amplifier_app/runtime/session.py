@@ -178,6 +178,8 @@ class OpenSession:
         self._task: asyncio.Task[str] | None = None
         self._budget: BudgetRecord
         self._emitting: set[asyncio.Task[Any]] = set()
+        if saved is not None:
+            renderer.call_number = lambda call_id: saved.calls.of(call_id)
         renderer.on_failure = lambda: self.stop(immediate=True)
 
     @property

@@ -27,14 +27,16 @@ class Visibility:
 
     Args:
         level: The highest mark to show; blocks without a mark are always shown.
+        folds: Whether the renderer folds thinking to one line unless it is requested.
 
     Attributes:
         thinking: Whether to show thinking regardless of its mark; None follows the mark.
     """
 
-    def __init__(self, level: Shown = "user") -> None:
+    def __init__(self, level: Shown = "user", *, folds: bool = False) -> None:
         self.level: Shown = level
         self.thinking: bool | None = None
+        self._folds = folds
         self._hid_thinking = False
 
     def shows(self, kind: Any, mark: str | None) -> bool:
@@ -45,10 +47,16 @@ class Visibility:
         self._hid_thinking = self._hid_thinking or (kind in _THINKING and not shown)
         return shown
 
+    @property
+    def folds_thinking(self) -> bool:
+        """Whether thinking is folded, because neither `/think` nor the level requests it."""
+        return self._folds and not self.thinking and self.level == "user"
+
     def show_thinking(self, wanted: bool | None = None) -> bool:
         """Show or hide thinking, or toggle it by default; return whether it is shown."""
         if wanted is None:
-            wanted = not self.thinking if self.thinking is not None else self._hid_thinking
+            hidden = self._hid_thinking or self.folds_thinking
+            wanted = not self.thinking if self.thinking is not None else hidden
         self.thinking = wanted
         return wanted
 

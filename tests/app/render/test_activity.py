@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_app.render.activity import Activity, Line
+from amplifier_app.render.activity import MOST_LINES, Activity
+from amplifier_app.render.ansi import cells, plain
 from amplifier_app.runtime.observer import SubSessionFacts
 
 
@@ -22,7 +23,7 @@ def facts(number: int, agent: str = "reader", task: str = "look at it") -> SubSe
 
 
 def texts(activity: Activity) -> list[str]:
-    return [line.text for line in activity.lines()]
+    return [plain(line)[2:] for line in activity.lines(80)]
 
 
 def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
@@ -46,9 +47,7 @@ def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
     activity.agent_doing("s1-1", "")
     assert texts(activity)[0] == "reader · 2 steps"
     activity.agent_ended("s1-1")
-    about, seconds = activity.call_ended(call(1))
-    assert about == "task reader: look at it"
-    assert seconds >= 0
+    assert activity.call_ended(call(1)) >= 0
     assert texts(activity) == ["writer: look at it", "bash ls"]
 
 
@@ -67,7 +66,22 @@ def test_the_last_output_line_of_a_command_is_below_it() -> None:
     activity.call_started(call(1, "bash", command="make"))
     activity.call_wrote({"span_id": "span1", "text": "one\ntwo\n"})
     activity.call_wrote({"span_id": "other", "text": "three\n"})
-    assert activity.lines() == [Line("bash make", "two")]
+    assert texts(activity) == ["bash make", "  two"]
     activity.clear()
-    assert activity.lines() == []
-    assert activity.call_ended(call(9, "bash", command="ls"))[0] == "bash ls"
+    assert activity.lines(80) == []
+    assert activity.call_ended(call(9, "bash", command="ls")) == 0
+
+
+def test_the_lines_are_few_and_fit() -> None:
+    activity = Activity()
+    todos = [{"content": f"item {n} " + "x" * 30, "status": "pending"} for n in range(20)]
+    activity.call_ended(call(0, "todo", todos=todos))
+    for number in range(1, 12):
+        activity.call_started(call(number, "bash", command="word " * 50))
+        activity.call_wrote({"span_id": f"span{number}", "text": "out " * 50})
+    for width in (40, 80, 120):
+        lines = activity.lines(width, "Esc stop")
+        assert len(lines) == MOST_LINES
+        assert all(cells(line) <= width for line in lines)
+        assert plain(lines[0]).endswith("0/20")
+        assert plain(lines[-1]) == "  … 8 more"

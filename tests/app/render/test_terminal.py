@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import struct
 import termios
 import threading
+from decimal import Decimal
 from typing import Any
+
+import pytest
 
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.screen import AnsiScreen
@@ -21,11 +25,12 @@ from tests.app.render.screen import screen
 
 
 class Shown:
-    """A renderer on a pseudo-terminal of 60 columns, its events emitted by a real registry."""
+    """A renderer on a pseudo-terminal, its events emitted by a real registry."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, chat: bool = False, columns: int = 60) -> None:
+        self._columns = columns
         self._master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         attributes = termios.tcgetattr(slave)
         attributes[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
@@ -33,7 +38,7 @@ class Shown:
         self._read: list[bytes] = []
         self._reader = threading.Thread(target=self._drain)
         self._reader.start()
-        self.renderer = TerminalRenderer(AnsiScreen(Output(slave)), quiet=quiet)
+        self.renderer = TerminalRenderer(AnsiScreen(Output(slave)), quiet=quiet, chat=chat)
         self.hooks = HookRegistry()
         for event, handler in self.renderer.handlers().items():
             self.hooks.register(event, handler)
@@ -70,7 +75,7 @@ class Shown:
         os.close(self._slave)
         self._reader.join(10)
         os.close(self._master)
-        lines = screen(b"".join(self._read).decode())
+        lines = screen(b"".join(self._read).decode(), self._columns)
         while lines and not lines[-1]:
             lines.pop()
         return lines
@@ -91,14 +96,18 @@ async def test_blocks_appear_once_and_in_order() -> None:
     ]  # fmt: skip
 
 
-async def test_thinking_comes_before_its_text() -> None:
-    it = Shown()
-    it.renderer.turn_started()
-    await it.emit("provider:request", tools=[])
-    await it.say("Let me", " see.\nYes.", kind="thinking")
-    await it.say("The answer.", index=1)
-    it.end("The answer.")
-    assert it.close() == ["Let me see.", "Yes.", "", "The answer."]
+async def test_thinking_is_folded_unless_requested() -> None:
+    it = Shown(chat=True)
+    for wanted in (None, True):
+        it.renderer.visibility.thinking = wanted
+        it.renderer.turn_started()
+        await it.emit("provider:request", tools=[])
+        await it.say("Let me", " see.\nYes.", kind="thinking")
+        await it.say("The answer.", index=1)
+        it.end("The answer.")
+    folded, *rest = it.close()
+    assert re.fullmatch(r"✻ thought for \d+ ms \(/think shows it\)", folded)
+    assert rest == ["", "The answer.", "", "Let me see.", "Yes.", "", "The answer."]
 
 
 async def test_blocks_without_deltas_are_shown() -> None:
@@ -125,35 +134,181 @@ async def test_a_remark_instead_of_an_answer_is_not_shown() -> None:
     assert it.close() == []
 
 
+def call(number: int, name: str, **given: Any) -> dict[str, Any]:
+    return {"tool_name": name, "tool_call_id": str(number), "tool_input": given}
+
+
+async def finished(it: Shown, data: dict[str, Any], output: Any, **result: Any) -> None:
+    await it.emit("tool:pre", **data)
+    await it.emit(
+        "tool:post", tool_result=ToolResult(output=output, **result), duration_ms=5, **data
+    )
+
+
 async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     it = Shown()
     it.renderer.full_result_hint = "elsewhere"
+    it.renderer.call_number = int
     it.renderer.turn_started()
     await it.emit("provider:request", tools=["bash"])
-    calls = [
-        {"tool_name": "bash", "tool_call_id": str(n), "tool_input": {"command": f"cmd {n}"}}
-        for n in range(3)
-    ]
-    for call in calls:
-        await it.emit("tool:pre", **call)
-    result = ToolResult(output="\n".join(f"row {n}" for n in range(10)))
+    calls = [call(n, "bash", command=f"cmd {n}") for n in range(1, 5)]
+    for data in calls:
+        await it.emit("tool:pre", **data)
+    result = ToolResult(output="\n".join(f"row {n}" for n in range(10)) + "\n[exit code 0]")
     await it.emit("tool:post", tool_result=result, duration_ms=1500, **calls[2])
-    failed = ToolResult(success=False, error={"message": "exit 1"})
+    failed = ToolResult(
+        success=False, output="one\n[exit code 4]", error={"message": "exit code 4"}
+    )
     await it.emit("tool:post", tool_result=failed, duration_ms=3, **calls[0])
-    await it.emit("tool:error", error={"message": "denied: no"}, **calls[1])
+    denied = {"type": "Denied", "message": "denied: bash: not now. Do not try again."}
+    await it.emit("tool:error", error=denied, **calls[1])
+    await it.emit("tool:post", tool_result=result, duration_ms=1500, **calls[3])
     await it.say("Done.")
     it.end("Done.")
+    tail = ["    row 6", "    row 7", "    row 8", "    row 9"]
+    assert it.close() == [
+        "✓ 3 bash cmd 3 · 1.5 s · 10 lines, last 4:", *tail, "    elsewhere",
+        "✗ 1 bash cmd 1 · 3 ms · exit code 4", "    one",
+        "✗ 2 bash cmd 2 · denied", "    denied: bash: not now.",
+        "✓ 4 bash cmd 4 · 1.5 s · 10 lines, last 4:", *tail,
+        "", "Done.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+async def test_a_call_is_one_line_whatever_its_input(columns: int) -> None:
+    it = Shown(columns=columns)
+    it.renderer.turn_started()
+    await finished(it, call(1, "bash", command="echo " + "word " * 100 + "\nls"), "")
+    await finished(it, call(2, "grep", pattern="def .*", path="src"), "a.py:1: def a\n" * 6)
+    await finished(it, call(3, "task", agent="reader", instruction="look"), "fine")
+    await finished(it, call(4, "read_file", path="a.txt"), "x\n" * 30)
+    it.end()
     lines = it.close()
-    assert lines[:7] == [
-        "✓ bash cmd 2 · 1.5 s",
-        "    row 0",
-        "    row 1",
-        "    row 2",
-        "    row 3",
-        "    … 6 more lines (elsewhere)",
-        "✗ bash cmd 0 · 3 ms",
+    assert [line for line in lines if line[0] != " "] == [
+        next(line for line in lines if line.startswith("✓ bash echo word word")),
+        "✓ grep def .* in src · 5 ms · 6 lines, first 4:"[:columns],
+        "✓ task reader: look · 5 ms",
+        "✓ read_file a.txt · 5 ms · 30 lines",
+    ] or columns == 40
+    assert "… · 5 ms" in lines[0]
+    assert all(len(line) <= columns for line in lines)
+
+
+async def test_a_failed_call_shows_more_of_its_output() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    output = "\n".join(f"row {n}" for n in range(30)) + "\n[exit code 2]"
+    await finished(
+        it, call(1, "bash", command="x"), output, success=False, error={"message": "exit code 2"}
+    )
+    it.end()
+    lines = it.close()
+    assert lines[0] == "✗ bash x · 5 ms · exit code 2 · 30 lines, last 12:"
+    assert lines[1:] == [f"    row {n}" for n in range(18, 30)]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+async def test_an_edit_shows_its_changes(columns: int) -> None:
+    it = Shown(columns=columns)
+    it.renderer.turn_started()
+    diff = "edited a.py in 1 place\n--- a/a.py\n+++ b/a.py\n@@ -7,3 +7,4 @@\n x = 1\n-y = 2\n+y = 3\n+z = 4\n end\n"
+    await finished(it, call(1, "edit_file", file_path="a.py"), diff)
+    it.end()
+    assert (
+        it.close()
+        == [
+            "✓ edit_file a.py · +2 −1 · 5 ms",
+            "     7   x = 1",
+            "     8 - y = 2",
+            "     8 + y = 3",
+            "     9 + z = 4",
+            "    10   end",
+        ]
+        or columns < 40
+    )
+
+
+async def test_a_to_do_list_is_a_checklist_and_pinned_while_it_is_open() -> None:
+    it = Shown(columns=80)
+    it.renderer.turn_started()
+    todos = [
+        {"content": "Read the code", "status": "completed"},
+        {"content": "Fix the bug", "status": "in_progress"},
+        {"content": "Run the tests", "status": "pending"},
     ]
-    assert lines[-3:] == ["    denied: no", "", "Done."]
+    await finished(it, call(1, "todo", action="create", todos=todos), {"status": "created"})
+    await asyncio.sleep(0.2)
+    shown = screen(b"".join(it._read).decode(), 80)
+    checklist = "☑ Read the code   ▸ Fix the bug   ☐ Run the tests"
+    assert shown[0] == "✓ todo 1 of 3 done · 5 ms"
+    assert shown[1] == f"    {checklist}"
+    assert shown[3].startswith(f" {checklist}")
+    assert shown[3].endswith("1/3")
+    it.end()
+    assert it.close() == shown[:2]
+
+
+async def test_images_are_placeholders() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    image = {
+        "type": "image",
+        "source": {
+            "type": "base64",
+            "media_type": "image/png",
+            "data": "iVBORw0KGgo" + "A" * 45_333,
+        },
+    }
+    await finished(it, call(1, "read_file", path="a.png"), None, content=[image])
+    it.end()
+    assert it.close()[-1] == "    [image: image/png 34 kB]"
+
+
+async def test_retries_are_one_live_line_and_one_summary() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[], model="m-1")
+    for attempt in (1, 2):
+        await it.emit(
+            "provider:retry", error_type="RateLimitError", error_message="429", delay=4.0,
+            attempt=attempt, max_retries=4, provider="p",
+        )  # fmt: skip
+        await asyncio.sleep(0.2)
+    shown = screen(b"".join(it._read).decode())
+    assert re.fullmatch(
+        r". rate limited, retrying in [34] s \(2 of 4\) · Ctrl-C to give up", shown[-1]
+    )
+    await it.say("Done.")
+    it.end("Done.")
+    assert it.close() == ["· waited 8.0 s for the rate limit", "", "Done."]
+
+
+async def test_the_live_line_says_what_goes_on() -> None:
+    it = Shown(chat=True, columns=80)
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[], model="m-1")
+    await it.emit("content_block:delta", block_type="thinking", block_index=0, delta="x" * 400)
+    await asyncio.sleep(1.3)
+    shown = screen(b"".join(it._read).decode(), 80)
+    assert re.fullmatch(r". m-1 thinking · 1 s · ↓ 100 tokens +Esc stop · type to steer", shown[-1])
+    it.end()
+    it.close()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+async def test_a_turn_ends_with_what_it_used(columns: int) -> None:
+    it = Shown(chat=True, columns=columns)
+    it.renderer.turn_started()
+    await finished(it, call(1, "write_file", path="a.txt"), "wrote a.txt")
+    usage = {"input_tokens": 38_200, "output_tokens": 1900, "cache_read_tokens": 34_762}
+    it.end(steps=5, usage=usage, cost=Decimal("0.0431"))
+    together = " ".join(line.strip() for line in it.close()[2:])
+    assert re.fullmatch(
+        r"5 steps · \d+ ms · 38\.2k in \(91 % cached\) · 1\.9k out · \$0\.043 · "
+        r"1 file changed /diff /undo",
+        together,
+    )
 
 
 async def test_the_last_output_line_of_a_running_tool_is_shown() -> None:

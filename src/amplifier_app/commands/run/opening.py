@@ -90,7 +90,7 @@ def choose_renderer(
 
     renderer = _renderer(request, invocation, _screen(request, display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
-    renderer.visibility = Visibility(level)
+    renderer.visibility = Visibility(level, folds=renderer.folds_thinking)
     return renderer
 
 
@@ -136,7 +136,7 @@ def _renderer(
     from amplifier_app.render.screen import AnsiScreen
     from amplifier_app.render.terminal import TerminalRenderer
 
-    return TerminalRenderer(screen or AnsiScreen(stdout), quiet=quiet)
+    return TerminalRenderer(screen or AnsiScreen(stdout), quiet=quiet, chat=screen is not None)
 
 
 def approvals_for(request: Request, renderer: Renderer, stdout: Output) -> Approvals:

@@ -1,0 +1,145 @@
+"""What a turn is doing now, in one line, and what it used, in another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.render.ansi import cells, clip, paint
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.turn import TurnResult, peek
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER_SECONDS = 0.1
+
+_CHARACTERS_PER_TOKEN = 4
+_SECONDS_SHOWN_AFTER = 1.0
+
+_CAUSES = {
+    "RateLimitError": ("rate limited", "for the rate limit"),
+    "ProviderUnavailableError": ("the provider is overloaded", "for the overloaded provider"),
+    "NetworkError": ("no connection", "for the connection"),
+    "LLMTimeoutError": ("no answer in time", "after a timeout"),
+}
+_OTHER_CAUSE = ("the request failed", "to repeat a failed request")
+
+
+class Progress:
+    """The state of the model call that runs.
+
+    Attributes:
+        since: `time.monotonic()` at its start.
+    """
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._doing = "waiting"
+        self.since = time.monotonic()
+        self._characters = 0
+        self._retry: tuple[str, float, str] | None = None  # cause, end of the wait, attempt
+        self._waited = 0.0
+        self._waited_for = ""
+
+    def started(self, model: str = "") -> None:
+        """A model call starts."""
+        self._model = one_line(model, 40) or self._model
+        self._doing = "waiting"
+        self.since = time.monotonic()
+        self._characters = 0
+
+    def received(self, kind: str, characters: int) -> None:
+        """A piece of the answer has arrived."""
+        self._doing = "thinking" if kind == "thinking" else "writing"
+        self._characters += characters
+        self._retry = None
+
+    def seconds(self) -> float:
+        """Seconds since the model call started."""
+        return time.monotonic() - self.since
+
+    def retries(self, data: dict[str, Any]) -> None:
+        """The provider waits before it repeats a request."""
+        delay = peek(data, "delay")
+        delay = float(delay) if isinstance(delay, (int, float)) else 0.0
+        cause, self._waited_for = _CAUSES.get(str(peek(data, "error_type")), _OTHER_CAUSE)
+        attempt, attempts = peek(data, "attempt"), peek(data, "max_retries")
+        count = f" ({attempt} of {attempts})" if attempt and attempts else ""
+        self._retry = (cause, time.monotonic() + delay, count)
+        self._waited += delay
+
+    def settled(self) -> str:
+        """Return, once, a summary of the retries; empty if there were none."""
+        waited, self._waited = self._waited, 0.0
+        self._retry = None
+        return f"waited {describe.duration(waited)} {self._waited_for}" if waited else ""
+
+    def line(self, width: int, *, stop: str = "", hint: str = "") -> str:
+        """Return the line for what is going on, at most `width` cells wide.
+
+        Args:
+            width: Cells of the line.
+            stop: The key that stops the turn.
+            hint: More keys.
+        """
+        if self._retry is not None:
+            cause, end, count = self._retry
+            left = max(0, round(end - time.monotonic()))
+            when = f"retrying in {left} s" if left else "retrying"
+            give_up = f" · {stop} to give up" if stop else ""
+            return clip(f"{spinner()} {cause}, {when}{count}{give_up}", width)
+        text = " ".join(filter(None, (self._model, self._doing)))
+        if self.seconds() > _SECONDS_SHOWN_AFTER:
+            text += f" · {int(self.seconds())} s"
+        if self._characters:
+            count = max(1, self._characters // _CHARACTERS_PER_TOKEN)
+            text += f" · ↓ {describe.count(count, 'token')}"
+        keys = " · ".join(filter(None, (f"{stop} stop" if stop else "", hint)))
+        return with_hint(f"{spinner()} {text}", keys, width)
+
+
+def spinner() -> str:
+    """Return the current frame of the spinner."""
+    return paint(SPINNER[int(time.monotonic() / SPINNER_SECONDS) % len(SPINNER)], "cyan")
+
+
+def with_hint(line: str, hint: str, width: int) -> str:
+    """Return a line with a hint at its right end, if there is room."""
+    gap = width - cells(line) - cells(hint)
+    return f"{line}{' ' * gap}{paint(hint, 'dim')}" if hint and gap >= 2 else clip(line, width)
+
+
+def footer(
+    result: TurnResult, seconds: float, changed: int, *, commands: Iterable[str] = ()
+) -> str:
+    """Summarize a turn: `5 steps · 41 s · 38.2k in (91 % cached) · 1.9k out · $0.043`.
+
+    Args:
+        result: The turn.
+        seconds: How long it took.
+        changed: Number of files it changed.
+        commands: Slash commands for these files.
+    """
+    read, written = result.usage.get("input_tokens", 0), result.usage.get("output_tokens", 0)
+    cached = result.usage.get("cache_read_tokens") or 0
+    share = f" ({round(100 * cached / read)} % cached)" if read and cached else ""
+    files = f"{describe.count(changed, 'file')} changed {' '.join(commands)}".rstrip()
+    parts = [
+        describe.count(result.steps, "step") if result.steps else "",
+        describe.duration(seconds),
+        f"{describe.tokens(read)} in{share}" if read else "",
+        f"{describe.tokens(written)} out" if written else "",
+        _dollars(result.cost),
+        files if changed else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _dollars(cost: Decimal | None) -> str:
+    if not cost:
+        return ""
+    return (
+        f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}" if cost >= Decimal("0.0005") else "<$0.001"
+    )

@@ -1,0 +1,242 @@
+"""A finished tool call on a terminal: one line, and the part of its result worth a look."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.render.ansi import cells, clip, fold, paint
+from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.turn import peek, succeeded
+
+RESULT_LINES = 4
+FAILED_LINES = 12
+CHANGED_LINES = 12
+"""Lines shown of a result, of that of a failed call, and changed lines shown of an edit."""
+
+_INDENT = "    "
+_LONGEST_RESULT = 1_000_000
+_NARROWEST_ABOUT = 12
+_EXIT_CODE = re.compile(r"\n?\[(exit code -?\d+)\]\s*\Z")
+_CONTENT_TOOLS = ("read_file", "write_file", "todo")
+"""Tools whose result repeats their input, or is only for the model."""
+
+_TODO_MARKS = {"completed": "☑", "in_progress": "▸"}
+
+
+class FinishedCall(NamedTuple):
+    """A tool call that has ended.
+
+    Attributes:
+        data: The data of its `tool:post` or `tool:error` event.
+        seconds: How long it took.
+        number: Its number in the session; None if unknown.
+    """
+
+    data: dict[str, Any]
+    seconds: float
+    number: int | None = None
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """Its input; empty if it is not a mapping."""
+        value = peek(self.data, "tool_input")
+        value = peek(self.data, "input") if value is None else value
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    @property
+    def error(self) -> Any:
+        """The error of a call that raised one or was refused."""
+        return peek(self.data, "error")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed or was refused."""
+        if self.error is not None:
+            return True
+        result = peek(self.data, "tool_result")
+        return not succeeded(peek(self.data, "result") if result is None else result)
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether it was refused."""
+        return peek(self.error, "type") == "Denied"
+
+    @property
+    def output(self) -> str:
+        """Its result as text, without control characters."""
+        if self.error is not None:
+            return for_terminal(describe.error_text(self.data, 10_000))
+        return for_terminal(describe.result_text(self.data)[:_LONGEST_RESULT])
+
+
+class Shown(NamedTuple):
+    """A finished call as it is drawn.
+
+    Attributes:
+        lines: Its line, and the lines below it.
+        is_folded: Whether part of its result is not shown.
+    """
+
+    lines: list[str]
+    is_folded: bool
+
+
+def shown_call(call: FinishedCall, width: int) -> Shown:
+    """Draw a finished call in lines of at most `width` cells."""
+    notes = [describe.duration(call.seconds)]
+    body: list[str] = []
+    is_folded = False
+    diff = [] if call.has_failed else parse(call.output)
+    if call.is_denied:
+        notes = ["denied"]
+        body = [paint(line, "dim") for line in _rows(_first_sentence(call.output), width, 2)]
+    elif diff:
+        notes.insert(0, _counted_changes(diff))
+        body = _changes(diff, width)
+    else:
+        text, exit_code = _without_exit_code(call.output)
+        if exit_code and call.has_failed:
+            notes.append(exit_code)
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        if call.has_failed:
+            shown, style = _rows("\n".join(lines), width, FAILED_LINES, tail=True), ""
+        elif describe.tool_name(call.data) in _CONTENT_TOOLS:
+            shown, style = [], "dim"
+        else:
+            tail = "command" in call.input
+            part = lines[-RESULT_LINES:] if tail else lines[:RESULT_LINES]
+            shown, style = [clip(_untabbed(line), width - len(_INDENT)) for line in part], "dim"
+        body = [paint(line, style) for line in shown]
+        note = _counted_lines(len(lines), len(shown), call)
+        is_folded = bool(note)
+        notes += [note] if note else []
+    body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
+    mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
+    head = _head(mark, call, " · ".join(notes), width)
+    return Shown([head, *(f"{_INDENT}{line}".rstrip() for line in body)], is_folded)
+
+
+def about_call(data: dict[str, Any], number: int | None = None) -> str:
+    """Describe a call in a few words: `7 bash pytest -q`."""
+    words = ("" if number is None else str(number), describe.tool_name(data))
+    return " ".join(filter(None, (*words, describe.tool_input(data, 400))))
+
+
+def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:
+    about = about_call(call.data, call.number)
+    room = width - cells(notes) - 5
+    return clip(f"{mark} {clip(about, max(room, _NARROWEST_ABOUT))} · {notes}", width)
+
+
+def _counted_lines(count: int, shown: int, call: FinishedCall) -> str:
+    if count <= shown or (not shown and count < 2):
+        return ""
+    if not shown:
+        return f"{count:,} lines"
+    which = "last" if call.has_failed or "command" in call.input else "first"
+    return f"{count:,} lines, {which} {shown}:"
+
+
+def _counted_changes(diff: Sequence[FileDiff]) -> str:
+    return summary(diff) if len(diff) == 1 else f"{len(diff)} files {summary(diff)}"
+
+
+def _changes(diff: Sequence[FileDiff], width: int) -> list[str]:
+    lines: list[str] = []
+    left = CHANGED_LINES
+    for file in diff:
+        if len(diff) > 1:
+            lines.append(paint(one_line(file.path), "bold"))
+        lines += diff_lines(file, width - len(_INDENT), limit=max(left, 0), context=1)
+        left -= file.added + file.removed
+    return lines
+
+
+def _without_exit_code(text: str) -> tuple[str, str]:
+    """Split off the note on how a command ended."""
+    found = _EXIT_CODE.search(text)
+    return (text[: found.start()], found[1]) if found else (text, "")
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
+
+
+def _rows(text: str, width: int, most: int, *, tail: bool = False) -> list[str]:
+    rows = [
+        row for line in text.splitlines() for row in fold(_untabbed(line), width - len(_INDENT))
+    ]
+    return rows[-most:] if tail else rows[:most]
+
+
+def _untabbed(line: str) -> str:
+    return line.expandtabs(4)
+
+
+def image_lines(data: dict[str, Any]) -> list[str]:
+    """Return a placeholder for each image in the result of a tool event."""
+    result = peek(data, "tool_result")
+    result = peek(data, "result") if result is None else result
+    content = getattr(result, "content", None)
+    if isinstance(result, Mapping):
+        content = cast("Mapping[str, Any]", result).get("content")
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    return [line for block in blocks if (line := _image_line(block))]
+
+
+def _image_line(block: Any) -> str:
+    def field(value: Any, name: str) -> Any:
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+    if field(block, "type") != "image":
+        return ""
+    source = field(block, "source") or block
+    kind = one_line(str(field(source, "media_type") or "image"), 40)
+    encoded = field(source, "data")
+    size = describe.size(len(encoded) * 3 // 4) if isinstance(encoded, str) else ""
+    return f"[image: {f'{kind} {size}'.strip()}]"
+
+
+# To-do lists
+
+
+def todo_items(data: dict[str, Any]) -> list[tuple[str, str]] | None:
+    """Return mark and text of each item a call sets; None if it sets no to-do list."""
+    return _items(FinishedCall(data, 0).input)
+
+
+def _items(given: Mapping[str, Any]) -> list[tuple[str, str]] | None:
+    todos = given.get("todos")
+    if not isinstance(todos, list):
+        return None
+    items = [cast("Mapping[str, Any]", one) for one in todos if isinstance(one, Mapping)]
+    return [
+        (_TODO_MARKS.get(str(one.get("status")), "☐"), one_line(str(one.get("content") or ""), 100))
+        for one in items
+    ]
+
+
+def checklist_lines(items: Sequence[tuple[str, str]], width: int, most: int) -> list[str]:
+    """Return a to-do list in at most `most` lines: several items to a line, the current one in any
+    case."""
+    lines: list[str] = []
+    for mark, text in items:
+        item = clip(f"{mark} {text}", width)
+        if lines and cells(lines[-1]) + 3 + cells(item) <= width:
+            lines[-1] += f"   {item}"
+        else:
+            lines.append(item)
+    if len(lines) <= most:
+        return lines
+    current = next((n for n, line in enumerate(lines) if "▸" in line), 0)
+    start = min(current, len(lines) - most)
+    return lines[start : start + most]
+
+
+def _checklist(call: FinishedCall, width: int) -> list[str]:
+    items = None if call.has_failed else _items(call.input)
+    return [] if items is None else checklist_lines(items, width - len(_INDENT), 3)
