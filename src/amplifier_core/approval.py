@@ -1,6 +1,8 @@
-"""Approval by the user: the protocol that an app implements."""
+"""Approval by the user: the protocols that an app implements."""
 
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 
 class ApprovalTimeoutError(Exception):
@@ -28,5 +30,62 @@ class ApprovalSystem(Protocol):
 
         Raises:
             ApprovalTimeoutError: There was no answer in time.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ToolApproval:
+    """A tool call to be approved, with what an app needs to show it.
+
+    Attributes:
+        question: The question as text, for apps that show nothing else.
+        tool_name: The tool.
+        tool_input: Its input.
+        working_dir: The directory that relative paths in the input start at.
+        options: The possible answers.
+        reason: Why it is asked about; None if there is no particular reason.
+        scopes: What an answer that is remembered applies to, by option, such as
+            ``{"Allow always": "edit_file src/a.py in ~/work (approvals.jsonl)"}``.
+        position: Its number among the calls of this step that ask.
+        total: How many calls of this step ask.
+    """
+
+    question: str
+    tool_name: str
+    tool_input: Mapping[str, Any]
+    working_dir: str
+    options: list[str]
+    reason: str | None = None
+    scopes: Mapping[str, str] = field(default_factory=dict[str, str])
+    position: int = 1
+    total: int = 1
+
+
+class ToolApprovalAnswer(NamedTuple):
+    """An answer to a `ToolApproval`.
+
+    Attributes:
+        option: One of its options.
+        comment: What the user tells the model along with a denial.
+        by_user: Whether the user was asked; otherwise a setting of the app answers.
+    """
+
+    option: str
+    comment: str | None = None
+    by_user: bool = True
+
+
+@runtime_checkable
+class ToolApprovalSystem(Protocol):
+    """An `ApprovalSystem` that can show a tool call, for example as a diff. Optional for apps."""
+
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float
+    ) -> ToolApprovalAnswer:
+        """Ask the user about a tool call.
+
+        Raises:
+            ApprovalTimeoutError: There was no answer within `timeout` seconds.
         """
         ...

@@ -12,7 +12,7 @@ import pytest
 
 from tests.app.plans import module_folder
 from tests.app.schemas import RESULT, STREAM
-from tests.app.terminal import ENTER, Terminal
+from tests.app.terminal import Terminal
 from tests.e2e.agent_scripts import (
     KEY,
     LEAD,
@@ -354,9 +354,9 @@ def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         with Terminal("run", "-f", plan, "Go.", cwd=folder, env=KEY) as terminal:
             terminal.until("worker: .*write_file.*made.txt")
-            terminal.until(r"\[1\] Allow once.*:")
-            terminal.type("1" + ENTER)
-            terminal.until("✓ task worker: work")
+            terminal.until("Ctrl-C stop the turn")
+            terminal.type("y")
+            terminal.until(r"✓ (1 )?task worker: work")
             terminal.until("Done.")
             assert terminal.finish() == 0
     assert (folder / "made.txt").read_text() == "by the worker"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
+from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
@@ -17,11 +19,25 @@ from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
 class PlainRenderer(StderrNotices):
     """Streams everything as lines of plain text, without a live region."""
 
+    is_for_people = True
+
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._output = output
         self._last_character = "\n"
+        self._held: str | None = None  # what is written while the terminal is released
         self._begin_message()
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        self._end_line()
+        self._held = ""
+        try:
+            with super().paused():
+                yield
+        finally:
+            held, self._held = self._held, None
+            self._write(held)
 
     def handlers(self) -> dict[str, EventHandler]:
         handlers = {
@@ -106,10 +122,13 @@ class PlainRenderer(StderrNotices):
         self._write(text)
 
     def _write(self, text: str) -> None:
-        if text:
-            self._last_character = text[-1]
-            if not self._output.write(text):
-                self.on_failure()
+        if not text:
+            return
+        self._last_character = text[-1]
+        if self._held is not None:
+            self._held += text
+        elif not self._output.write(text):
+            self.on_failure()
 
     def _end_line(self) -> None:
         if self._last_character != "\n":

@@ -57,6 +57,7 @@ class TerminalRenderer(Renderer):
 
     longest_note = NOTE_ON_TERMINAL
     folds_thinking = True
+    is_for_people = True
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class TerminalRenderer(Renderer):
         self.full_result_hint = full_result_hint
         self._printed: list[str] = []  # lines that are not on the screen yet
         self._is_live = False
+        self._is_paused = False  # what is printed is held
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
         self._activity = Activity()
@@ -157,10 +159,13 @@ class TerminalRenderer(Renderer):
     def paused(self) -> Generator[None]:
         was_live = self._is_live
         self._stop_live()
+        self._is_paused = True
         try:
             with self.while_paused():
                 yield
         finally:
+            self._is_paused = False
+            self._refresh()
             if was_live:
                 self._is_live = True
                 self._refresh()
@@ -417,6 +422,8 @@ class TerminalRenderer(Renderer):
 
     def _refresh(self) -> None:
         """Bring the screen up to date, in one update."""
+        if self._is_paused:
+            return
         printed, self._printed = "".join(self._printed), []
         self._screen.commit(printed, self._live_region() if self._is_live else [])
         self._next_refresh = time.monotonic() + REFRESH_SECONDS

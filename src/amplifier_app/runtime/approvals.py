@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import visible
-from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
 from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
@@ -29,23 +29,33 @@ Raises:
     TimeoutError: No answer within the timeout.
 """
 
+AskAboutTool = Callable[[ToolApproval, str, float | None], Awaitable[ToolApprovalAnswer | None]]
+"""Asks the user about a tool call of an agent, or of the session if that is empty; like `Ask`."""
+
 
 class Approvals:
-    """The session's `amplifier_core.approval.ApprovalSystem`.
+    """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem`.
 
     Args:
         policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
             of each request.
         ask: How to ask; None without a terminal.
+        ask_about_tool: How to ask about a tool call; by default like any other question.
 
     Attributes:
         denied: The questions that were denied, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
     """
 
-    def __init__(self, policy: Policy, ask: Ask | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ask: Ask | None = None,
+        ask_about_tool: AskAboutTool | None = None,
+    ) -> None:
         self._policy = policy
         self._ask = ask
+        self._ask_about_tool = ask_about_tool
         self._always: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
         self.denied: list[str] = []
@@ -66,9 +76,38 @@ class Approvals:
         """
         return await self._request(prompt, options, timeout, default, "")
 
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None
+    ) -> ToolApprovalAnswer:
+        """Return one of the request's options (see `amplifier_core.approval.ToolApprovalSystem`).
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_about_tool(request, timeout, "")
+
     def for_agent(self, agent: str) -> AgentApprovals:
         """Return the system for a sub-agent: names it in questions, shares "allow always"."""
-        return AgentApprovals(self._request, agent)
+        return AgentApprovals(self._request, self._request_about_tool, agent)
+
+    async def _request_about_tool(
+        self, request: ToolApproval, timeout: float | None, agent: str
+    ) -> ToolApprovalAnswer:
+        ask = self._ask_about_tool
+        if ask is None or self._policy != "ask":
+            option = await self._request(request.question, request.options, timeout, "deny", agent)
+            asked = self._policy == "ask" and self._ask is not None
+            return ToolApprovalAnswer(option, by_user=asked)
+        answer = None
+        try:
+            async with self._one_at_a_time:
+                answer = await ask(request, agent, timeout)
+        except TimeoutError:
+            raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
+        finally:
+            if answer is None or not answer.option.lower().startswith("allow"):
+                self.denied.append(request.question)
+        return answer or ToolApprovalAnswer(_option(request.options, "deny"))
 
     async def _request(
         self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
@@ -114,15 +153,20 @@ class AgentApprovals:
 
     Args:
         request: Asks in the parent session: prompt, options, timeout, default and agent.
+        request_about_tool: Asks there about a tool call: the request, timeout and agent.
         agent: The name of the agent.
     """
 
     def __init__(
         self,
         request: Callable[[str, list[str], float | None, str, str], Awaitable[str]],
+        request_about_tool: Callable[
+            [ToolApproval, float | None, str], Awaitable[ToolApprovalAnswer]
+        ],
         agent: str,
     ) -> None:
         self._request = request
+        self._request_about_tool = request_about_tool
         self._agent = agent
 
     async def request_approval(
@@ -135,9 +179,19 @@ class AgentApprovals:
         """
         return await self._request(prompt, options, timeout, default, self._agent)
 
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None
+    ) -> ToolApprovalAnswer:
+        """Return one of the request's options.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_about_tool(request, timeout, self._agent)
+
     def for_agent(self, agent: str) -> AgentApprovals:
         """Return the system for an agent that this one delegates to."""
-        return AgentApprovals(self._request, f"{self._agent}/{agent}")
+        return AgentApprovals(self._request, self._request_about_tool, f"{self._agent}/{agent}")
 
 
 def _option(options: list[str], word: str) -> str:

@@ -102,10 +102,12 @@ class Renderer:
         call_number: Returns the number of a tool call in the session, by the call's id.
         folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
+        is_for_people: Whether only a person reads it, who answers questions, not a program.
     """
 
     longest_note = 10_000
     folds_thinking = False
+    is_for_people = False
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None

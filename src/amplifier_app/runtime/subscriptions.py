@@ -13,6 +13,7 @@ from typing import Any
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.runtime.turn import EventHandler, TurnRecorder, peek
 from amplifier_app.runtime.visibility import visible_only
+from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.session_capabilities import REDACT_EVENT
 
 _DELTA = "content_block:delta"
@@ -26,6 +27,8 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
         handler = redacted(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    if renderer.is_for_people:
+        shown = with_short_denials(shown)
     for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
@@ -42,6 +45,36 @@ def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
         handler(event, data if redact is None else redact(event, data))
 
     return shown
+
+
+def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that they show a denial as the user knows it.
+
+    The text of a denial is for the model; the event `approval:denied` says who decided.
+    """
+    on_error = handlers.get("tool:error")
+    if on_error is None:
+        return handlers
+    denials: dict[Any, str] = {}
+    on_denied = handlers.get(APPROVAL_DENIED)
+
+    def denied(event: str, data: dict[str, Any]) -> None:
+        by, reason = peek(data, "decided_by"), peek(data, "reason")
+        if by == "answer":
+            denials[peek(data, "tool_call_id")] = "denied by you"
+        elif isinstance(by, str) and by != "policy":
+            why = f": {reason}" if isinstance(reason, str) else ""
+            denials[peek(data, "tool_call_id")] = f"denied by {by}{why}"
+        if on_denied is not None:
+            on_denied(event, data)
+
+    def failed(event: str, data: dict[str, Any]) -> None:
+        text = denials.pop(peek(data, "tool_call_id"), None)
+        if text is not None:
+            data = {**data, "error": {"type": "Denied", "message": text}}
+        on_error(event, data)
+
+    return {**handlers, APPROVAL_DENIED: denied, "tool:error": failed}
 
 
 def redacted_text(coordinator: Any, text: str) -> str:

@@ -12,7 +12,11 @@ import unicodedata
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-_OPERATORS = frozenset(";&|<>()")
+_OPERATORS = {
+    **dict.fromkeys(";&|", "it runs several commands"),
+    **dict.fromkeys("<>", "it redirects input or output"),
+    **dict.fromkeys("()", "it runs a subshell"),
+}
 _EXPANDED = frozenset("*?[]{}")
 _JOINER = re.compile(
     r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.
@@ -161,7 +165,7 @@ class _Scanner:
         if character == "\\":
             return self._escaped()
         if character in _OPERATORS:
-            raise Unclear(f"it runs several commands or redirects ({character})")
+            raise Unclear(f"{_OPERATORS[character]} ({character})")
         if character in "$`":
             raise Unclear(f"it contains an expansion ({character})")
         if character in _EXPANDED or (character == "~" and (not before or before[-1] in "=:")):

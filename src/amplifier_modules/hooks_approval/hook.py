@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import (
@@ -26,7 +25,13 @@ from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
 from amplifier_modules.hooks_approval.memory import Memory
 from amplifier_modules.hooks_approval.modes import mode_of
-from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances, judge
+from amplifier_modules.hooks_approval.question import (
+    calls_of_last_message,
+    question_about,
+    refusal,
+    subject,
+)
+from amplifier_modules.hooks_approval.rules import Call, Verdict, judge
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +40,6 @@ AUDIT_NAME = "approvals.jsonl"
 ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
 
 _ALLOWING = frozenset({"allow", ONCE.lower(), SESSION.lower(), ALWAYS.lower()})
-_MOST_SHOWN = 4000
 _MOST_AUDITED = 1000
 _SHORTEST_SECRET = 8
 _CARRIED = ("tool_call_id", "turn_id", "span_id", "parent_span_id", "iteration")
@@ -99,7 +103,7 @@ class ApprovalHook:
         self._audit(call, verdict, data)
         if verdict.action == "deny":
             await self._emit(APPROVAL_DENIED, call, verdict, data)
-            return _denial(_refusal(self._config, call, verdict, asked=asked))
+            return _denial(refusal(self._config, call, verdict, asked=asked))
         if asked:
             await self._emit(APPROVAL_GRANTED, call, verdict, data)
         return HookResult(action="continue")
@@ -109,20 +113,69 @@ class ApprovalHook:
         if system is None:
             return Verdict("deny", "nobody to ask", "no one can be asked for approval")
         await self._emit(APPROVAL_REQUIRED, call, verdict, data)
-        question, whole = _question(call, verdict)
-        options = self._options(whole)
         try:
-            answer = system.request_approval(question, options, self._config.timeout, "deny")
-            if inspect.isawaitable(answer):
-                answer = await answer
+            answer, comment, by = await self._answer(system, call, verdict, data)
         except ApprovalTimeoutError:
             return Verdict("deny", "timeout", f"no answer within {self._config.timeout:g} s")
         choice = answer.strip().lower() if isinstance(answer, str) else ""
         if choice not in _ALLOWING:
-            return Verdict("deny", "answer", "it needs approval, which was denied")
+            why = "it needs approval, which was denied"
+            if comment:
+                why += f"; the user says: {comment}"
+            return Verdict("deny", by, why)
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
             self._memory.keep(call, always=choice == ALWAYS.lower())
-        return Verdict("allow", f"answer ({choice})")
+        return Verdict("allow", f"{by} ({choice})")
+
+    async def _answer(
+        self, system: Any, call: Call, verdict: Verdict, data: Mapping[str, Any]
+    ) -> tuple[Any, str | None, str]:
+        """The answer, what the user says along with it, and what gave it.
+
+        Raises:
+            ApprovalTimeoutError: There was no answer in time.
+        """
+        question, whole = question_about(call, verdict)
+        if isinstance(system, ToolApprovalSystem):
+            # The app can show all of the input.
+            options = self._options(whole=True)
+            position, total = await self._position(call, data)
+            request = ToolApproval(
+                question=question,
+                tool_name=call.tool,
+                tool_input=call.values,
+                working_dir=call.base,
+                options=options,
+                reason=verdict.why,
+                scopes={
+                    one: self._memory.scope(call, always=one == ALWAYS) for one in options[1:-1]
+                },
+                position=position,
+                total=total,
+            )
+            option, comment, by_user = await system.request_tool_approval(
+                request, self._config.timeout
+            )
+            return option, comment, "answer" if by_user else "policy"
+        options = self._options(whole)
+        answer = system.request_approval(question, options, self._config.timeout, "deny")
+        return (await answer if inspect.isawaitable(answer) else answer), None, "answer"
+
+    async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
+        """The number of a call among those of the model's last message that ask, and their count."""
+        calls = await calls_of_last_message(self._coordinator.get("context"))
+        asking = [
+            id
+            for id, name, values in calls
+            if id == data.get("tool_call_id") or self._asks(Call(name, values, call.base))
+        ]
+        id = data.get("tool_call_id")
+        return (asking.index(id) + 1, len(asking)) if id in asking else (1, 1)
+
+    def _asks(self, call: Call) -> bool:
+        if judge(self._config, call, self._mode.mode).action != "ask":
+            return False
+        return not self._config.remember or self._memory.recall(call) is None
 
     def _options(self, whole: bool) -> list[str]:
         # Only a question shown whole can be agreed to for longer than once.
@@ -148,7 +201,7 @@ class ApprovalHook:
             "decision": verdict.action,
             "by": verdict.by,
             "reason": verdict.why,
-            "what": self._without_secrets(_subject(call))[:_MOST_AUDITED],
+            "what": self._without_secrets(subject(call))[:_MOST_AUDITED],
         }
         try:
             records.append(Path(folder) / AUDIT_NAME, record)
@@ -163,50 +216,6 @@ class ApprovalHook:
             if len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "[REDACTED]")
         return text
-
-
-def _subject(call: Call) -> str:
-    """The subject of the call: the file it changes, its command, or its whole input."""
-    if call.changes_one_file:
-        return call.places[0].real
-    rest = dict(call.values)
-    if call.command is None:
-        return json.dumps(rest, default=repr, ensure_ascii=False)
-    rest = {key: value for key, value in rest.items() if value is not call.command}
-    return f"{call.command} {json.dumps(rest, default=repr)}" if rest else call.command
-
-
-def _question(call: Call, verdict: Verdict) -> tuple[str, bool]:
-    """The question for the user, and whether it shows the whole subject."""
-    subject = _subject(call)
-    whole = len(subject) <= _MOST_SHOWN
-    if not whole:
-        left_out = len(subject) - _MOST_SHOWN
-        subject = f"{subject[:_MOST_SHOWN]} … and {left_out} more characters not shown"
-    if "\n" in subject or "\r" in subject:
-        # Marked line by line, so that no line of a command can pass for part of the question.
-        subject = "".join(f"\n  | {line}" for line in subject.splitlines()) + "\n"
-    if call.tool == "bash" and subject == call.command:
-        question = f"Run `{subject}`?"
-    else:
-        question = f"Allow {call.tool}: {subject}"
-    if verdict.why:
-        because = "Asking because " if verdict.why == call.unclear else "Reason: "
-        question += f" ({because}{verdict.why})"
-    return question, whole
-
-
-def _refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: bool) -> str:
-    if asked:
-        why = f"{call.tool}: {verdict.why}"
-        if call.unclear is not None:
-            why += f"; asked because {call.unclear}"
-    else:
-        why = f"{call.tool}: denied by {verdict.by} of the approval settings"
-        why += f": {verdict.why}" if verdict.why else ""
-    allowed = allowances(config, call.tool)
-    hint = f" Allowed without asking: {allowed}." if allowed else ""
-    return f"{why}. Do not try to reach the same in another way; go on without it or ask the user.{hint}"
 
 
 def _denial(reason: str) -> HookResult:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID
+from amplifier_modules.hooks_approval.places import is_below
 from amplifier_modules.hooks_approval.rules import Call
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,17 @@ class Memory:
             self._warn(f"cannot read the approvals given for always: {error}")
             return None
         return "always" if known else None
+
+    def scope(self, call: Call, *, always: bool) -> str:
+        """What `keep` applies to, in words: the calls, and how long or where it is stored."""
+        what = f"exactly this call of {call.tool}"
+        if call.changes_one_file:
+            path = call.places[0].real
+            inside = is_below(path, call.base)
+            what = f"{call.tool} {os.path.relpath(path, call.base) if inside else path}"
+        elif call.command is not None:
+            what = "exactly this command"
+        return f"{what} in {call.base}, stored in {self._file}" if always else what
 
     def keep(self, call: Call, *, always: bool) -> None:
         """Remember that the call is allowed; if it cannot be stored, for the session only."""

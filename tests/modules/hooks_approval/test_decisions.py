@@ -113,7 +113,7 @@ async def test_nothing_allows_a_compound_command(folder: Path, config: dict[str,
     for values in ({"command": "ls | sh"}, {"command": ["ls"]}, {}, {"command": "ls", "cmd": "x"}):
         assert not await session.allows("bash", **values)
     assert len(session.asked) == 4
-    assert "several commands or redirects" in session.asked[0][0]
+    assert "several commands" in session.asked[0][0]
 
 
 async def test_a_command_is_allowed_in_the_working_directory_only(folder: Path) -> None:

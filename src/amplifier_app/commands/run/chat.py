@@ -64,7 +64,7 @@ async def _chat(
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
         renderer.while_paused = terminal.suspended
-        approvals = approvals_for(request, renderer, invocation.stdout)
+        approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)
         async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
             if approvals.is_interactive:
                 session.ask_at_limits()

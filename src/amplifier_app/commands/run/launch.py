@@ -25,7 +25,7 @@ from amplifier_app.commands.run.one_shot import (
     requirements,
     write_reports,
 )
-from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
+from amplifier_app.commands.run.opening import approvals_for, choose_renderer, draws, opened
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
@@ -148,7 +148,9 @@ async def _run(
     checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
-    approvals = approvals_for(request, renderer, invocation.stdout)
+    approvals = approvals_for(
+        request, renderer, invocation.stdout, is_plain=not draws(request, chosen.plan.display)
+    )
     assert invocation.report is not None
     async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
         shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))

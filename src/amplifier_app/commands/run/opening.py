@@ -23,6 +23,7 @@ from amplifier_app.runtime.tool_selection import ToolSelection
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
     from amplifier_app.runtime.session import OpenSession
+    from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 
 @contextlib.asynccontextmanager
@@ -139,8 +140,10 @@ def _renderer(
     return TerminalRenderer(screen or AnsiScreen(stdout), quiet=quiet, chat=screen is not None)
 
 
-def approvals_for(request: Request, renderer: Renderer, stdout: Output) -> Approvals:
-    """Who answers questions for approval."""
+def approvals_for(
+    request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
+) -> Approvals:
+    """Who answers questions for approval; `is_plain` asks without colours."""
     terminal = terminal_to_ask_on(stdout)
     if terminal is None:
         return Approvals(request.approve or "deny")
@@ -155,5 +158,20 @@ def approvals_for(request: Request, renderer: Renderer, stdout: Output) -> Appro
             approvals.stop()
             return None
 
-    approvals = Approvals(request.approve or "ask", ask)
+    async def ask_about_tool(
+        about: ToolApproval, agent: str, timeout: float | None
+    ) -> ToolApprovalAnswer | None:
+        from amplifier_app.chat import approval_card
+        from amplifier_app.chat.ask import Stopped
+
+        try:
+            with renderer.paused():
+                return await approval_card.ask_about_tool(
+                    terminal, about, agent, timeout, is_plain=is_plain
+                )
+        except Stopped:
+            approvals.stop()
+            return None
+
+    approvals = Approvals(request.approve or "ask", ask, ask_about_tool)
     return approvals

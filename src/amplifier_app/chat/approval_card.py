@@ -1,0 +1,189 @@
+"""Ask about a tool call: show what it would do, and answer with a single key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.input import create_input
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.ask import Stopped, terminal_output
+from amplifier_app.chat.trust_question import forget_typed
+from amplifier_app.render.ansi import paint, plain
+from amplifier_app.render.approval import card_lines, key_lines, wrapped
+from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
+
+_ESCAPE_SECONDS = 0.05
+
+
+async def ask_about_tool(
+    fd: int, request: ToolApproval, agent: str, timeout: float | None, *, is_plain: bool = False
+) -> ToolApprovalAnswer | None:
+    """Return the answer to a request; None if the user presses Esc or Ctrl-D.
+
+    Args:
+        fd: The terminal.
+        request: The call.
+        agent: The agent that makes it; empty for the session itself.
+        timeout: Seconds to wait for an answer; None to wait forever.
+        is_plain: Use no colours.
+
+    Raises:
+        Stopped: Ctrl-C was pressed.
+        TimeoutError: No answer within `timeout` seconds.
+    """
+    card = _Card(fd, request, agent, is_plain)
+    # What was typed before was not typed as an answer.
+    forget_typed()
+    async with asyncio.timeout(timeout):
+        card.show(whole=False)
+        while True:
+            key = await card.key()
+            if key == "v":
+                card.show(whole=True)
+                continue
+            comment = await card.comment() if key == "t" else None
+            if key == "t" and comment is None:
+                continue
+            answer = card.answer(key, comment)
+            card.show_answer(answer)
+            return answer
+
+
+class _Card:
+    def __init__(self, fd: int, request: ToolApproval, agent: str, is_plain: bool) -> None:
+        self._fd = fd
+        self._request = request
+        self._agent = agent
+        self._is_plain = is_plain
+        self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
+        for key, word in (("s", "session"), ("a", "always")):
+            if any(word in option.lower() for option in request.options):
+                self._options[key] = _option(request, word)
+
+    def show(self, *, whole: bool) -> None:
+        width = self._width
+        self._write(["", *card_lines(self._request, self._agent, width, whole=whole)])
+
+    def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
+        if answer is None or not answer.option.lower().startswith("allow"):
+            return  # The renderer shows the denial.
+        scope = self._request.scopes.get(answer.option)
+        text = one_line(f"{answer.option}{f': {scope}' if scope else ''}", 400)
+        self._write([paint(f"  {line}", "dim") for line in wrapped(text, self._width - 2)])
+
+    def answer(self, key: str, comment: str | None) -> ToolApprovalAnswer | None:
+        if key in ("escape", "c-d"):
+            return None
+        return ToolApprovalAnswer(self._options["n" if key == "t" else key], comment)
+
+    async def key(self) -> str:
+        """Return the key pressed; other keys than those shown do nothing.
+
+        Raises:
+            Stopped: Ctrl-C was pressed.
+        """
+        lines = key_lines(self._request, self._width)
+        keys = (*self._options, "t", "v", "escape", "c-d", "c-c", "<sigint>")
+        window = Window(
+            FormattedTextControl("\n".join(lines), show_cursor=False),
+            height=len(lines),
+            always_hide_cursor=True,
+        )
+        app: Application[str] = Application(
+            layout=Layout(window),
+            key_bindings=_bindings(keys),
+            erase_when_done=True,
+            input=create_input(sys.stdin),
+            output=_output(self._fd),
+        )
+        _quiet(app)
+        clear_typeahead(app.input)
+        pressed = await app.run_async(handle_sigint=False)
+        if pressed in ("c-c", "<sigint>"):
+            raise Stopped
+        return pressed
+
+    async def comment(self) -> str | None:
+        """Return what the user tells the model; None if the user goes back with Esc.
+
+        Raises:
+            Stopped: Ctrl-C was pressed.
+        """
+        bindings = KeyBindings()
+
+        @bindings.add("escape")
+        def back(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+            event.app.exit(exception=EOFError)
+
+        session: PromptSession[str] = PromptSession(
+            "No. Instead: ",
+            key_bindings=bindings,
+            output=_output(self._fd),
+            erase_when_done=True,
+        )
+        _quiet(session.app)
+        try:
+            text = await session.prompt_async()
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            raise Stopped from None
+        return text.strip() or None
+
+    @property
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._fd).columns or 80
+        except OSError:  # the terminal is gone
+            return 80
+
+    def _write(self, lines: list[str]) -> None:
+        shown = [plain(line) for line in lines] if self._is_plain else lines
+        data = "".join(f"{line}\n" for line in shown).encode("utf-8", "replace")
+        with contextlib.suppress(OSError):  # the terminal is gone; reading the key ends, too
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+def _option(request: ToolApproval, *words: str) -> str:
+    """Return the option that contains one of the words."""
+    for word in words:
+        for option in request.options:
+            if word in option.lower():
+                return option
+    return words[-1].title()
+
+
+def _bindings(keys: tuple[str, ...]) -> KeyBindings:
+    bindings = KeyBindings()
+
+    def ending_with(key: str) -> Callable[[KeyPressEvent], None]:
+        return lambda event: event.app.exit(result=key)
+
+    for key in keys:
+        bindings.add(key)(ending_with(key))
+    return bindings
+
+
+def _output(fd: int) -> Any:
+    output: Any = terminal_output(fd)
+    # Without reports of the cursor position nothing is mixed with the keys that are pressed.
+    output.enable_cpr = False
+    return output
+
+
+def _quiet(app: Application[Any]) -> None:
+    """Decide soon whether Esc begins the sequence of another key."""
+    app.ttimeoutlen, app.timeoutlen = _ESCAPE_SECONDS, _ESCAPE_SECONDS

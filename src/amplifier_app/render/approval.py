@@ -1,0 +1,251 @@
+"""A tool call to be approved, as lines for a terminal: a diff, a command or readable values."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.sanitize import visible
+from amplifier_app.render.ansi import cells, fold, paint
+from amplifier_app.render.diff import FileDiff, compare, diff_lines, summary
+from amplifier_core.approval import ToolApproval
+
+_MOST_CHANGED = 24
+_MOST_LINES = 24
+_LARGEST_FILE = 2 * 1024 * 1024
+_LONGEST_LINE = 100_000
+_PATHS = ("file_path", "path", "filename")
+_TOKENS = re.compile(
+    r"""(?P<string>'[^']*'|"(?:[^"\\]|\\.)*")|(?P<risky>[;&|<>()`]+|\$\(|\$\{?\w+\}?|\\[ux]\w+)"""
+    r"""|(?P<option>(?<=\s)--?[\w-]+)"""
+)
+_TOKEN_STYLES = {"string": "green", "risky": "bold yellow", "option": "cyan"}
+
+_Edit = tuple[str, str, bool]
+"""Text to replace, its replacement, and whether to replace every occurrence."""
+
+
+class Preview(NamedTuple):
+    """What a call would change.
+
+    Attributes:
+        path: The file.
+        diff: The changes.
+        notes: What the user should know about them.
+    """
+
+    path: str
+    diff: FileDiff
+    notes: list[str]
+
+
+def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = False) -> list[str]:
+    """Return what a call would do, as lines of at most `width` cells.
+
+    Args:
+        request: The call.
+        agent: The agent that makes it; empty for the session itself.
+        width: The cells of a line.
+        whole: Show all of it, and of an edit the whole file.
+    """
+    preview = preview_of(request)
+    name = visible(f"{agent}: {request.tool_name}" if agent else request.tool_name, 200)
+    right = [summary([preview.diff])] if preview else []
+    if request.total > 1:
+        right.append(f"{request.position} of {request.total}")
+    about = visible(preview.path, _LONGEST_LINE) if preview else ""
+    lines = _header(name, about, " · ".join(right), width)
+    inner = width - 2
+    if preview is not None:
+        limit, context = (None, _LONGEST_LINE) if whole else (_MOST_CHANGED, 3)
+        body = diff_lines(preview.diff, inner, limit=limit, context=context)
+        lines += [f"  {line}" for line in body]
+        lines += [f"  {line}" for note in preview.notes for line in _noted(note, inner)]
+    else:
+        body = list(_input_lines(request, inner))
+        shown = body if whole else body[:_MOST_LINES]
+        lines += [f"  {line}" for line in shown]
+        if len(shown) < len(body):
+            lines.append(paint(f"  … {len(body) - len(shown)} more lines", "dim"))
+    if request.reason:
+        because = "asking because " if request.reason.startswith("it ") else ""
+        lines += [f"  {line}" for line in _noted(because + request.reason, inner)]
+    return lines
+
+
+def key_lines(request: ToolApproval, width: int) -> list[str]:
+    """Return the keys that answer the question, wrapped between words."""
+    items = ["y yes"]
+    for option in request.options:
+        scope = visible(request.scopes.get(option, ""), 400)
+        if "session" in option.lower():
+            items.append(f"s yes to {scope or 'this'} this session")
+        elif "always" in option.lower():
+            items.append(f"a always yes to {scope}" if scope else "a always yes")
+    items += ["n no", "t no, and tell it why", "v show all", "Esc no", "Ctrl-C stop the turn"]
+    lines = [""]
+    for item in items:
+        joined = f"{lines[-1]} · {item}" if lines[-1] else item
+        if cells(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += wrapped(item, width)
+    return [line for line in lines if line]
+
+
+def preview_of(request: ToolApproval) -> Preview | None:
+    """Return what a call of a tool that changes one file would change, without doing it."""
+    values = request.tool_input
+    path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
+    if path is None:
+        return None
+    content, edits = values.get("content"), _edits(values)
+    if not isinstance(content, str) and not edits:
+        return None
+    old, notes = _current_text(path, request.working_dir)
+    if isinstance(content, str):
+        if old is None and not notes:
+            notes = ["a new file"]
+        return Preview(path, _compared(old or "", content, path), notes)
+    if old is None:
+        return Preview(path, _of_edits(edits, path), notes or ["the file does not exist"])
+    new, problem = _edited(old, edits)
+    if problem:
+        return Preview(path, _of_edits(edits, path), [*notes, problem])
+    return Preview(path, _compared(old, new, path), notes)
+
+
+def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
+    """The edits by themselves, without a file they apply to."""
+    olds, news = [edit[0] for edit in edits], [edit[1] for edit in edits]
+    return _compared("\n".join(olds), "\n".join(news), path)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return text as lines of at most `width` cells, broken between words where possible."""
+    lines: list[str] = []
+    for word in re.findall(r"\S+\s*|\s+", text):
+        if lines and cells(lines[-1] + word.rstrip()) <= width:
+            lines[-1] += word
+        else:
+            lines += fold(word, width) if cells(word.rstrip()) > width else [word]
+    return [line.rstrip() for line in lines] or [""]
+
+
+def _header(name: str, about: str, right: str, width: int) -> list[str]:
+    left = f"{name}  {about}" if about else name
+    painted = left.replace(name, paint(name, "bold"), 1)
+    room = width - cells(left) - cells(right)
+    if not right:
+        return [painted] if room >= 0 else wrapped(left, width)
+    if room >= 2:
+        return [f"{painted}{' ' * room}{paint(right, 'dim')}"]
+    return [*(wrapped(left, width) if cells(left) > width else [painted]), paint(right, "dim")]
+
+
+def _noted(text: str, width: int) -> list[str]:
+    return [paint(line, "yellow") for line in wrapped(visible(text, 1000), width)]
+
+
+def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
+    values = dict(request.tool_input)
+    command = values.pop("command", None)
+    if isinstance(command, str):
+        for number, line in enumerate(command.split("\n")):
+            for part in wrapped(visible(line, _LONGEST_LINE), width - 2):
+                yield ("$ " if number == 0 else "  ") + highlighted(part)
+                number += 1
+    elif command is not None:
+        values["command"] = command
+    for key, value in values.items():
+        text = (
+            value if isinstance(value, str) else json.dumps(value, default=repr, ensure_ascii=False)
+        )
+        first, *rest = [
+            part
+            for line in text.split("\n")
+            for part in wrapped(visible(line, _LONGEST_LINE), max(width - cells(key) - 2, 10))
+        ]
+        label = visible(key, 60)
+        yield f"{paint(label + ':', 'dim')} {first}"
+        yield from (f"{' ' * cells(label)}  {part}" for part in rest)
+
+
+def highlighted(command: str) -> str:
+    """Return a line of a command with what joins, redirects or expands marked."""
+    return _TOKENS.sub(lambda one: paint(one[0], _TOKEN_STYLES[one.lastgroup or ""]), command)
+
+
+def _edits(values: Mapping[str, Any]) -> list[_Edit]:
+    listed = values.get("edits")
+    given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
+    found: list[_Edit] = []
+    for one in given:
+        edit = cast("dict[str, Any]", one) if isinstance(one, Mapping) else {}
+        old, new = edit.get("old_string"), edit.get("new_string")
+        if not isinstance(old, str) or not isinstance(new, str) or not old:
+            return []
+        found.append((_lf(old), _lf(new), edit.get("replace_all") is True))
+    return found
+
+
+def _edited(text: str, edits: list[_Edit]) -> tuple[str, str]:
+    """The text after the edits, and why the tool will refuse them, if it will."""
+    for old, new, everywhere in edits:
+        count = text.count(old)
+        if not count:
+            return text, "the text to replace is not in the file"
+        if count > 1 and not everywhere:
+            return text, f"the text to replace is in the file {count} times"
+        text = text.replace(old, new)
+    return text, ""
+
+
+def _compared(old: str, new: str, path: str) -> FileDiff:
+    return compare(_visible_lines(old), _visible_lines(_lf(new)), path)
+
+
+def _visible_lines(text: str) -> str:
+    if re.fullmatch(r"[\x20-\x7e\n\t]*", text):
+        return text
+    return "\n".join(visible(line, _LONGEST_LINE) for line in text.split("\n"))
+
+
+def _lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _current_text(path: str, folder: str) -> tuple[str | None, list[str]]:
+    """The text of a file, None if it has none to show; and notes on it."""
+    if "\0" in path:
+        return None, ["the path contains a NUL character"]
+    written = os.path.normpath(os.path.join(folder, path))
+    real = os.path.realpath(written)
+    notes: list[str] = []
+    if real != written:
+        notes.append(f"leads to {real}")
+        if os.path.commonpath([real, os.path.realpath(folder)]) != os.path.realpath(folder):
+            return None, notes
+    try:
+        # A pipe or a device would block; the last part may have become a link.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(real, flags)
+    except FileNotFoundError:
+        return None, notes
+    except OSError as error:
+        return None, [*notes, f"cannot read the file: {error.strerror}"]
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(descriptor)
+        return None, [*notes, "not a regular file"]
+    with open(descriptor, "rb") as file:
+        data = file.read(_LARGEST_FILE + 1)
+    if len(data) > _LARGEST_FILE:
+        return None, [*notes, "the file is too large to compare"]
+    if b"\0" in data:
+        return None, [*notes, "the file is not text"]
+    return _lf(data.decode("utf-8", "replace")), notes

@@ -1,0 +1,130 @@
+"""What a card shows of a call that needs approval."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.approval import card_lines, highlighted, key_lines, wrapped
+from amplifier_core.approval import ToolApproval
+
+OPTIONS = ["Allow once", "Allow for this session", "Allow always", "Deny"]
+
+
+def request(folder: Path, tool: str, values: dict[str, Any], **more: Any) -> ToolApproval:
+    return ToolApproval("?", tool, values, os.path.realpath(folder), OPTIONS, **more)
+
+
+def shown(folder: Path, tool: str, values: dict[str, Any], width: int = 80, **more: Any) -> str:
+    whole = more.pop("whole", False)
+    lines = card_lines(request(folder, tool, values, **more), "", width, whole=whole)
+    assert all(cells(line) <= width for line in lines), lines
+    return "\n".join(plain(line) for line in lines)
+
+
+def test_an_edit_is_a_numbered_diff_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\nthree\nfour\nfive\nsix\nseven\n")
+    values = {"file_path": "a.py", "old_string": "four\n", "new_string": "4\n4b\n"}
+    text = shown(tmp_path, "edit_file", values, position=1, total=2)
+    assert text.splitlines()[0].split() == ["edit_file", "a.py", "+2", "−1", "·", "1", "of", "2"]
+    assert [line.split() for line in text.splitlines()[1:]] == [
+        ["1", "one"],
+        ["2", "two"],
+        ["3", "three"],
+        ["4", "-", "four"],
+        ["4", "+", "4"],
+        ["5", "+", "4b"],
+        ["6", "five"],
+        ["7", "six"],
+        ["8", "seven"],
+    ]
+    assert (tmp_path / "a.py").read_text().startswith("one\ntwo\nthree\nfour\n")
+
+
+def test_several_edits_are_one_diff_and_an_impossible_one_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x\ny\nx\n")
+    edits = [{"old_string": "y", "new_string": "z"}, {"old_string": "z", "new_string": "w"}]
+    text = shown(tmp_path, "edit_file", {"path": "a", "edits": edits})
+    assert "2 - y" in text
+    assert "2 + w" in text
+    missing = shown(tmp_path, "edit_file", {"path": "a", "old_string": "q", "new_string": "r"})
+    assert "- q" in missing
+    assert "the text to replace is not in the file" in missing
+    twice = shown(tmp_path, "edit_file", {"path": "a", "old_string": "x", "new_string": "r"})
+    assert "the text to replace is in the file 2 times" in twice
+
+
+def test_a_new_file_shows_its_first_lines_and_all_of_them_on_request(tmp_path: Path) -> None:
+    values = {"path": "new", "content": "".join(f"line {n}\n" for n in range(100))}
+    text = shown(tmp_path, "write_file", values)
+    assert "line 0" in text
+    assert "line 99" not in text
+    assert "more changed lines" in text
+    assert "a new file" in text
+    assert "line 99" in shown(tmp_path, "write_file", values, whole=True)
+
+
+def test_hostile_files_neither_block_nor_leak(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "secret").write_text("hunter2\n")
+    (work / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(work / "pipe")
+    (work / "binary").write_bytes(b"\0\1")
+    (work / "folder").mkdir()
+
+    def card(path: str) -> str:
+        return shown(work, "write_file", {"path": path, "content": "mine\n"})
+
+    linked = card("link")
+    assert "hunter2" not in linked
+    assert "leads to" in linked
+    assert "not a regular file" in card("pipe")
+    assert "the file is not text" in card("binary")
+    assert "not a regular file" in card("folder")
+    assert "NUL" in card("a\0b")
+
+
+@pytest.mark.parametrize("tool", ["bash", "write_file", "mcp_x"])
+def test_invisible_characters_are_visible(tmp_path: Path, tool: str) -> None:
+    odd = "a\u202eb\x1b[2Jc\u200bd"
+    text = shown(tmp_path, tool, {"command" if tool == "bash" else "path": odd, "content": odd})
+    assert "\x1b" not in text.replace("\n", "")
+    assert "\u202e" not in text
+    assert "\\u202e" in text
+    assert "\\x1b" in text
+    assert "\\u200b" in text
+
+
+def test_a_command_shows_why_it_is_asked_about(tmp_path: Path) -> None:
+    reason = "it runs several commands or redirects (;)"
+    text = shown(tmp_path, "bash", {"command": "sleep 3; echo one\necho two"}, reason=reason)
+    assert text.splitlines()[1:3] == ["  $ sleep 3; echo one", "    echo two"]
+    assert "asking because it runs several commands" in text
+    assert "\x1b[1;33m;" in highlighted("a; b 'c;d'")
+    assert "\x1b[32m'c;d'" in highlighted("a; b 'c;d'")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_everything_fits_and_words_stay_whole(tmp_path: Path, width: int) -> None:
+    scopes = {
+        "Allow for this session": "edit_file src/parse.py",
+        "Allow always": "edit_file src/parse.py in /home/me/proj, stored in /home/me/.config/x",
+    }
+    values = {"agent": "reviewer", "instruction": "Read the whole parser and report what is wrong"}
+    lines = key_lines(request(tmp_path, "task", values, scopes=scopes), width)
+    text = " ".join(lines)
+    assert all(len(line) <= width for line in lines)
+    assert "s yes to edit_file src/parse.py this session" in text
+    assert "stored in /home/me/.config/x" in text
+    card = shown(tmp_path, "task", values, width)
+    for word in ["Read", "the", "whole", "parser", "and", "report", "what", "is", "wrong"]:
+        assert word in card.split()
+
+
+def test_a_word_longer_than_a_line_is_folded() -> None:
+    assert wrapped("ab " + "x" * 12, 5) == ["ab", "xxxxx", "xxxxx", "xx"]

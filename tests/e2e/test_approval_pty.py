@@ -1,0 +1,167 @@
+"""The question about a tool call, answered with single keys on a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan
+from tests.app.render.screen import screen
+from tests.app.terminal import CTRL_C, ENTER, Terminal
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"
+)
+
+ESC = "\x1b"
+EDIT = {
+    "name": "edit_file",
+    "input": {"file_path": "parse.py", "old_string": "return None", "new_string": "return {}"},
+}
+CHAIN = {"name": "bash", "input": {"command": "echo one >> log; echo two >> log"}}
+
+
+def plan(folder: Path, *calls: dict[str, Any]) -> Path:
+    (folder / "parse.py").write_text("def parse(text):\n    if not text:\n        return None\n")
+    scripted = [{**call, "id": f"c{n}"} for n, call in enumerate(calls)]
+    return mock_plan(
+        folder,
+        [{"tool_calls": scripted}, "done here"],
+        tools=[{"module": "tool-filesystem"}, {"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval"}],
+    )
+
+
+def run(folder: Path, *calls: dict[str, Any], size: tuple[int, int] = (80, 30)) -> Terminal:
+    return Terminal("run", "-f", plan(folder, *calls), "go", cwd=folder, size=size)
+
+
+def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
+    with run(tmp_path, EDIT) as terminal:
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("x7 \t")  # other keys do nothing
+        terminal.type("y")
+        terminal.until("done here")
+        assert terminal.finish() == 0
+    lines = screen(terminal.raw, 80, 30)
+    head = next(n for n, line in enumerate(lines) if line.startswith("edit_file"))
+    assert lines[head].split() == ["edit_file", "parse.py", "+1", "−1"]
+    assert [line.split()[:3] for line in lines[head + 3 : head + 5]] == [
+        ["3", "-", "return"],
+        ["3", "+", "return"],
+    ]
+    # The keys are gone, what was decided stays.
+    assert not any("y yes" in line for line in lines)
+    assert any("Allow once" in line for line in lines)
+    assert "return {}" in (tmp_path / "parse.py").read_text()
+
+
+def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition(
+    tmp_path: Path,
+) -> None:
+    other = {"name": "bash", "input": {"command": "touch made"}}
+    reading = {"name": "bash", "input": {"command": "ls"}}
+    with run(tmp_path, CHAIN, reading, other, CHAIN) as terminal:
+        terminal.until("1 of 3")
+        terminal.until("asking because it redirects")
+        terminal.until("s yes to exactly this command this session")
+        terminal.type("s")
+        terminal.until("touch made")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("n")
+        terminal.until("denied by you")
+        terminal.until("done here")
+        assert terminal.finish() == 8
+    assert (tmp_path / "log").read_text() == "one\ntwo\none\ntwo\n"
+    assert not (tmp_path / "made").exists()
+
+
+def test_always_names_its_file_and_is_stored_there(tmp_path: Path) -> None:
+    with run(tmp_path, EDIT) as terminal:
+        stored = Path(os.environ["AMPLIFIER_HOME"])
+        terminal.until("a always yes to")
+        terminal.type("a")
+        terminal.until("done here")
+        assert terminal.finish() == 0
+    (file,) = [path for path in stored.rglob("approvals.jsonl") if "sessions" not in path.parts]
+    assert json.loads(file.read_text())["tool"] == "edit_file"
+    assert file.name in terminal.shown
+
+
+def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
+    with run(tmp_path, CHAIN) as terminal:
+        terminal.until("t no, and tell it why")
+        terminal.type("t")
+        terminal.until("No. Instead:")
+        terminal.type(ESC)
+        terminal.until("t no, and tell it why")
+        terminal.type("t")
+        terminal.until("No. Instead:")
+        terminal.type("use make" + ENTER)
+        terminal.until("done here")
+        assert terminal.finish() == 8
+    (transcript,) = Path(os.environ["AMPLIFIER_HOME"]).rglob("transcript.jsonl")
+    assert "the user says: use make" in transcript.read_text()
+    assert "Do not try to reach the same" not in terminal.shown
+
+
+@pytest.mark.parametrize(("key", "code"), [(ESC, 8), (CTRL_C, 130)])
+def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code: int) -> None:
+    with run(tmp_path, CHAIN) as terminal:
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type(key)
+        if code == 8:
+            terminal.until("done here")
+        assert terminal.finish() == code
+    assert not (tmp_path / "log").exists()
+    assert ("done here" in terminal.shown) is (code == 8)
+
+
+def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
+    content = "".join(f"line {n}\n" for n in range(60))
+    call = {"name": "write_file", "input": {"file_path": "new", "content": content}}
+    with run(tmp_path, call, size=(40, 24)) as terminal:
+        terminal.until("more changed lines")
+        terminal.until("Ctrl-C stop the turn")
+        assert "line 59" not in terminal.shown
+        terminal.type("v")
+        terminal.until("line 59")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("n")
+        terminal.until("done here")
+        terminal.finish()
+    assert not (tmp_path / "new").exists()
+
+
+def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
+    with Terminal("run", "--plain", "-f", plan(tmp_path, EDIT), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"3 -         return None")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("y")
+        terminal.until("done here")
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
+        terminal.finish()
+    assert "\x1b[31m" not in terminal.raw
+    assert "return {}" in (tmp_path / "parse.py").read_text()
+
+
+def test_keys_typed_before_the_question_are_not_an_answer(tmp_path: Path) -> None:
+    slow = [{"tool_calls": [{**CHAIN, "id": "c0"}], "delay": 0.5}, "done here"]
+    file = mock_plan(
+        tmp_path, slow, tools=[{"module": "tool-bash"}], hooks=[{"module": "hooks-approval"}]
+    )
+    with Terminal("run", "-f", file, "go", cwd=tmp_path) as terminal:
+        terminal.type("yyy")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("n")
+        terminal.until("done here")
+        assert terminal.finish() == 8
+    assert not (tmp_path / "log").exists()
