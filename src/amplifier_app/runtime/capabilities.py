@@ -59,3 +59,14 @@ def first_provider(session: Any) -> tuple[str, Any]:
     name = first_mounted(providers, wanted)
     assert name is not None, "a session without providers does not open"
     return name, providers[name]
+
+
+def credential_variable(session: Any) -> str | None:
+    """Return the environment variable that made the first provider available, if one did."""
+    _, provider = first_provider(session)
+    try:
+        names = provider.get_info().credential_env_vars
+    # A provider may raise anything; this is only for a notice.
+    except Exception:
+        return None
+    return next((name for name in names if os.environ.get(name)), None)

@@ -11,6 +11,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.nodes import MapNode, plain_data
 from amplifier_app.plan.paths import NoSuchPath, Path, find
+from amplifier_core.session_capabilities import ModeControl
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession
@@ -75,57 +76,72 @@ class State(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value}
 
 
-def modules_in_use(sources: AppModuleSourceResolver) -> dict[str, str]:
-    """Return module id → version, commit, hash or path, whichever identifies the module best."""
-    return {module_id: found.identity for module_id, found in sources.resolved.items()}
-
-
-def restored_choice(
-    plan: ResolvedPlan, saved: SavedSession | None, *, as_saved: bool
-) -> dict[str, str]:
-    """Return the provider and the model to use with the saved plan the next time.
-
-    The options of a new session are part of its saved plan.
-    """
-    if not as_saved:
-        return {} if saved is None else _mapping(saved.metadata.get("chosen"))
-    chosen = {"provider": plan.chosen.provider, "model": plan.chosen.model}
-    return {name: value for name, value in chosen.items() if value}
-
-
-def restored_limits(
-    plan: ResolvedPlan, saved: SavedSession | None, *, as_saved: bool
-) -> dict[str, Any]:
-    """Return the limits to use with the saved plan the next time, before any is raised now."""
-    if not as_saved:
-        return {} if saved is None else _mapping(saved.metadata.get("budget"))
-    return {path[-1]: plain_data(value) for path, value in plan.chosen.sets if path[:-1] == _BUDGET}
-
-
-def differences(
-    before: Mapping[str, Any], now: State, plan: ResolvedPlan, *, as_saved: bool
-) -> Iterator[str]:
-    """Yield how a resumed session differs from when it was last used, one line each.
+class Resumption:
+    """What a session takes over from an earlier run, and saves for the next one.
 
     Args:
-        before: The metadata of the session.
-        now: Its state.
         plan: Its plan.
-        as_saved: Whether it is its saved plan, possibly with options.
+        saved: The saved session; None if it is not saved.
+        resumed: Whether it continues an earlier conversation.
     """
-    folder = before.get("project")
-    if folder and folder != os.getcwd():
-        yield f"the session was started in {folder}; its tools now work in {os.getcwd()}"
-    if as_saved:
-        yield from _options(before, plan)
-    elif before.get("plan_digest") not in (None, now.plan_digest):
-        name = str(before.get("profile") or "")
-        was = f"was {name}" if name and name != plan.name else "changed since then"
-        yield f"plan: {plan.name} ({was})"
-    yield from _changed("provider", before.get("provider"), now.provider)
-    yield from _changed("model", before.get("model"), now.model)
-    yield from _changed("mode", before.get("mode"), now.mode)
-    yield from _modules(_mapping(before.get("modules")), now.modules)
+
+    def __init__(self, plan: ResolvedPlan, saved: SavedSession | None, *, resumed: bool) -> None:
+        self._plan = plan
+        self._before: dict[str, Any] = {} if saved is None or not resumed else saved.metadata
+        self._as_saved = bool(self._before) and saved is not None and saved.plan in plan.files
+
+    def mode(self, control: ModeControl | None) -> str | None:
+        """Return the approval mode of the earlier run, if the session has it."""
+        mode = self._before.get("mode")
+        # It may have been saved with another plan.
+        return mode if control is not None and mode in control.modes else None
+
+    def state(
+        self,
+        provider: str,
+        model: str | None,
+        mode: str | None,
+        sources: AppModuleSourceResolver,
+        raised: Mapping[str, float],
+    ) -> State:
+        """Return the state of the session now; `raised` are the limits raised in this run."""
+        modules = {module_id: found.identity for module_id, found in sources.resolved.items()}
+        budget = {**self._limits(), **raised}
+        return State(self._plan.digest, provider, model, mode, modules, self._chosen(), budget)
+
+    def _chosen(self) -> dict[str, str]:
+        """The provider and the model to use with the saved plan the next time.
+
+        The options of a new session are part of its saved plan.
+        """
+        if not self._as_saved:
+            return _mapping(self._before.get("chosen"))
+        chosen = {"provider": self._plan.chosen.provider, "model": self._plan.chosen.model}
+        return {name: value for name, value in chosen.items() if value}
+
+    def _limits(self) -> dict[str, Any]:
+        """The limits to use with the saved plan the next time, before any is raised now."""
+        if not self._as_saved:
+            return _mapping(self._before.get("budget"))
+        sets = self._plan.chosen.sets
+        return {path[-1]: plain_data(value) for path, value in sets if path[:-1] == _BUDGET}
+
+    def differences(self, now: State) -> Iterator[str]:
+        """Yield how the session differs from when it was last used, one line each."""
+        before, plan = self._before, self._plan
+        folder = before.get("project")
+        if folder and folder != os.getcwd():
+            yield f"the session was started in {folder}; its tools now work in {os.getcwd()}"
+        if self._as_saved:
+            yield from _options(before, plan)
+        elif before.get("plan_digest") not in (None, now.plan_digest):
+            name = str(before.get("profile") or "")
+            was = f"was {name}" if name and name != plan.name else "changed since then"
+            yield f"plan: {plan.name} ({was})"
+        yield from _changed("provider", before.get("provider"), now.provider)
+        yield from _changed("model", before.get("model"), now.model)
+        yield from _changed("mode", before.get("mode"), now.mode)
+        yield from _modules(_mapping(before.get("modules")), now.modules)
 
 
 def _changed(what: str, before: Any, now: str | None) -> Iterator[str]:

@@ -23,13 +23,7 @@ from amplifier_app.runtime.module_faults import blaming, checked_answer, message
 from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
-from amplifier_app.runtime.resume import (
-    State,
-    differences,
-    modules_in_use,
-    restored_choice,
-    restored_limits,
-)
+from amplifier_app.runtime.resume import Resumption, State
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
@@ -154,6 +148,7 @@ class OpenSession:
         self.saved = saved
         self._record = SessionRecord(saved, resumed=resumed) if saved else None
         self._resumed = resumed
+        self._resumption = Resumption(plan, saved, resumed=resumed)
         self.renderer = renderer
         if delegation is None and saved is not None:
             delegation = Delegation.from_metadata(saved.metadata)
@@ -230,16 +225,6 @@ class OpenSession:
         """The environment variables set from stored keys."""
         return self._mounting.stored_keys
 
-    def credential_variable(self) -> str | None:
-        """The environment variable that made the first provider available, if one did."""
-        _, provider = first_provider(self.session)
-        try:
-            names = provider.get_info().credential_env_vars
-        # A provider may raise anything; this is only for a notice.
-        except Exception:
-            return None
-        return next((name for name in names if os.environ.get(name)), None)
-
     @property
     def context(self) -> Any:
         return self.session.coordinator.get("context")
@@ -272,19 +257,14 @@ class OpenSession:
                 self.renderer.notice(remark, level, "session")
         self.facts = self._describe()
         self.renderer.session_opened(self.facts)
-        if self._resumed and self.saved is not None and not self._runs_for_parent:
-            before = self.saved.metadata
-            for line in differences(before, self._state(), self.plan, as_saved=self._as_saved):
+        if not self._runs_for_parent:
+            for line in self._resumption.differences(self._state()):
                 self.renderer.notice(line, "info", "session")
 
     async def _set_mode(self, mode: str | None) -> None:
         coordinator = self.session.coordinator
-        control = mode_control(coordinator)
-        if mode is None and self.saved is not None and not self._runs_for_parent:
-            mode = self.saved.metadata.get("mode")
-            # It may have been saved with another plan.
-            if control is None or mode not in control.modes:
-                return
+        if mode is None and not self._runs_for_parent:
+            mode = self._resumption.mode(mode_control(coordinator))
         if mode is not None:
             await set_mode(coordinator, mode)
 
@@ -399,23 +379,9 @@ class OpenSession:
             )
 
     def _state(self) -> State:
-        return State(
-            self.plan.digest,
-            self.facts.provider,
-            self.facts.model,
-            current_mode(self.session.coordinator),
-            modules_in_use(self.sources),
-            restored_choice(self.plan, self.saved, as_saved=self._as_saved),
-            {
-                **restored_limits(self.plan, self.saved, as_saved=self._as_saved),
-                **self._budget.raised,
-            },
-        )
-
-    @property
-    def _as_saved(self) -> bool:
-        """Whether it is resumed with its saved plan."""
-        return self._resumed and self.saved is not None and self.saved.plan in self.plan.files
+        mode = current_mode(self.session.coordinator)
+        facts, raised = self.facts, self._budget.raised
+        return self._resumption.state(facts.provider, facts.model, mode, self.sources, raised)
 
     @property
     def is_stopping(self) -> bool:

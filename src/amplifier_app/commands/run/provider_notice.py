@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.paths import state_dir
 from amplifier_app.base.stdio import stderr_is_tty
+from amplifier_app.runtime.capabilities import credential_variable
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -25,7 +26,7 @@ def notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Renderer
         return
     facts = session.facts
     chosen = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
-    key = session.credential_variable()
+    key = credential_variable(session.session)
     if facts.provider == "local" and not key:
         text = f"the demo model ({facts.model}) answers; set up another one: amplifier init"
     else:
