@@ -13,7 +13,7 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import read_yaml
-from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 
 
 def saved_plan(session: SessionFolder) -> Path:
@@ -26,6 +26,13 @@ def saved_plan(session: SessionFolder) -> Path:
         size = session.plan.stat().st_size
     except OSError:
         size = None
+    imported = session.path / IMPORTED_PLAN
+    if not size and imported.exists():
+        raise SessionError(
+            f"the plan of session {session.id} was imported and can run code",
+            hint="Choose a plan of your own: --profile NAME or --plan FILE\n"
+            f"Or review the imported one and pass it: --plan {imported}",
+        )
     if not size:
         state = "is missing" if size is None else "is empty"
         raise SessionError(

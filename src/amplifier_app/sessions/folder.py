@@ -17,6 +17,9 @@ from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_tr
 
 PLAN_FILE = "plan.yaml"
 
+IMPORTED_PLAN = "imported-plan.yaml"
+"""The plan of an imported session, which is not used unless the user names it."""
+
 
 def now() -> str:
     """The time as metadata has it: ISO 8601 in UTC."""

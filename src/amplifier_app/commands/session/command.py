@@ -17,6 +17,8 @@ class SessionCommands(LazyGroup):
         "list": "List saved sessions.",
         "search": "Search the text of all sessions.",
         "show": "Show a session's conversation, or one tool call.",
+        "export": "Export a session as Markdown, JSON, HTML, ATIF or a bundle.",
+        "import": "Import a bundle.",
         "fork": "Start a new session from a step of another one.",
         "rename": "Change a session's title.",
         "delete": "Delete sessions and their sub-sessions.",

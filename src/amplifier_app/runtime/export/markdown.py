@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amplifier_app.base.sanitize import for_pipe, one_line
-from amplifier_app.runtime.export.parts import Heading, Part
+from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.runtime.export.parts import Heading, Part, heading_of, parts_of
+from amplifier_app.runtime.visibility import Visibility
 
 
 def as_markdown(heading: Heading, parts: Sequence[Part]) -> str:
@@ -31,3 +33,16 @@ def as_markdown(heading: Heading, parts: Sequence[Part]) -> str:
         else:
             texts.append("\n".join(f"> {line}".rstrip() for line in text.splitlines()))
     return "\n\n".join(text.strip("\n") for text in texts if text.strip()) + "\n"
+
+
+def session_markdown(session: Exported) -> str:
+    """A session and its sub-sessions as Markdown."""
+    texts: list[str] = []
+    for one in (session, *session.sub_sessions):
+        conversation = one.conversation
+        heading = heading_of(one.id, one.metadata, conversation, age=False)
+        agent = one.metadata.get("agent")
+        if one is not session:
+            heading = heading._replace(title=f"Sub-agent {agent or ''}: {heading.title}")
+        texts.append(as_markdown(heading, list(parts_of(conversation.items, Visibility()))))
+    return "\n".join(texts)

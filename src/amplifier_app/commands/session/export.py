@@ -1,0 +1,92 @@
+"""`amplifier session export`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app import __version__
+from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.runtime.export.data import as_data, as_trajectory
+from amplifier_app.runtime.export.exported import Exported, exported, redactor
+from amplifier_app.runtime.export.markdown import session_markdown
+from amplifier_app.sessions.bundle import write_bundle
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.store import SessionStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def export(
+    session_id: SessionArgument,
+    md: Annotated[bool, typer.Option("--md", help="Markdown. [default]")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything stored, as JSON.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="One page with the conversation and a timeline.")
+    ] = False,
+    atif: Annotated[
+        bool,
+        typer.Option("--atif", help="A trajectory in the Agent Trajectory Interchange Format."),
+    ] = False,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="An archive for 'session import'; needs --to.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", metavar="FILE", help="Write to a new file, not to stdout."),
+    ] = None,
+) -> None:
+    """Export a session with its sub-sessions, without secrets.
+
+    Values of stored keys and secret variables, and everything that looks like a secret, are
+    replaced by [REDACTED:…]. Look through the result before you share it.
+
+    \b
+      amplifier session export 1a2b3c > review.md
+      amplifier session export 1a2b3c --html --to review.html
+      amplifier session export 1a2b3c --bundle --to review.tar.gz
+    """
+    wanted = {"--md": md, "--json": as_json, "--html": html, "--atif": atif, "--bundle": bundle}
+    chosen = [name for name, is_wanted in wanted.items() if is_wanted]
+    if len(chosen) > 1:
+        raise UsageError(f"{', '.join(chosen[:-1])} and {chosen[-1]} are mutually exclusive")
+    if bundle and to is None:
+        raise UsageError("--bundle needs a file", hint="Pass --to FILE.tar.gz")
+    store = SessionStore()
+    found = store.find(session_id)
+    below = from_index(lambda index: index.spawned_by(found.id))
+    spawned = [SessionFolder(store.root / one.id) for one in below]
+    redact = redactor().value
+    if bundle and to is not None:
+        write_bundle(to, [found, *spawned], redact, __version__)
+        to_stderr(f"Written to {to}.")
+        return
+    text = _text(exported(found, spawned, redact), chosen[0] if chosen else "--md")
+    if to is None:
+        print(text, end="")
+        return
+    try:
+        with open(to, "x", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{to} already exists", hint="Choose another name.") from None
+    except OSError as error:
+        raise SessionError(f"cannot write {to}: {error.strerror}") from error
+    to_stderr(f"Written to {to}.")
+
+
+def _text(session: Exported, kind: str) -> str:
+    if kind == "--html":
+        from amplifier_app.runtime.export.page import as_page  # Loads a Markdown parser.
+
+        return as_page(session)
+    if kind == "--md":
+        return session_markdown(session)
+    data: Any = as_data(session) if kind == "--json" else as_trajectory(session)
+    return json.dumps(data, indent=2) + "\n"

@@ -1,0 +1,121 @@
+"""A session as JSON: all that is stored, or as a trajectory in ATIF.
+
+ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.4: a list of steps by
+`system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from amplifier_app import __version__
+from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.summary import cost_in
+from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.usage import dollars
+
+ATIF_VERSION = "ATIF-v1.4"
+
+
+def as_data(session: Exported) -> dict[str, Any]:
+    """Everything stored of a session and its sub-sessions."""
+    return {
+        "format": "amplifier-session",
+        "version": 1,
+        "id": session.id,
+        "metadata": session.metadata,
+        "transcript": session.records,
+        "events": session.events,
+        "sub_sessions": [as_data(one) for one in session.sub_sessions],
+    }
+
+
+def as_trajectory(session: Exported) -> dict[str, Any]:
+    """A session as an ATIF trajectory, without its sub-sessions."""
+    steps = [step for item in session.conversation.items for step in _atif_step(item)]
+    for number, step in enumerate(steps, 1):
+        step["step_id"] = number
+    agent: dict[str, Any] = {"name": "amplifier", "version": __version__}
+    model = session.metadata.get("model")
+    if isinstance(model, str):
+        agent["model_name"] = model
+    return {
+        "schema_version": ATIF_VERSION,
+        "session_id": session.id,
+        "agent": agent,
+        "steps": steps,
+        "final_metrics": _final_metrics(session, len(steps)),
+    }
+
+
+def _atif_step(item: Item) -> Iterator[dict[str, Any]]:
+    if isinstance(item, Prompt):
+        yield {"step_id": 0, "source": "user", "message": item.text}
+    elif isinstance(item, Step):
+        yield _agent_step(item)
+    elif isinstance(item, Note) and item.message:
+        is_system = item.kind in ("system", "developer")
+        text = as_text(item.message.get("content"))
+        yield {"step_id": 0, "source": "system" if is_system else "user", "message": text}
+
+
+def _agent_step(step: Step) -> dict[str, Any]:
+    content = step.message.get("content")
+    texts = [str(block.get("text", "")) for block in blocks_in(step.message, "text")]
+    message = content if isinstance(content, str) else "\n\n".join(texts)
+    found: dict[str, Any] = {"step_id": 0, "source": "agent", "message": message}
+    if step.model is not None:
+        found["model_name"] = step.model
+    thoughts = [str(block.get("thinking", "")) for block in blocks_in(step.message, "thinking")]
+    if any(thoughts):
+        found["reasoning_content"] = "\n\n".join(filter(None, thoughts))
+    if step.calls:
+        found["tool_calls"] = [
+            {
+                "tool_call_id": call.id or f"call-{call.number}",
+                "function_name": call.name,
+                "arguments": call.input
+                if isinstance(call.input, dict)
+                else {"input": as_text(call.input)},
+            }
+            for call in step.calls
+        ]
+        results = [
+            {"source_call_id": call.id or f"call-{call.number}", "content": call.result}
+            for call in step.calls
+            if call.result is not None
+        ]
+        if results:
+            found["observation"] = {"results": results}
+    metrics = _metrics(step.usage)
+    if metrics:
+        found["metrics"] = metrics
+    return found
+
+
+_METRICS = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cached_tokens": "cache_read_tokens",
+}
+
+
+def _metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
+    metrics: dict[str, Any] = {
+        name: usage[key] for name, key in _METRICS.items() if isinstance(usage.get(key), int)
+    }
+    cost = dollars(usage.get("cost_usd"))
+    return metrics if cost is None else {**metrics, "cost_usd": float(cost)}
+
+
+def _final_metrics(session: Exported, steps: int) -> dict[str, Any]:
+    usage = session.metadata.get("usage")
+    totals = _metrics(usage) if isinstance(usage, dict) else {}
+    found = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
+    cost = cost_in(session.metadata)
+    if cost is not None:
+        found["total_cost_usd"] = float(cost)
+    return {**found, "total_steps": steps}

@@ -1,0 +1,201 @@
+"""A session as one HTML page that needs nothing else.
+
+The page has no script, and its Content-Security-Policy allows none, nor any request. All text of the
+session is escaped; Markdown is rendered without its HTML and images.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from html import escape
+from importlib.resources import files
+
+from markdown_it import MarkdownIt
+
+from amplifier_app.base.sanitize import for_pipe
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.runtime.export.parts import heading_of
+from amplifier_app.runtime.export.timeline import Span, Turn, turns_of
+from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.usage import dollars
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_WIDTH, _ROW, _LABEL, _VALUE = 1000, 22, 190, 200
+_MOST_ROWS = 60
+
+
+def as_page(session: Exported) -> str:
+    """The page, as text."""
+    title = heading_of(session.id, session.metadata, session.conversation, age=False).title
+    body = "".join(_session(session, level=1))
+    style = (files("amplifier_app.runtime.export") / "page.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_text(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+
+
+def _session(session: Exported, *, level: int) -> Iterator[str]:
+    conversation = session.conversation
+    heading = heading_of(session.id, session.metadata, conversation, age=False)
+    yield f"<header><h{level}>{_text(heading.title)}</h{level}>\n<ul class=facts>"
+    yield "".join(f"<li>{_text(fact)}</li>" for fact in heading.facts)
+    yield "</ul></header>\n"
+    turns = turns_of(session.events)
+    prompts = 0
+    for item in conversation.items:
+        if isinstance(item, Prompt):
+            prompts += 1
+            yield f'<section class=prompt id="{_id(session, f"prompt-{prompts}")}">'
+            yield f"<pre>{_text(item.text)}</pre></section>\n"
+            if prompts <= len(turns):
+                yield _timeline(turns[prompts - 1])
+        else:
+            yield from _item(session, item)
+    for one in session.sub_sessions:
+        agent = one.metadata.get("agent")
+        yield f"<details class=agent><summary>Sub-agent {_text(str(agent or one.id))}</summary>\n"
+        yield from _session(one, level=2)
+        yield "</details>\n"
+
+
+def _item(session: Exported, item: Item) -> Iterator[str]:
+    if isinstance(item, Step):
+        yield f'<section class=step id="{_id(session, f"step-{item.number}")}">'
+        yield from _answer(item)
+        for call in item.calls:
+            yield _call(session, call)
+        yield f"<p class=usage>{_text(_usage(item))}</p></section>\n"
+    elif isinstance(item, Note) and item.message:
+        name = "System prompt" if item.kind in ("system", "developer") else "Added by a hook"
+        text = as_text(item.message.get("content"))
+        yield f"<details class=note><summary>{name} · {len(text):,} characters</summary>"
+        yield f"<pre>{_text(text)}</pre></details>\n"
+    elif isinstance(item, Note):
+        done = "cleared" if item.kind == "cleared" else "replaced"
+        yield f"<p class=usage>The context was {done} here.</p>\n"
+
+
+def _answer(step: Step) -> Iterator[str]:
+    content = step.message.get("content")
+    for block in blocks_in(step.message, "thinking"):
+        thought = str(block.get("thinking") or "")
+        if thought:
+            yield "<details class=note><summary>Thinking</summary>"
+            yield f"<pre>{_text(thought)}</pre></details>"
+    texts = [str(block.get("text", "")) for block in blocks_in(step.message, "text")]
+    for text in [content] if isinstance(content, str) else texts:
+        if text.strip():
+            yield f"<div class=answer>{_markdown(text)}</div>"
+
+
+def _call(session: Exported, call: Call) -> str:
+    about = describe.tool_input({"tool_input": call.input}, 160)
+    lines = len(call.result.splitlines()) if call.result is not None else 0
+    size = "no result" if call.result is None else describe.count(lines, "line")
+    given = (
+        json.dumps(call.input, indent=2, ensure_ascii=False, default=str)
+        if isinstance(call.input, (dict, list))
+        else as_text(call.input)
+    )
+    return (
+        f'<details class=call id="{_id(session, f"call-{call.number}")}"><summary>'
+        f"<span class=number>{call.number}</span> <b>{_text(call.name)}</b> "
+        f"<code>{_text(about)}</code> <span class=size>{size}</span></summary>"
+        f"<h4>Input</h4><pre>{_text(given)}</pre>"
+        f"<h4>Result</h4><pre>{_text(call.result or '')}</pre></details>"
+    )
+
+
+def _usage(step: Step) -> str:
+    usage = step.usage
+    facts = [f"step {step.number}", step.model or ""]
+    for key, name in (("input_tokens", "in"), ("output_tokens", "out")):
+        if isinstance(usage.get(key), int):
+            facts.append(f"{describe.tokens(usage[key])} {name}")
+    cached = usage.get("cache_read_tokens")
+    if isinstance(cached, int) and cached:
+        facts.append(f"{describe.tokens(cached)} cached")
+    cost = dollars(usage.get("cost_usd"))
+    if cost is not None:
+        facts.append(describe.cost(cost))
+    return " · ".join(filter(None, facts))
+
+
+# The timeline
+
+
+def _timeline(turn: Turn) -> str:
+    spans = sorted(turn.spans, key=lambda span: span.start)
+    if not spans:
+        return ""
+    more = len(spans) - _MOST_ROWS
+    spans = spans[:_MOST_ROWS]
+    total = max(turn.end - turn.start, 0.001)
+    models = [span for span in turn.spans if span.kind == "model"]
+    costs = [span.cost for span in models if span.cost is not None]
+    facts = [
+        describe.duration(total),
+        describe.count(len(models), "step"),
+        f"{describe.tokens(sum(span.tokens for span in models))} tokens",
+        *([describe.cost(sum(costs, Decimal(0)))] if costs and len(costs) == len(models) else []),
+        *([f"{more} more not drawn"] if more > 0 else []),
+    ]
+    rows = "".join(_bar(n, span, turn.start, total) for n, span in enumerate(spans))
+    height = len(spans) * _ROW + 4
+    return (
+        f"<details class=timeline open><summary>{_text(' · '.join(facts))}</summary>"
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Timeline">{rows}</svg>'
+        "</details>\n"
+    )
+
+
+def _bar(row: int, span: Span, start: float, total: float) -> str:
+    scale = (_WIDTH - _LABEL - _VALUE) / total
+    x = _LABEL + max(0.0, span.start - start) * scale
+    width = max(2.0, (span.end - span.start) * scale)
+    y = row * _ROW + 3
+    facts = [describe.duration(span.end - span.start)]
+    if span.tokens:
+        facts.append(f"{describe.tokens(span.tokens)} tokens")
+    if span.cost is not None:
+        facts.append(describe.cost(span.cost))
+    label = " · ".join(facts)
+    state = span.kind if span.is_ok else "failed"
+    name = span.name if len(span.name) <= 26 else span.name[:25] + "…"
+    return (
+        f"<g><title>{_text(span.name)}: {_text(label)}</title>"
+        f'<text x="0" y="{y + 12}">{_text(name)}</text>'
+        f'<rect class="{state}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="15" rx="2"/>'
+        f'<text class=value x="{min(x + width + 6, _WIDTH - _VALUE + 6):.1f}" y="{y + 12}">'
+        f"{_text(label)}</text></g>"
+    )
+
+
+# Text
+
+
+def _text(text: str) -> str:
+    """Text of the session, escaped."""
+    return escape(for_pipe(text).encode("utf-8", "replace").decode(), quote=True)
+
+
+def _id(session: Exported, name: str) -> str:
+    return _text(f"{session.id}-{name}")
+
+
+def _markdown(text: str) -> str:
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    # An image would be a request; its source is shown as text instead.
+    parser.disable(["image", "html_block", "html_inline"])
+    html = parser.render(for_pipe(text).encode("utf-8", "replace").decode())
+    return html.replace("<a href=", '<a rel="noopener noreferrer" href=')

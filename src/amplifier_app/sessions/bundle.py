@@ -1,0 +1,307 @@
+"""Bundles: sessions as one archive, and what an archive must be to become sessions again.
+
+    manifest.json                    the format, the sessions, and size and SHA-256 of each file
+    sessions/<id>/metadata.json …    the files of each session
+
+Only the files of `_is_taken` are in a bundle: copies of changed files, remembered approvals and whatever
+else modules keep in a session's folder are not. A bundle of someone else is data: its plan, which can
+run code, is stored under another name, and of its metadata only facts about the conversation are kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.sessions.creation import unfinished_session, write_new
+from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
+from amplifier_app.sessions.store import SessionStore, new_session_id
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
+from amplifier_support import journal
+from amplifier_support.private_files import FOLDER_MODE
+
+FORMAT = "amplifier-sessions"
+
+_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl")
+_EVENTS = re.compile(r"events\.jsonl(\.[0-9]{1,4})?")
+_OUTPUT = re.compile(r"tool-output/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MOST_FILES = 20_000
+_MOST_BYTES = 500_000_000
+_MANIFEST = "manifest.json"
+_FACTS = {
+    **dict.fromkeys(("created", "updated", "title", "project", "profile", "provider"), str),
+    **dict.fromkeys(("model", "parent", "agent"), str),
+    **dict.fromkeys(("prompts", "depth"), int),
+    **dict.fromkeys(("usage", "forked_from"), dict),
+}
+"""Metadata that an import keeps, with its type."""
+
+
+# Writing
+
+
+def write_bundle(
+    file: Path, sessions: Iterable[SessionFolder], redact: Callable[[Any], Any], version: str
+) -> None:
+    """Write sessions, the first of which the others belong to, to a new file.
+
+    Args:
+        file: The file; it must not exist.
+        sessions: The sessions.
+        redact: Replaces secrets in text and data.
+        version: The version of the program.
+
+    Raises:
+        SessionError: A session cannot be read, or the file cannot be written.
+    """
+    contents: dict[str, bytes] = {}
+    manifest: dict[str, Any] = {"format": FORMAT, "version": 1, "program": version, "sessions": {}}
+    for session in sessions:
+        files = _read_files(session, redact)
+        manifest["sessions"][session.id] = {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in files.items()
+        }
+        contents |= {f"sessions/{session.id}/{name}": data for name, data in files.items()}
+    text = json.dumps(manifest, indent=1).encode()
+    unfinished = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
+    try:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
+            # Without a time and a name, the same sessions have the same bundle.
+            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+                _write_tar(packed, {_MANIFEST: text, **contents})
+            raw.flush()
+            os.fsync(raw.fileno())
+        # Unlike a rename, a link does not replace a file that appeared in the meantime.
+        os.link(unfinished, file)
+    except FileExistsError:
+        raise SessionError(f"{file} already exists", hint="Choose another name.") from None
+    except OSError as error:
+        raise SessionError(f"cannot write {file}: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_tar(packed: Any, contents: Mapping[str, bytes]) -> None:
+    with tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o600
+            archive.addfile(member, io.BytesIO(data))
+
+
+def _read_files(session: SessionFolder, redact: Callable[[Any], Any]) -> dict[str, bytes]:
+    names = sorted(path.name for path in session.path.iterdir())
+    output = session.path / "tool-output"
+    if output.is_dir() and not output.is_symlink():
+        names += sorted(f"tool-output/{path.name}" for path in output.iterdir())
+    found: dict[str, bytes] = {}
+    for name in filter(_is_taken, names):
+        path = session.path / name
+        if path.is_symlink() or not path.is_file():
+            continue
+        try:
+            found[name] = _redacted(name, path.read_bytes(), redact)
+        except OSError as error:
+            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+    return found
+
+
+def _redacted(name: str, data: bytes, redact: Callable[[Any], Any]) -> bytes:
+    if name.endswith(".json") or ".jsonl" in name:
+        lines = data.split(b"\n") if ".jsonl" in name else [data]
+        return b"\n".join(_redacted_line(line, redact) for line in lines)
+    return str(redact(data.decode("utf-8", "replace"))).encode()
+
+
+def _redacted_line(line: bytes, redact: Callable[[Any], Any]) -> bytes:
+    record = journal.parse(line)
+    if record is None:
+        return str(redact(line.decode("utf-8", "replace"))).encode() if line.strip() else line
+    changed = redact(record)
+    return line if changed is record else journal.encode(changed).rstrip(b"\n")
+
+
+def _is_taken(name: str) -> bool:
+    return name in _FILES or bool(_EVENTS.fullmatch(name) or _OUTPUT.fullmatch(name))
+
+
+# Reading
+
+
+class Bundle(NamedTuple):
+    """A checked bundle.
+
+    Attributes:
+        root: The session that the others belong to.
+        files: The files of each session by id and name.
+    """
+
+    root: str
+    files: dict[str, dict[str, bytes]]
+
+
+class _Limited(io.RawIOBase):
+    """Reads a stream up to a number of bytes, whatever it unpacks to."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = _MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self._left -= len(data)
+        if self._left < 0:
+            raise SessionError(f"the bundle unpacks to more than {_MOST_BYTES:,} bytes")
+        return data
+
+
+def read_bundle(file: Path) -> Bundle:
+    """Read and check a bundle; nothing is written.
+
+    Raises:
+        SessionError: It cannot be read, is not a bundle, or has something that no bundle has.
+    """
+    try:
+        with open(file, "rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            stream = gzip.GzipFile(fileobj=raw) if packed else raw
+            contents = _members(_Limited(stream))
+    except OSError as error:
+        raise SessionError(f"cannot read {file}: {error.strerror or error}") from error
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        raise SessionError(f"{file} is not a bundle: {error}") from error
+    return _checked(file, contents)
+
+
+def _members(stream: Any) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
+                raise SessionError(f"the bundle has {member.name!r}, which is not a regular file")
+            if member.name in contents:
+                raise SessionError(f"the bundle has {member.name!r} twice")
+            if len(contents) >= _MOST_FILES:
+                raise SessionError(f"the bundle has more than {_MOST_FILES:,} files")
+            if not (member.name == _MANIFEST or _split(member.name)):
+                raise SessionError(f"the bundle has an unexpected file: {member.name!r}")
+            source = archive.extractfile(member)
+            contents[member.name] = b"" if source is None else source.read()
+    return contents
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """The session and the file that a name in a bundle means; None if it means none."""
+    parts = name.split("/", 2)
+    if len(parts) != 3 or parts[0] != "sessions" or not ID.fullmatch(parts[1]):
+        return None
+    return (parts[1], parts[2]) if _is_taken(parts[2]) else None
+
+
+def _checked(file: Path, contents: dict[str, bytes]) -> Bundle:
+    manifest = journal.parse(contents.pop(_MANIFEST, b"")) or {}
+    listed = manifest.get("sessions")
+    if manifest.get("format") != FORMAT or not isinstance(listed, dict) or not listed:
+        raise SessionError(f"{file} is not a bundle of sessions")
+    if manifest.get("version") != 1:
+        raise SessionError(f"{file} has the unsupported version {manifest.get('version')!r}")
+    files: dict[str, dict[str, bytes]] = {}
+    for name, data in contents.items():
+        session_id, inner = cast("tuple[str, str]", _split(name))
+        files.setdefault(session_id, {})[inner] = data
+    sessions = cast("dict[str, Any]", listed)
+    for session_id, entries in sessions.items():
+        held = files.get(session_id, {})
+        if not isinstance(entries, dict) or set(cast("dict[str, Any]", entries)) != set(held):
+            raise SessionError(f"the bundle is incomplete: session {session_id!r}")
+        for name, data in held.items():
+            entry = cast("dict[str, Any]", entries)[name]
+            digest = (
+                cast("dict[str, Any]", entry).get("sha256") if isinstance(entry, dict) else None
+            )
+            if digest != hashlib.sha256(data).hexdigest():
+                raise SessionError(f"the bundle is damaged: {session_id}/{name} has other contents")
+        _require_conversation(session_id, held)
+    if set(files) != set(sessions):
+        raise SessionError("the bundle has files of sessions that its manifest does not list")
+    return Bundle(next(iter(sessions)), files)
+
+
+def _require_conversation(session_id: str, files: Mapping[str, bytes]) -> None:
+    if journal.parse(files.get("metadata.json", b"")) is None:
+        raise SessionError(f"the bundle is damaged: the metadata of session {session_id}")
+    try:
+        records = journal.read(files.get("transcript.jsonl", b"")).records
+        journal.current_items(
+            records, lambda one: not isinstance(one, dict) or "control" not in one
+        )
+    except (journal.Damaged, journal.UnknownControl) as error:
+        raise SessionError(
+            f"the bundle is damaged: the transcript of session {session_id}: {error}"
+        ) from error
+
+
+# Importing
+
+
+def import_bundle(store: SessionStore, bundle: Bundle, *, new_ids: bool = False) -> list[str]:
+    """Store the sessions of a bundle; those that others belong to come last.
+
+    Args:
+        store: Where to store them.
+        bundle: The checked bundle.
+        new_ids: Whether to give them new ids.
+
+    Returns:
+        Their ids, that of the root first.
+
+    Raises:
+        SessionError: An id is taken, or a session cannot be written.
+    """
+    ids = {session_id: session_id for session_id in bundle.files}
+    if new_ids:
+        root = new_session_id()
+        ids = {one: f"{root}-{n}" for n, one in enumerate(ids)} | {bundle.root: root}
+    ordered = [bundle.root, *(one for one in bundle.files if one != bundle.root)]
+    # Left in reverse order: a session gets its name after those that it spawned.
+    with ExitStack() as folders:
+        for session_id in ordered:
+            path = folders.enter_context(unfinished_session(store.root, ids[session_id]))
+            _fill(path, ids[session_id], bundle.files[session_id], ids)
+    return [ids[session_id] for session_id in ordered]
+
+
+def _fill(path: Path, session_id: str, files: Mapping[str, bytes], ids: Mapping[str, str]) -> None:
+    for name, data in files.items():
+        if name == "metadata.json":
+            metadata = _facts(json.loads(data), session_id, ids)
+            data = json.dumps(metadata, indent=2).encode() + b"\n"
+        target = path / (IMPORTED_PLAN if name == "plan.yaml" else name)
+        if target.parent != path:
+            target.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        write_new(target, data)
+
+
+def _facts(metadata: Any, session_id: str, ids: Mapping[str, str]) -> dict[str, Any]:
+    """The metadata to keep; the rest could change how the session runs here."""
+    facts = {key: metadata[key] for key, kind in _FACTS.items() if type(metadata.get(key)) is kind}
+    if "turns" in metadata and type(metadata["turns"]) is int:
+        facts.setdefault("prompts", metadata["turns"])
+    if facts.get("parent") in ids:
+        facts["parent"] = ids[facts["parent"]]
+    return {"schema_version": SCHEMA_VERSION, "id": session_id, **facts, "imported": True}
