@@ -17,6 +17,7 @@ from tests.support.llm_server import (
     ErrorEvent,
     Item,
     Reply,
+    Reset,
     ResetAfter,
     ScriptedLLM,
     Stall,
@@ -192,3 +193,26 @@ def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Pat
     assert (failed.code, failed.stdout) == (5, "")
     assert "prompt is too long" in failed.stderr
     assert "larger context window" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Status(401), ["rejected the API key (401)", "Set a new key: amplifier init"]),
+        (Status(529), ["is overloaded (529)", "Try again later, or use another model"]),
+        (Status(429, headers={"retry-after": "0"}), ["rate limit (429)", "--model NAME"]),
+        (Status(429, headers={"retry-after": "600"}), ["Retry in 10 minutes", "--model NAME"]),
+        (Status(400), ["refused the request (400)", "--model NAME"]),
+        (Reset(), ["closed the connection: connection reset by peer", "Try again later"]),
+    ],
+)
+def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[str]) -> None:
+    with ScriptedLLM.running([reply]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
+        retries = "providers.provider-anthropic.config.max_retries=0"
+        done = run_amplifier("run", "-P", "minimal", "--set", retries, "hi", env=env)
+    assert done.stdout == ""
+    for text in expected:
+        assert text in done.stderr
+    for unwanted in ("Errno", "Retry in 0", "Traceback"):
+        assert unwanted not in done.stderr

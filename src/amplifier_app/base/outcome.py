@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 from typing import NamedTuple
 
 from amplifier_app.base.errors import (
@@ -126,6 +127,10 @@ def _kernel_outcome(error: BaseException) -> Outcome:
             "amplifier module validate MODULE --behavioral. For the traceback, run again with -v."
         )
         return Outcome(ending, origin.text, hint)
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename is not None else ""
+        hint = "Free some space and run again." if error.errno == errno.ENOSPC else None
+        return Outcome(Ending.ERROR, f"{error.strerror}{where}", hint)
     return Outcome(Ending.ERROR, f"{type(error).__name__}: {text}")
 
 
@@ -136,7 +141,7 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
     if getattr(error, "is_failed_check", False) is True:
         return Outcome(Ending.CHECK_FAILED, text)
     if isinstance(error, llm.AuthenticationError):
-        return Outcome(Ending.AUTHENTICATION, text)
+        return Outcome(Ending.AUTHENTICATION, text, "Set a new key: amplifier init")
     if isinstance(error, llm.ConfigurationError):
         return Outcome(Ending.CONFIGURATION, text)
     if isinstance(error, llm.ContextLengthError):
@@ -146,5 +151,8 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
         hint = "If the model is not offered (any more), choose another: amplifier provider models"
         return Outcome(Ending.PROVIDER, text, hint)
     if isinstance(error, llm.LLMError) and error.retryable:
-        return Outcome(Ending.UNAVAILABLE, text, retry_after=error.retry_after)
-    return Outcome(Ending.PROVIDER, text)
+        later = "Use" if error.retry_after else "Try again later, or use"
+        hint = f"{later} another model: --model NAME, --provider NAME."
+        return Outcome(Ending.UNAVAILABLE, text, hint, error.retry_after)
+    hint = "Use another model (--model NAME), or run again with -v for the details."
+    return Outcome(Ending.PROVIDER, text, hint)

@@ -100,7 +100,7 @@ def _print_message(invocation: Invocation, outcome: Outcome, error: BaseExceptio
     hint = outcome.hint
     if outcome.ending is Ending.ERROR and not invocation.verbose:
         hint = hint or "Run again with -v for the traceback."
-    if outcome.retry_after is not None:
+    if outcome.retry_after is not None and outcome.retry_after >= 1:
         lines.append(f"  Retry in {_duration(outcome.retry_after)} (provider's request).")
     if hint:
         lines += [f"  {line}" for line in hint.splitlines()]

@@ -22,7 +22,11 @@ Failures below HTTP (`TransportFaults`):
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -76,8 +80,21 @@ _CLASS_OF_STATUS: dict[int, type[LLMError]] = {
     425: ProviderUnavailableError,
     429: RateLimitError,
 }
+_WHAT: dict[type[LLMError], str] = {
+    AuthenticationError: "rejected the API key",
+    AccessDeniedError: "denied access",
+    NotFoundError: "does not have the model or the address",
+    QuotaExceededError: "refused the request because of the account's credit or limits",
+    RateLimitError: "rate limit",
+    ProviderUnavailableError: "is unavailable",
+    LLMTimeoutError: "timed out",
+    ContextLengthError: "cannot take a request of this length",
+    ContentFilterError: "blocked the request by its content filter",
+}
+"""What the service did, by the type of the error; anything else was refused."""
+
+_OVERLOADED = 529
 _NEXT_STEP: dict[type[LLMError], str] = {
-    AuthenticationError: "check the API key",
     AccessDeniedError: "the key is valid but may not do this; check its permissions",
     NotFoundError: "check the model name and base_url",
     QuotaExceededError: "check the account's credit and limits",
@@ -148,7 +165,8 @@ def error_for_body(
     code = status or next((_STATUS_OF_TYPE[k] for k in kinds if k in _STATUS_OF_TYPE), 500)
     cls = _class_for(code, kinds, message.lower())
     reported = f" ({status})" if status else ""
-    text = f"{provider} answered with an error{reported}: {message or 'no reason given'}"
+    what = "is overloaded" if code == _OVERLOADED else _WHAT.get(cls, "refused the request")
+    text = f"{provider} {what}{reported}: {message or 'no reason given'}"
     if step := _NEXT_STEP.get(cls):
         text += f"; {step}"
     return cls(text, provider=provider, model=model, status_code=status or code)
@@ -223,8 +241,10 @@ class TransportFaults(NamedTuple):
             named.retryable = not _caused_by_certificate(error)
             return named
         if isinstance(error, httpx.HTTPError | httpx.StreamError):
-            cls = StreamError if streaming else NetworkError
-            return self._error(cls, f"closed the connection: {_reason(error)}")
+            if streaming:
+                what = f"closed the connection in the middle of the answer: {_reason(error)}"
+                return self._error(StreamError, what)
+            return self._error(NetworkError, f"closed the connection: {_reason(error)}")
         return error
 
     def _error(self, cls: type[LLMError], what: str) -> LLMError:
@@ -233,7 +253,18 @@ class TransportFaults(NamedTuple):
 
 
 def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """Why a connection failed, in the words of the system and without its error number."""
+    cause: BaseException | None = error
+    # The numbers of TLS errors are not those of the system.
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        if isinstance(cause, socket.gaierror):
+            return "unknown host name"
+        if isinstance(cause, OSError) and cause.errno and cause.errno in errno.errorcode:
+            reason = os.strerror(cause.errno)
+            return reason[:1].lower() + reason[1:]
+        cause = cause.__cause__ or cause.__context__
+    text = re.sub(r"\[Errno -?\d+\] ?", "", str(error))
+    return text or type(error).__name__
 
 
 def _caused_by_certificate(error: BaseException | None) -> bool:
