@@ -76,6 +76,26 @@ class LazyGroup(TyperGroup):
         return f"Available commands: {', '.join(table)}"
 
 
+def command_group(name: str, table: dict[str, str]) -> typer.Typer:
+    """A command with commands of its own, one module each in `amplifier_app.commands.<name>`.
+
+    Args:
+        name: Its name; `COMMANDS` has its help line.
+        table: See `LazyGroup`.
+    """
+    where = f"amplifier_app.commands.{name}.{{}}"
+    app = typer.Typer(
+        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), {"where": where, "table": table}),
+        help=COMMANDS[name],
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+    # Makes it a group even with a single command.
+    app.callback()(lambda: None)
+    return app
+
+
 class _AllCommands(LazyGroup):
     def advice(self, words: list[str], table: dict[str, str]) -> str:
         prompt = " ".join(word for word in words if not word.startswith("-"))

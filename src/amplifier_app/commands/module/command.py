@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from amplifier_app.commands.group import command_group
 
-import typer
-
-from amplifier_app.commands.group import LazyGroup
-
-
-class ModuleCommands(LazyGroup):
-    """The commands of `amplifier module`."""
-
-    where: ClassVar[str] = "amplifier_app.commands.module.{}"
-    table: ClassVar[dict[str, str]] = {
+app = command_group(
+    "module",
+    {
         "list": "List the modules in the plan and other available modules.",
         "show": "Show where a module comes from and its config.",
         "add": "Add a module to every profile.",
@@ -23,18 +16,5 @@ class ModuleCommands(LazyGroup):
         "vendor": "Copy a plan's modules and their dependencies to a folder.",
         "new": "Create a package for a new module.",
         "validate": "Check a module against the contract of its kind.",
-    }
-
-
-app = typer.Typer(
-    cls=ModuleCommands,
-    help="List, add, create and validate modules.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    },
 )
-
-
-@app.callback()
-def module() -> None:
-    """List, add, create and validate modules."""

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from amplifier_app.commands.group import command_group
 
-import typer
-
-from amplifier_app.commands.group import LazyGroup
-
-
-class SessionCommands(LazyGroup):
-    """The commands of `amplifier session`."""
-
-    where: ClassVar[str] = "amplifier_app.commands.session.{}"
-    table: ClassVar[dict[str, str]] = {
+app = command_group(
+    "session",
+    {
         "list": "List saved sessions.",
         "search": "Search the text of all sessions.",
         "show": "Show a session's conversation, or one tool call.",
@@ -23,18 +16,5 @@ class SessionCommands(LazyGroup):
         "rename": "Change a session's title.",
         "delete": "Delete sessions and their sub-sessions.",
         "prune": "Delete old sessions.",
-    }
-
-
-app = typer.Typer(
-    cls=SessionCommands,
-    help="List, show, search and manage saved sessions.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    },
 )
-
-
-@app.callback()
-def session() -> None:
-    """List, show, search and manage saved sessions."""
