@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import keys
-from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.errors import Location
 from amplifier_app.plan import documents, masking, overrides
 from amplifier_app.plan.conditions import Dropped
 from amplifier_app.plan.digest import plan_digest
 from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
-from amplifier_app.plan.scopes import Override, read_settings
+from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.sections import ENTRY_SECTIONS
-from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.bundles import OpenFetcher
     from amplifier_app.plan.requirements import PlanRequirement
 
 DEFAULT_PROFILE = "default"
@@ -226,114 +224,6 @@ class ResolvedPlan:
             keep_unset=self.keep_unset,
             lenient=self.lenient,
         )
-
-
-def load_plan(
-    path: Path | str,
-    *,
-    environ: Mapping[str, str] | None = None,
-    project: Path | None = None,
-    fetch: OpenFetcher,
-    keep_problems: bool = False,
-) -> ResolvedPlan:
-    """Load a plan file with everything it extends and includes. Settings do not apply, except for
-    `sources`, and for providers if the plan has none.
-
-    Args:
-        path: The file.
-        environ: See `ResolvedPlan`.
-        project: The folder of a trusted project, whose profiles it can extend.
-        fetch: Creates the fetcher of bundles.
-        keep_problems: Whether `resolve` raises the problems, along with its own.
-
-    Raises:
-        ConfigError: The file cannot be read.
-        PlanError: Its structure is invalid; with all problems.
-    """
-    settings = read_settings(project, keep_problems=keep_problems)
-    merged = documents.read_plan(path, settings, fetch=fetch, keep_problems=keep_problems)
-    return ResolvedPlan(merged, environ=environ)
-
-
-def load_profile(
-    name: str | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    project: Path | None = None,
-    fetch: OpenFetcher,
-    keep_problems: bool = False,
-) -> ResolvedPlan:
-    """Load a profile by name and apply the settings. The project's profile wins over the user's,
-    which wins over the packaged one.
-
-    Args:
-        name: The profile; by default the one that the nearest settings name.
-        environ: See `ResolvedPlan`.
-        project: The folder of a trusted project. Without it, no project is used.
-        fetch: Creates the fetcher of bundles.
-        keep_problems: Whether `resolve` raises the problems, along with its own.
-
-    Raises:
-        ConfigError: The profile does not exist.
-        PlanError: The structure of the profile or of the settings is invalid; with all problems.
-    """
-    settings = read_settings(project, keep_problems=keep_problems)
-    at = None
-    if name is None:
-        named = settings.profile
-        name = text_of(named) or DEFAULT_PROFILE
-        at = named.at if named is not None else None
-    merged = documents.read_profile(name, settings, at, fetch=fetch, keep_problems=keep_problems)
-    return ResolvedPlan(merged, environ=environ)
-
-
-def load(
-    *,
-    plan: Path | str | None = None,
-    profile: str | None = None,
-    provider: str | None = None,
-    model: str | None = None,
-    sets: Sequence[str] = (),
-    environ: Mapping[str, str] | None = None,
-    project: Path | None = None,
-    keep_unset: bool = False,
-    lenient: bool = False,
-    traffic: Traffic = NO_TRAFFIC,
-    fetch: OpenFetcher,
-) -> ResolvedPlan:
-    """Load and resolve the plan that a command asks for, or else the default profile.
-
-    Args:
-        plan: A plan file; settings do not apply.
-        profile: A profile; settings apply.
-        provider: See `apply_overrides`.
-        model: See `apply_overrides`.
-        sets: See `apply_overrides`.
-        environ: See `ResolvedPlan`.
-        project: The folder of a trusted project. Without it, no project is used.
-        keep_unset: See `ResolvedPlan`.
-        lenient: See `ResolvedPlan`.
-        traffic: What to record or replay.
-        fetch: Creates the fetcher of bundles.
-
-    Raises:
-        ConfigError: Both a plan and a profile are given, or one cannot be found.
-        PlanError: The plan is invalid; with all problems.
-    """
-    if plan is not None and profile is not None:
-        raise ConfigError(
-            "a plan and a profile are mutually exclusive", hint="Give only one of them."
-        )
-    if plan is not None:
-        loaded = load_plan(plan, environ=environ, project=project, fetch=fetch, keep_problems=True)
-    else:
-        loaded = load_profile(
-            profile, environ=environ, project=project, fetch=fetch, keep_problems=True
-        )
-    changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
-    changed.keep_unset, changed.lenient = keep_unset, lenient
-    changed.chosen = changed.chosen._replace(traffic=traffic)
-    return changed.resolve()
 
 
 def apply_overrides(

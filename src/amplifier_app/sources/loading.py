@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_app.base.errors import AppError
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import documents
-from amplifier_app.plan import model as plans
-from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.model import DEFAULT_PROFILE, ResolvedPlan, apply_overrides
+from amplifier_app.plan.nodes import text_of
 from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.scopes import Settings, read_settings
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location
     from amplifier_app.plan.bundles import BundleFetcher
     from amplifier_app.plan.documents import MergedPlan
-    from amplifier_app.plan.scopes import Settings
 
 
 class Fetching(NamedTuple):
@@ -53,9 +52,25 @@ def load_plan(
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
+    keep_problems: bool = False,
 ) -> ResolvedPlan:
-    """See `amplifier_app.plan.model.load_plan`."""
-    return plans.load_plan(path, environ=environ, project=project, fetch=fetching.open)
+    """Load a plan file with everything it extends and includes. Settings do not apply, except for
+    `sources`, and for providers if the plan has none.
+
+    Args:
+        path: The file.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project, whose profiles it can extend.
+        fetching: How to fetch the bundles that it includes.
+        keep_problems: Whether `resolve` raises the problems, along with its own.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        PlanError: Its structure is invalid; with all problems.
+    """
+    settings = read_settings(project, keep_problems=keep_problems)
+    merged = documents.read_plan(path, settings, fetch=fetching.open, keep_problems=keep_problems)
+    return ResolvedPlan(merged, environ=environ)
 
 
 def load_profile(
@@ -64,9 +79,32 @@ def load_profile(
     environ: Mapping[str, str] | None = None,
     project: Path | None = None,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
+    keep_problems: bool = False,
 ) -> ResolvedPlan:
-    """See `amplifier_app.plan.model.load_profile`."""
-    return plans.load_profile(name, environ=environ, project=project, fetch=fetching.open)
+    """Load a profile by name and apply the settings. The project's profile wins over the user's,
+    which wins over the packaged one.
+
+    Args:
+        name: The profile; by default the one that the nearest settings name.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project. Without it, no project is used.
+        fetching: How to fetch the bundles that it includes.
+        keep_problems: Whether `resolve` raises the problems, along with its own.
+
+    Raises:
+        ConfigError: The profile does not exist.
+        PlanError: The structure of the profile or of the settings is invalid; with all problems.
+    """
+    settings = read_settings(project, keep_problems=keep_problems)
+    at = None
+    if name is None:
+        named = settings.profile
+        name = text_of(named) or DEFAULT_PROFILE
+        at = named.at if named is not None else None
+    merged = documents.read_profile(
+        name, settings, at, fetch=fetching.open, keep_problems=keep_problems
+    )
+    return ResolvedPlan(merged, environ=environ)
 
 
 def load(
@@ -83,32 +121,48 @@ def load(
     traffic: Traffic = NO_TRAFFIC,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
-    """See `amplifier_app.plan.model.load`; errors also have the problems of the plan's modules."""
-    request = partial(
-        plans.load,
-        plan=plan,
-        profile=profile,
-        provider=provider,
-        model=model,
-        sets=sets,
-        environ=environ,
-        project=project,
-        keep_unset=keep_unset,
-        traffic=traffic,
-        fetch=fetching.open,
-    )
+    """Load and resolve the plan that a command asks for, or else the default profile.
+
+    Args:
+        plan: A plan file; settings do not apply.
+        profile: A profile; settings apply.
+        provider: See `apply_overrides`.
+        model: See `apply_overrides`.
+        sets: See `apply_overrides`.
+        environ: See `ResolvedPlan`.
+        project: The folder of a trusted project. Without it, no project is used.
+        keep_unset: See `ResolvedPlan`.
+        lenient: See `ResolvedPlan`.
+        traffic: What to record or replay.
+        fetching: How to fetch the bundles that it includes.
+
+    Raises:
+        ConfigError: Both a plan and a profile are given, or one cannot be found.
+        PlanError: The plan is invalid; with all problems, also those of its modules.
+    """
+    if plan is not None and profile is not None:
+        raise ConfigError(
+            "a plan and a profile are mutually exclusive", hint="Give only one of them."
+        )
+    if plan is not None:
+        loaded = load_plan(
+            plan, environ=environ, project=project, fetching=fetching, keep_problems=True
+        )
+    else:
+        loaded = load_profile(
+            profile, environ=environ, project=project, fetching=fetching, keep_problems=True
+        )
+    changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
+    changed.keep_unset, changed.lenient = keep_unset, lenient
+    changed.chosen = changed.chosen._replace(traffic=traffic)
     try:
-        return request(lenient=lenient)
+        return changed.resolve()
     except PlanError as error:
         # Imported here because only errors need it.
         from amplifier_app.sources.module_problems import with_module_problems
 
-        try:
-            everything = with_module_problems(request(lenient=True), error)
-        except AppError:
-            # The plan cannot be read far enough to have modules.
-            everything = error
-        raise everything from None
+        changed.lenient = True
+        raise with_module_problems(changed, error) from None
 
 
 def read_source(source: str, at: Location, settings: Settings) -> MergedPlan:

@@ -10,6 +10,7 @@ __all__ = ["SimpleContextManager", "config_schema", "mount"]
 __amplifier_module_type__ = "context"
 
 _module = ModuleDeclaration(
+    __name__,
     "context-simple",
     "amplifier_modules.context_simple.config:SimpleContextConfig",
     "amplifier_modules.context_simple.mounting",

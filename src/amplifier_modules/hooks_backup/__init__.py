@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "hook"
 
 _module = ModuleDeclaration(
+    __name__,
     "hooks-backup",
     "amplifier_modules.hooks_backup.config:BackupConfig",
     "amplifier_modules.hooks_backup.mounting",

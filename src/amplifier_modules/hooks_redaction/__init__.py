@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "hook"
 
 _module = ModuleDeclaration(
+    __name__,
     "hooks-redaction",
     "amplifier_modules.hooks_redaction.config:RedactionConfig",
     "amplifier_modules.hooks_redaction.mounting",

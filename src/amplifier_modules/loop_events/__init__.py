@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "orchestrator"
 
 _module = ModuleDeclaration(
+    __name__,
     "loop-events",
     "amplifier_modules.loop_events.config:EventsConfig",
     "amplifier_modules.loop_events.mounting",

@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "provider"
 
 _module = ModuleDeclaration(
+    __name__,
     "provider-anthropic",
     "amplifier_modules.provider_anthropic.config:AnthropicConfig",
     "amplifier_modules.provider_anthropic.mounting",

@@ -10,6 +10,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "provider"
 
 _module = ModuleDeclaration(
+    __name__,
     "provider-local",
     "amplifier_modules.provider_local.config:LocalConfig",
     "amplifier_modules.provider_local.provider",

@@ -17,6 +17,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "provider"
 
 _module = ModuleDeclaration(
+    __name__,
     "provider-mock",
     "amplifier_modules.provider_mock.config:MockConfig",
     "amplifier_modules.provider_mock.mounting",

@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "tool"
 
 _module = ModuleDeclaration(
+    __name__,
     "tool-bash",
     "amplifier_modules.tool_bash.config:BashConfig",
     "amplifier_modules.tool_bash.mounting",

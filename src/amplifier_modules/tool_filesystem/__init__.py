@@ -7,6 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "tool"
 
 _module = ModuleDeclaration(
+    __name__,
     "tool-filesystem",
     "amplifier_modules.tool_filesystem.config:FilesystemConfig",
     "amplifier_modules.tool_filesystem.mounting",

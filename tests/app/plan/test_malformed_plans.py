@@ -52,7 +52,7 @@ CORPUS = [
     Case("a list as key", "? [a]\n: b\n" + GOOD, [(1, 3, "a key must be a string")]),
     Case("control character", GOOD + "name: a\x01b\n", [(2, 8, "U+0001")]),
     Case("misspelt section", GOOD + "tolls: []\n", [(2, 1, "did you mean 'tools'?")]),
-    Case("unknown section", GOOD + "zzz: 1\n", [(2, 1, "available: agents, context")]),
+    Case("unknown section", GOOD + "zzz: 1\n", [(2, 1, "available: agents, ")]),
     Case(
         "misspelt session key",
         "session:\n  orchestrater: loop-basic\n  context: context-simple\n",

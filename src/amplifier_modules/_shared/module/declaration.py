@@ -13,17 +13,29 @@ class ModuleDeclaration:
     The names are not relative to `__name__`: validation imports a module under a name of its own.
 
     Args:
+        package: `__name__` of the package.
         module_id: What error messages call the module, such as ``tool-todo``.
         config: The model of its config, such as ``amplifier_modules.tool_todo.config:TodoConfig``.
         code: The module with `mount(coordinator, settings)`, such as
             ``amplifier_modules.tool_todo.mounting``, and `on_session_ready(coordinator)` if the
             package has one.
+
+    Attributes:
+        mount: The `mount` of the package: parses the config and calls that of `code`. Raises
+            ValueError if the config is not valid.
     """
 
-    def __init__(self, module_id: str, config: str, code: str) -> None:
+    def __init__(self, package: str, module_id: str, config: str, code: str) -> None:
         self._module_id = module_id
         self._config = config
         self._code = code
+
+        async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Any:
+            return await self._mount(coordinator, config)
+
+        # The loader takes `on_session_ready` from the package that its mount function is defined in.
+        mount.__module__ = package
+        self.mount = mount
 
     def config_schema(self) -> dict[str, Any]:
         """Return the config that `mount` accepts, as JSON Schema."""
@@ -31,15 +43,7 @@ class ModuleDeclaration:
 
         return config_schema_of(self._model())
 
-    async def mount(self, coordinator: Any, config: Mapping[str, Any] | None = None) -> Any:
-        """Mount the module.
-
-        Returns:
-            What the module's own `mount` returns: a cleanup function, or None.
-
-        Raises:
-            ValueError: The config is not valid.
-        """
+    async def _mount(self, coordinator: Any, config: Mapping[str, Any] | None) -> Any:
         from amplifier_modules._shared.module.config import parse_config
 
         settings = parse_config(self._model(), config, self._module_id)
