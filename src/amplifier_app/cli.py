@@ -38,8 +38,12 @@ def main(argv: list[str] | None = None) -> int:
     # Garbage collection takes a tenth of a short run, and start-up objects stay alive anyway.
     # `launch` enables it again once the session is open; other commands end soon.
     gc.disable()
-    _keep_keys_private()
-    leave(_main(sys.argv[1:]))
+    try:
+        _keep_keys_private()
+        code = _main(sys.argv[1:])
+    except KeyboardInterrupt:  # before or after what reports it
+        code = 130
+    leave(code)
 
 
 def _stored_answer(argv: list[str]) -> str | None:
@@ -109,11 +113,16 @@ def _main(argv: list[str]) -> int:
         argv = ["run", *argv]
     elif argv[0] == "help":
         argv = [*argv[1:], "--help"]
+    # `amplifier "a prompt"` begins a chat with it; one word is a command.
+    is_prompt = len(argv[0].split()) > 1
+    if is_prompt:
+        argv = ["run", *argv]
 
     from amplifier_app.base.signals import raise_on_termination
     from amplifier_app.commands.finish import finish, flush_stdout, guess_invocation
 
     invocation = guess_invocation(argv)
+    invocation.opens_chat = is_prompt
     with invocation.resources:
         try:
             raise_on_termination()

@@ -96,7 +96,7 @@ def test_runs_as_a_module_too() -> None:
     ("argv", "said"),
     [
         (["runn"], "did you mean 'run'?"),
-        (["summarise this"], 'amplifier run "summarise this"'),
+        (["summarise"], 'amplifier run "summarise"'),
         (["run", "--bogus"], "--bogus"),
         (["run", "--output", "xml", "hi"], "xml"),
         (["run", "two", "prompts"], "quotes"),

@@ -272,6 +272,11 @@ class ChatApplication:
         if self.listener is not None:
             self.listener.left()
 
+    def cycle_mode(self) -> None:
+        """Switch to the next approval mode."""
+        if self.listener is not None:
+            self.listener.cycle_mode()
+
     def clear_note(self) -> None:
         self.note = ""
 

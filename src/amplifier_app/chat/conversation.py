@@ -17,7 +17,9 @@ from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.resumed import resumed
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
+    CONTINUE,
     Leave,
+    Reopen,
     SlashCommand,
     all_commands,
     command_in,
@@ -26,6 +28,8 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.render.status_line import status_line
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.status import status_of
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
@@ -33,8 +37,12 @@ from amplifier_app.runtime.turn_outcome import outcome_of_turn
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-CONTINUE = "Continue."
-"""The prompt sent for Enter on an empty line after a stop."""
+_NEXT_KEYS = {
+    Ending.AUTHENTICATION: "Set a key with: amplifier init, then /retry · /model · /provider",
+    Ending.UNAVAILABLE: "/retry · /model · /provider",
+    Ending.PROVIDER: "/retry · /model · /provider",
+}
+"""How a turn failed → what can be done next; others can be tried again."""
 
 _MAX_WAITING = 3
 """Lines shown of the messages that wait; the rest is counted."""
@@ -47,6 +55,7 @@ async def chat(
     stdout: Output,
     *,
     prompt: str | None = None,
+    greets: bool = True,
 ) -> Outcome:
     """Run the chat until the user leaves. A failed turn is reported and the chat continues.
 
@@ -56,27 +65,34 @@ async def chat(
         terminal: Where the user types.
         stdout: Receives the line that says how to resume.
         prompt: The first prompt; None to wait for it.
+        greets: Whether to show what the session continues, and how to get help.
 
     Raises:
+        Reopen: The chat continues with another session.
         Terminated: SIGTERM or SIGHUP arrived.
         SessionError: The session can no longer be saved.
     """
     commands = all_commands()
     commands |= await contributed_commands(session.session.coordinator, commands, renderer)
     conversation = Conversation(session, renderer, terminal, commands)
-    if session.facts.resumed:
-        renderer.reply(await resumed(session))
-    renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
+    if greets:
+        if session.facts.resumed:
+            renderer.reply(await resumed(session))
+        renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
     if prompt is not None:
         conversation.send(prompt)
+    is_over = True
     try:
         with conversation.connected():
             while stdout.failure is None and await conversation.step():
                 pass
     except Leave:
         pass
+    except Reopen:
+        is_over = False
+        raise
     finally:
-        if session.is_saved:
+        if is_over and session.is_saved:
             renderer.close()
             stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
     return OK
@@ -111,7 +127,9 @@ class Conversation:
         self._turn_runs = False
         self._was_stopped = False
         self._command: asyncio.Task[None] | None = None
-        self._concurrent: set[asyncio.Task[None]] = set()  # commands during the turn
+        self._concurrent: set[asyncio.Task[None]] = (
+            set()
+        )  # commands during the turn, changes of the mode
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
         hooks.register("steer:injected", lambda *_: terminal.changed(), 1_000_000, name="app-chat")
@@ -164,6 +182,15 @@ class Conversation:
             self._take("/quit")
         else:
             self._inputs.put_nowait(None)
+
+    def cycle_mode(self) -> None:
+        """Switch to the next approval mode."""
+        control = mode_control(self.session.session.coordinator)
+        if control is None:
+            self.renderer.notice(f"{NO_MODES}. {NO_MODES_HINT}", "info", "chat")
+            return
+        modes = list(control.modes)
+        self._in_background(control.set(modes[(modes.index(control.mode) + 1) % len(modes)]))
 
     # The loop
 
@@ -248,7 +275,7 @@ class Conversation:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                self._show_outcome(outcome_of(error), "error")
+                self._show_failure(outcome_of(error))
                 return False
         if interrupts.terminated:
             raise Terminated
@@ -271,9 +298,13 @@ class Conversation:
     def _run_concurrently(self, text: str) -> None:
         if not self.terminal.echoes:
             self.renderer.message_sent(text)
-        task = asyncio.create_task(self.command(text))
+        self._in_background(self.command(text))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._concurrent.add(task)
         task.add_done_callback(self._concurrent.discard)
+        task.add_done_callback(lambda _: self.terminal.changed())
 
     def _plan_next(self, succeeded: bool) -> None:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
@@ -311,6 +342,15 @@ class Conversation:
     def _show_outcome(self, outcome: Outcome, level: Any) -> None:
         hint = f"\n  {outcome.hint}" if outcome.hint else ""
         self.renderer.notice(f"{outcome.message}{hint}", level, "chat")
+
+    def _show_failure(self, outcome: Outcome) -> None:
+        """Show why a turn failed, and what the user can do next."""
+        following = _NEXT_KEYS.get(outcome.ending, "/retry")
+        hints = [outcome.hint] if outcome.hint else []
+        if outcome.retry_after is not None:
+            hints.append(f"The provider asks to wait {describe.duration(outcome.retry_after)}.")
+        hint = "\n  ".join([*hints, f"Your prompt is kept.  {following}"])
+        self._show_outcome(outcome._replace(hint=hint), "error")
 
     def _show_ending(self) -> None:
         session, turn = self.session, self.session.turn

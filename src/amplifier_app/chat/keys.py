@@ -33,6 +33,7 @@ class Keyboard(Protocol):
     def interrupt(self) -> None: ...
     def leave(self) -> None: ...
     def suspend_to_background(self) -> None: ...
+    def cycle_mode(self) -> None: ...
 
 
 def key_bindings(chat: Keyboard) -> KeyBindings:
@@ -78,6 +79,10 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
     @bindings.add("c-d", filter=empty & ~is_searching)
     def leave(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
         chat.leave()
+
+    @bindings.add("s-tab", filter=~has_completions & ~is_searching)
+    def cycle_mode(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+        chat.cycle_mode()
 
     @bindings.add("c-z")
     def suspend(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]

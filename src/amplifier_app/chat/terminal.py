@@ -48,6 +48,10 @@ class Listener(Protocol):
         """Ctrl-D was pressed on an empty line, or the terminal is gone."""
         ...
 
+    def cycle_mode(self) -> None:
+        """Shift-Tab was pressed."""
+        ...
+
 
 class ChatTerminal(Protocol):
     """A terminal with an input line that works during the whole conversation."""

@@ -25,6 +25,7 @@ class Invocation:
         stdout: Where the answer goes.
         report: What the JSON result of a run contains besides the outcome; None for other commands.
         outcome: How the command ended, if it did not raise.
+        opens_chat: Whether a prompt on a terminal begins a chat.
         resources: Closed after the result has been reported.
     """
 
@@ -41,6 +42,7 @@ class Invocation:
         self.stdout = stdout or Output(1)
         self.report = report
         self.outcome: Outcome = OK
+        self.opens_chat = False
         self.resources = ExitStack()
 
 

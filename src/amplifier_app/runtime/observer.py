@@ -98,6 +98,7 @@ class Renderer:
         on_failure: Called when the output can no longer be written, to stop the turn.
         while_paused: Context to enter while the terminal is released.
         visibility: Which blocks of an answer are shown.
+        verbose: Whether results of tools are shown in full.
         retries: The retries shown so far.
         call_number: Returns the number of a tool call in the session, by the call's id.
         folds_thinking: Whether it folds thinking to one line unless it is requested.
@@ -114,6 +115,7 @@ class Renderer:
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.call_number: Callable[[str], int | None] = lambda call_id: None
         self.visibility = Visibility()
+        self.verbose = False
         self.retries = RetryReports()
 
     def handlers(self) -> dict[str, EventHandler]:

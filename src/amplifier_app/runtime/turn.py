@@ -104,18 +104,37 @@ _OUTCOMES: dict[str, ToolOutcome] = {
 """Error types in `tool:error` that do not mean a failure."""
 
 
-class ToolUse:
-    """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds."""
+_TELLING = ("path", "file_path", "pattern", "query", "url", "agent")
+"""Arguments that say what a call is about."""
 
-    __slots__ = ("duration_ms", "id", "input", "name", "outcome", "reason")
+
+class ToolUse:
+    """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds.
+
+    `decision` says what allowed or denied it, if a module asked for approval.
+    """
+
+    __slots__ = ("decision", "duration_ms", "id", "input", "name", "outcome", "reason")
 
     def __init__(self, id: str, name: str, input: Any = None) -> None:
         self.id = id
         self.name = name
         self.input = input
+        self.decision: str | None = None
         self.outcome: ToolOutcome = "running"
         self.duration_ms: int | None = None
         self.reason: str | None = None
+
+    @property
+    def about(self) -> str:
+        """Its command, or else its name and what it is about."""
+        arguments = cast("dict[str, Any]", self.input) if isinstance(self.input, dict) else {}
+        command = arguments.get("command")
+        if isinstance(command, str) and command.strip():
+            return one_line(command, 60)
+        texts = {key: value for key, value in arguments.items() if isinstance(value, str)}
+        first = next((texts[key] for key in _TELLING if key in texts), "")
+        return one_line(f"{self.name} {first}", 60)
 
 
 class DeniedCall(NamedTuple):
@@ -252,6 +271,8 @@ class TurnRecorder:
 
     def __init__(self) -> None:
         self.context_tokens: int | None = None
+        self._tools: list[ToolUse] = []
+        self._last_tool: ToolUse | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -264,7 +285,8 @@ class TurnRecorder:
         self._reported_by_loop = Usage()
         self._unreported = 0
         self._reported_by_provider = Usage()
-        self._tools: list[ToolUse] = []
+        self._last_tool = self.last_tool
+        self._tools = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
         self._sub_sessions: list[SubSession] = []
         self._sub_agent_usage = Usage()
@@ -279,6 +301,8 @@ class TurnRecorder:
             "tool:pre": self._on_tool_pre,
             "tool:post": self._on_tool_post,
             "tool:error": self._on_tool_error,
+            "approval:granted": self._on_decision,
+            "approval:denied": self._on_decision,
             "orchestrator:complete": self._on_complete,
         }
 
@@ -303,6 +327,11 @@ class TurnRecorder:
         return total
 
     @property
+    def last_tool(self) -> ToolUse | None:
+        """The tool call that started last, also of an earlier turn."""
+        return self._tools[-1] if self._tools else self._last_tool
+
+    @property
     def has_requested(self) -> bool:
         """Whether the model was called."""
         return bool(self._requests)
@@ -311,7 +340,7 @@ class TurnRecorder:
     def running(self) -> list[RunningTool]:
         """The tool calls in progress, in the order they started."""
         now = time.monotonic()
-        return [RunningTool(_about(tool), now - since) for tool, since in self._running.values()]
+        return [RunningTool(tool.about, now - since) for tool, since in self._running.values()]
 
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
         """Add a sub-agent, and its own sub-agents from its `recorder`."""
@@ -368,6 +397,12 @@ class TurnRecorder:
         self._tools.append(tool)
         self._running[tool.id] = (tool, time.monotonic())
 
+    def _on_decision(self, event: str, data: dict[str, Any]) -> None:
+        found = self._running.get(self._key(data))
+        if found is not None:
+            by, reason = peek(data, "decided_by"), peek(data, "reason")
+            found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
+
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
         result = peek(data, "tool_result")
         if result is None:
@@ -420,15 +455,6 @@ class TurnRecorder:
         self._limit = _limit_in(peek(data, "budget"))
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
-
-
-def _about(tool: ToolUse) -> str:
-    arguments = cast("dict[str, Any]", tool.input) if isinstance(tool.input, dict) else {}
-    command = arguments.get("command")
-    if isinstance(command, str) and command.strip():
-        return one_line(command, 60)
-    first = next((value for value in arguments.values() if isinstance(value, str)), "")
-    return one_line(f"{tool.name} {first}", 60)
 
 
 def _limit_in(reached: Any) -> LimitReached | None:

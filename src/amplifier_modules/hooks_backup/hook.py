@@ -97,8 +97,8 @@ class BackupHook:
     def turns(self) -> list[dict[str, Any]]:
         """The turns that changed files, latest first.
 
-        Each has `turn_id`, `prompt`, `time`, `undone`, and `files`: `path` and `change`, which is
-        `created`, `changed` or `deleted`.
+        Each has `turn_id`, `prompt`, `time`, `undone`, and `files`: `path`; `change`, which is
+        `created`, `changed` or `deleted`; and `copy`, the file with its content before, or None.
 
         Raises:
             OSError: The records cannot be read.
@@ -110,7 +110,12 @@ class BackupHook:
                 "time": turn.time,
                 "undone": turn.undone,
                 "files": [
-                    {"path": path, "change": change.kind} for path, change in turn.files.items()
+                    {
+                        "path": path,
+                        "change": change.kind,
+                        "copy": self._store.copy_of(change.before.digest),
+                    }
+                    for path, change in turn.files.items()
                 ],
             }
             for turn in reversed(self._history().turns)

@@ -105,6 +105,14 @@ class Store:
             return None
         return data if digest_of(data) == digest else None
 
+    def copy_of(self, digest: str | None) -> str | None:
+        """The path of a saved content; None if there is none."""
+        folder = self._find(False)
+        if folder is None or digest is None:
+            return None
+        path = self._object(folder, digest)
+        return str(path) if path.is_file() else None
+
     # -- the folder ------------------------------------------------------------------------
 
     @staticmethod

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+from typing import Any
+
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
+from amplifier_app.chat.slash.registry import CONTINUE, Chat, Leave, Reply, command, one_of
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.module_faults import messages_of
 
 _KEYS = (
     ("Enter", "Send the prompt, or a message to the running turn"),
@@ -47,3 +54,55 @@ async def think(chat: Chat, argument: str) -> Reply:
     wanted = {"": None, "on": True, "off": False}[one_of("/think", argument, ("", "on", "off"))]
     shown = chat.session.renderer.visibility.show_thinking(wanted)
     return "Thinking is shown." if shown else "Thinking is hidden."
+
+
+@command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)
+async def verbose(chat: Chat, argument: str) -> Reply:
+    wanted = {"": None, "on": True, "off": False}[one_of("/verbose", argument, ("", "on", "off"))]
+    renderer = chat.renderer
+    renderer.verbose = not renderer.verbose if wanted is None else wanted
+    return "Tool results are shown in full." if renderer.verbose else "Tool results are folded."
+
+
+@command("/compact", "Make room in the context now")
+async def compact(chat: Chat, argument: str) -> Reply:
+    function = getattr(chat.session.context, "compact", None)
+    if not callable(function):
+        raise AppError(
+            "the context of this plan cannot be compacted on request",
+            hint="context-simple and context-persistent can. /clear empties the context.",
+        )
+    before = estimated_tokens(await _for_request(chat))
+    result = function()
+    if inspect.isawaitable(result):
+        await result
+    after = estimated_tokens(await _for_request(chat))
+    return (
+        f"Compacted: about {describe.tokens(before)} tokens before, {describe.tokens(after)} now."
+    )
+
+
+def estimated_tokens(messages: list[dict[str, Any]]) -> int:
+    """Return about how many tokens messages have."""
+    return len(json.dumps(messages, default=str, ensure_ascii=False)) // 4
+
+
+async def _for_request(chat: Chat) -> list[dict[str, Any]]:
+    return await chat.session.context.get_messages_for_request()
+
+
+@command("/retry", "Send the last prompt again, or continue after an error")
+async def retry(chat: Chat, argument: str) -> Reply:
+    prompt = chat.last_prompt
+    if prompt is None:
+        raise UsageError("there is no prompt to send again")
+    messages = await messages_of(chat.session.session)
+    if chat.session.turn.status in ("error", "cancelled"):
+        if messages and messages[-1].get("role") != "user":
+            # What was done is not repeated.
+            chat.send(CONTINUE)
+            return None
+        if messages and messages[-1].get("content") == prompt:
+            await chat.session.context.set_messages(messages[:-1])
+    chat.send(prompt)
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +26,6 @@ def rows(pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> Table:
     return grid
 
 
-def lines(*parts: str | Table) -> Group:
+def lines(*parts: RenderableType) -> Group:
     """Return the parts, one below the other."""
     return Group(*(Text(for_terminal(part)) if isinstance(part, str) else part for part in parts))

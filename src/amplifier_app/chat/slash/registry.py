@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 _COMMAND = re.compile(r"/[a-z][a-z0-9-]*(?=\s|$)")
-_FILES = ("conversation", "information", "mode", "sessions", "undo")
+_FILES = (
+    *("conversation", "files", "information", "mode", "model", "plan", "sessions", "undo", "why"),
+)
+
+CONTINUE = "Continue."
+"""The prompt that continues a stopped answer."""
 
 
 class Leave(Exception):
@@ -36,12 +41,14 @@ class Reopen(Exception):
     """The chat continues with another session.
 
     Args:
+        greets: Whether to show what the session continues.
         changes: Fields of the request (`amplifier_app.commands.run.request.Request`) that differ,
             for example ``resume``.
     """
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, *, greets: bool = True, **changes: Any) -> None:
         super().__init__()
+        self.greets = greets
         self.changes = changes
 
 
@@ -61,6 +68,11 @@ class Chat(Protocol):
     @property
     def commands(self) -> Mapping[str, SlashCommand]:
         """All commands by name, those of modules included."""
+        ...
+
+    @property
+    def last_prompt(self) -> str | None:
+        """The prompt sent last in this chat."""
         ...
 
     def send(self, prompt: str) -> None:

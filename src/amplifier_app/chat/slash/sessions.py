@@ -12,7 +12,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.resumed import conversation_of
 from amplifier_app.chat.slash.layout import rows
-from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import call_text, last_prompts, parts_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
@@ -29,6 +29,21 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     if not listed:
         return "No saved sessions in this directory."
     return rows((short_id(one.id), f"{describe.age(one.updated)}  {_about(one)}") for one in listed)
+
+
+@command(
+    "/resume",
+    "Continue another session of this directory",
+    usage="[ID]",
+    complete=lambda chat, argument: ((short_id(one.id), _about(one)) for one in _sessions_here()),
+)
+async def resume(chat: Chat, argument: str) -> Reply:
+    if not argument:
+        return await sessions(chat, "")
+    found = SessionStore().find(argument).id
+    if found == chat.session.id:
+        raise UsageError("this is the session you are in")
+    raise Reopen(resume=found)
 
 
 def _sessions_here() -> list[SessionSummary]:

@@ -28,11 +28,13 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
     Raises:
         AppError: The session cannot be opened.
     """
+    greets = True
     while True:
         try:
             with _terminal(request, chosen, invocation.stdout) as terminal:
-                return run_loop(_chat(request, invocation, chosen, terminal, opening))
+                return run_loop(_chat(request, invocation, chosen, terminal, opening, greets))
         except Reopen as reopen:
+            greets = reopen.greets
             other = {"session": None, "resume": None, "continue_last": False, "prompt": None}
             request = request._replace(**{**other, **reopen.changes})
             chosen = choose(request, invocation.stdout)
@@ -59,6 +61,7 @@ async def _chat(
     chosen: Chosen,
     terminal: ChatApplication | PlainTerminal,
     opening: Opening,
+    greets: bool,
 ) -> Outcome:
     async with terminal:
         screen = terminal if isinstance(terminal, ChatApplication) else None
@@ -68,4 +71,11 @@ async def _chat(
         async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
             if approvals.is_interactive:
                 session.ask_at_limits()
-            return await chat(session, renderer, terminal, invocation.stdout, prompt=request.prompt)
+            return await chat(
+                session,
+                renderer,
+                terminal,
+                invocation.stdout,
+                prompt=request.prompt,
+                greets=greets,
+            )

@@ -56,6 +56,8 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
 def _launch(request: Request, invocation: Invocation) -> Outcome:
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
+    if invocation.opens_chat and stdin_is_tty() and invocation.stdout.isatty():
+        chat = invocation.output == "text"
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("the prompt is missing", hint='Give one: amplifier run "…"')
     if chat and (request.schema is not None or request.check or request.report):

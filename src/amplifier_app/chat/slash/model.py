@@ -1,0 +1,102 @@
+"""`/model` and `/provider`: continue the session with another model."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.capabilities import first_provider
+from amplifier_app.runtime.provider_access import all_providers, find_provider
+
+_LIST_SECONDS = 10.0
+
+_listed: WeakKeyDictionary[Any, list[tuple[str, str]]] = WeakKeyDictionary()
+"""Provider → its models with their limits, once asked."""
+
+_asking: set[asyncio.Task[Any]] = set()
+
+
+def _complete_model(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
+    _, provider = first_provider(chat.session.session)
+    if provider in _listed:
+        return _listed[provider]
+    # Asked once, in the background: the next key shows the list.
+    task = asyncio.get_running_loop().create_task(_models(provider))
+    _asking.add(task)
+    task.add_done_callback(_asking.discard)
+    return ()
+
+
+@command("/model", "Show the models, or switch to one", usage="[NAME]", complete=_complete_model)
+async def model(chat: Chat, argument: str) -> Reply:
+    name, provider = first_provider(chat.session.session)
+    current = chat.session.facts.model
+    if not argument:
+        found = await _models(provider)
+        listed = [(f"{'*' if one == current else ' '} {one}", about) for one, about in found]
+        unknown = f"{name} does not list its models; the current one is {current or 'its default'}"
+        hint = "Switch with: /model NAME, or /provider NAME"
+        return lines(rows(listed), "", hint) if listed else lines(unknown, hint)
+    if any(character.isspace() for character in argument):
+        raise UsageError(f"model names cannot contain spaces, got {one_line(argument, 60)!r}")
+    raise _reopened(chat, provider=name, model=argument)
+
+
+@command(
+    "/provider",
+    "Show the providers, or switch to one",
+    usage="[NAME]",
+    complete=lambda chat, argument: (one.name for one in all_providers(chat.session.plan)),
+)
+async def provider(chat: Chat, argument: str) -> Reply:
+    current, _ = first_provider(chat.session.session)
+    known = all_providers(chat.session.plan)
+    if not argument:
+        mark = {one.name: "*" if current in (one.name, one.instance_id) else " " for one in known}
+        return rows(
+            (f"{mark[one.name]} {one.name}", one.left_out or "in the plan" * one.in_plan)
+            for one in known
+        )
+    chosen = find_provider(chat.session.plan, argument)
+    raise _reopened(chat, provider=chosen.name, model=None)
+
+
+def _reopened(chat: Chat, **changes: Any) -> Reopen:
+    """Return the signal to continue this session with other options."""
+    session = chat.session
+    if session.is_saved:
+        return Reopen(greets=False, resume=session.id, **changes)
+    if session.recorder.context_tokens is not None:
+        raise UsageError(
+            "cannot switch the model of a session that is not saved",
+            hint="Start a chat without --no-save.",
+        )
+    return Reopen(greets=False, **changes)
+
+
+async def _models(provider: Any) -> Sequence[tuple[str, str]]:
+    """Return the provider's models with their limits; empty if it does not list them."""
+    try:
+        async with asyncio.timeout(_LIST_SECONDS):
+            found = provider.list_models()
+            if inspect.isawaitable(found):
+                found = await found
+        listed = [(one_line(str(one.id), 80), _limits(one)) for one in found]
+    # A provider may raise anything; the user can still name a model.
+    except Exception:
+        return ()
+    _listed[provider] = listed
+    return listed
+
+
+def _limits(model: Any) -> str:
+    window = getattr(model, "context_window", None)
+    return f"{describe.tokens(window)} tokens" if isinstance(window, int) and window else ""

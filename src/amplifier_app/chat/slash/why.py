@@ -1,0 +1,93 @@
+"""`/why` and `/context`: what made the last action possible, what fills the context, what it cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.plan import modules_of
+from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approval_mode import current_mode
+from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.status import status_of
+from amplifier_core._foreign import module_of
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+@command("/context", "What fills the context", during_turn=True)
+async def context(chat: Chat, argument: str) -> Reply:
+    status = status_of(chat.session)
+    parts = await _parts(chat)
+    total = sum(parts.values())
+    shown = [
+        (name, f"{describe.tokens(count)}  {100 * count / max(total, 1):.0f} %")
+        for name, count in parts.items()
+    ]
+    if status.context_used is not None:
+        limit = f" of {describe.tokens(status.context_limit)}" if status.context_limit else ""
+        head = f"{describe.tokens(status.context_used)} tokens{limit} at the last model call"
+    else:
+        head = f"about {describe.tokens(total)} tokens"
+    return lines(head, rows(shown, numbers=True))
+
+
+@command("/why", "What allowed the last tool call, and what it cost", during_turn=True)
+async def why(chat: Chat, argument: str) -> Reply:
+    session = chat.session
+    call = session.recorder.last_tool
+    if call is None:
+        return "No tool call yet."
+    table = [("call", call.about), ("outcome", _outcome(call))]
+    table.append(("mounted by", _mounted_by(chat, call.name)))
+    mode = current_mode(session.session.coordinator)
+    free = f"nothing asked about it (mode {mode})" if mode else "no module asks for approval"
+    table.append(("allowed by", call.decision or free))
+    sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
+    table.append(("context", " · ".join(sizes)))
+    usage = session.recorder.usage
+    price = f" · {describe.cost(usage.cost_usd)}" if usage.cost_usd is not None else ""
+    steps = describe.count(usage.calls, "step")
+    tokens = describe.tokens(usage.tokens.get("total_tokens", 0))
+    table.append(("this prompt", f"{steps} · {tokens} tokens{price}"))
+    return rows(table)
+
+
+def _outcome(call: Any) -> str:
+    took = "" if call.duration_ms is None else f" · {describe.duration(call.duration_ms / 1000)}"
+    reason = f": {one_line(call.reason, 300)}" if call.reason else ""
+    return f"{call.outcome}{took}{reason}"
+
+
+def _mounted_by(chat: Chat, tool_name: str) -> str:
+    """Return the module of a tool and where the plan has it."""
+    tool = chat.session.session.coordinator.get("tools").get(tool_name)
+    code = module_of(tool) if tool is not None else None
+    package = "" if code is None else f".{code.__name__.replace('amplifier_module_', '')}."
+    for one in modules_of(chat.session.plan):
+        if one.kind == "tool" and f".{one.id.replace('-', '_')}." in package:
+            return f"{one.id} ({one.at})"
+    return one_line(code.__name__, 80) if code is not None else "no tool of this session"
+
+
+async def _parts(chat: Chat) -> dict[str, int]:
+    """Return what fills the context, in tokens: estimated, scaled to the last reported size."""
+    sizes = {"system": 0, "tools": 0, "conversation": 0, "tool results": 0}
+    for message in await messages_of(chat.session.session):
+        role = message.get("role")
+        known = {"system": "system", "developer": "system", "tool": "tool results"}
+        sizes[known.get(role, "conversation")] += _length(message)
+    for tool in chat.session.session.coordinator.get("tools").values():
+        schema = getattr(tool, "input_schema", None)
+        sizes["tools"] += len(str(getattr(tool, "description", ""))) + _length(schema)
+    tokens = {name: size / _CHARACTERS_PER_TOKEN for name, size in sizes.items() if size}
+    reported = chat.session.recorder.context_tokens
+    scale = reported / sum(tokens.values()) if reported and tokens else 1.0
+    return {name: round(count * scale) for name, count in tokens.items()}
+
+
+def _length(value: Any) -> int:
+    return len(json.dumps(value, default=str, ensure_ascii=False)) if value else 0

@@ -1,0 +1,137 @@
+"""Slash commands on the session's model, plan and files, on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.app.plans import mock_plan
+from tests.app.terminal import ENTER, Terminal
+from tests.e2e.test_chat_pty import leave, prompts
+from tests.support.cli import child_environment, run_amplifier
+
+OVERLOADED = {"error": {"type": "ProviderUnavailableError", "message": "M", "status_code": 529}}
+
+
+def two_providers(tmp_path: Path, replies: list[Any], **more: Any) -> Path:
+    plan = mock_plan(tmp_path, replies, **more)
+    document = yaml.safe_load(plan.read_text())
+    document["providers"] += [
+        {
+            "module": "provider-mock",
+            "instance_id": "spare",
+            "config": {"replies": ["from the spare"], "on_end": "repeat", "priority": 200},
+        }
+    ]
+    plan.write_text(yaml.safe_dump(document))
+    return plan
+
+
+def ask(terminal: Terminal, text: str, *shown: str) -> None:
+    terminal.type(text + ENTER)
+    for pattern in shown:
+        terminal.until(pattern)
+    terminal.prompt()
+
+
+def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("zero\n")
+    edit = {"path": "a.txt", "old_string": "zero", "new_string": "one"}
+    replies = [
+        {"tool_calls": [{"name": "edit_file", "input": edit}]},
+        "first done",
+        {"tool_calls": [{"name": "write_file", "input": {"path": "b.txt", "content": "b\n"}}]},
+        "second done",
+        OVERLOADED,
+        "after the error",
+    ]
+    plan = two_providers(
+        tmp_path,
+        replies,
+        tools=[{"module": "tool-filesystem"}],
+        hooks=[{"module": "hooks-backup"}],
+        agents={"reviewer": {"description": "Reviews changes"}},
+    )
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        ask(terminal, "/why", "No tool call yet")
+        ask(terminal, "/diff", "No file changes")
+        ask(terminal, "/retry", "there is no prompt to send again")
+        ask(terminal, "change a", "first done")
+        ask(terminal, "write b", "second done")
+        ask(terminal, "/diff", r"b\.txt +\+1 −0", r"1 \+ b")
+        ask(terminal, "/diff session", r"a\.txt +\+1 −1", r"1 - zero", r"b\.txt")
+        ask(
+            terminal,
+            "/why",
+            r"call +write_file b\.txt",
+            r"mounted by +tool-filesystem \(plan\.yaml:\d+\)",
+            r"allowed by +no module asks for approval",
+            r"this prompt +2 steps",
+        )
+        ask(terminal, "/context", r"of 200k at the last model call", r"tools +\d+ +\d+ %")
+        ask(terminal, "/modules", r"orchestrator +loop-streaming +plan\.yaml:\d+")
+        ask(terminal, "/agents", r"reviewer +Reviews changes")
+        ask(terminal, "/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
+        ask(terminal, "/plan nothing.here", r"✗ /plan:")
+        ask(terminal, "third", r"✗ M", r"/retry · /model")
+        ask(terminal, "/retry", "after the error")
+        ask(terminal, "/compact", r"Compacted: about \d+ tokens before")
+        ask(terminal, "/model", r"\* mock-model +200k tokens")
+        ask(terminal, "/provider spare", r"provider: spare \(was mock\)")
+        ask(terminal, "and you?", "from the spare")
+        ask(terminal, "/model other-model", r"model: other-model")
+        ask(terminal, "still there?", "from the spare")
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["change a", "write b", "third", "and you?", "still there?"]
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    metadata = json.loads(shown.stdout)["metadata"]
+    assert (metadata["provider"], metadata["model"]) == ("spare", "other-model")
+
+
+def test_a_prompt_after_the_program_begins_a_chat(tmp_path: Path) -> None:
+    folder = tmp_path / ".amplifier"
+    folder.mkdir()
+    plan = mock_plan(tmp_path, ["answered"], mock={"on_end": "repeat"})
+    with Terminal("what is this", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.until("› what is this")
+        terminal.until("answered")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["what is this"]
+    piped = run_amplifier("what is this", "-f", plan, cwd=tmp_path)
+    assert (piped.code, piped.stdout) == (0, "answered\n")
+
+
+_INTERRUPTED = """
+import os, signal, sys, threading, time
+from amplifier_app.cli import main
+
+def interrupt():
+    time.sleep(float(sys.argv[1]))
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+sys.argv = ["amplifier", "run", "-f", sys.argv[2], "hi"]
+main()
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.03", "0.1", "0.3"])
+def test_an_early_ctrl_c_ends_with_one_line_at_most(tmp_path: Path, seconds: str) -> None:
+    plan = mock_plan(tmp_path, [{"text": "never", "delay": 3600}])
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, seconds, str(plan)],
+        env=child_environment(tmp_path / "home"),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    shown = [line for line in done.stderr.splitlines() if not line.startswith(b"  Resume with")]
+    assert done.returncode == 130
+    assert len(shown) <= 1, shown
