@@ -230,11 +230,13 @@ def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path
         for prompt, answer in (
             ("one", "first"),
             ("two", "second"),
-            ("three", "model call budget reached: used 2, limit 2"),
+            ("three", r"Model call budget reached: used 2, limit 2\. Continue .*Deny"),
         ):
             terminal.prompt()
             terminal.type(prompt + ENTER)
             terminal.until(answer)
+        terminal.type("deny" + ENTER)
+        terminal.until("model call budget reached: used 2, limit 2")
         terminal.until(r"--set\s+session.budget.max_turns=N")
         terminal.prompt()
         session_id = leave(terminal)

@@ -97,7 +97,8 @@ def chat_screen() -> pyte.Screen:
         plan = Path(folder, "plan.yaml")
         plan.write_text(yaml.safe_dump(PLAN))
         environment = child_environment(
-            Path(folder, "home"), {"TERM": "xterm-256color", "NO_COLOR": None}
+            Path(folder, "home"),
+            {"TERM": "xterm-256color", "NO_COLOR": None, "HOME": folder},
         )
         command = [*amplifier_command(), "run", "-f", str(plan)]
         process = pexpect.spawn(
