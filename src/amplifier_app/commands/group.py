@@ -18,6 +18,7 @@ COMMANDS = {
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",
     "module": "List, add, create and validate modules.",
+    "tool": "List, describe and run the tools of a plan.",
     "profile": "List, show and choose profiles.",
     "provider": "List and test providers, their models and their keys.",
     "trust": "Review a project's configuration and trust it.",
