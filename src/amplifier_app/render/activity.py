@@ -132,14 +132,13 @@ class Activity:
         running: list[list[str]] = []
         for key, call in self._calls.items():
             agent = by_call.get(key)
-            text = _timed(call.about, call.started) if agent is None else _of_agent(agent)
+            keys = "" if running else hint
+            head = _head_of_agent(agent, width, keys) if agent else _head_of_call(call, width, keys)
             below = [paint(clip(f"    {call.output}", width), "dim")] if call.output else []
-            running.append([_running_line(text, hint if not running else "", width), *below])
+            running.append([head, *below])
         for agent in self._agents.values():
             if agent.call not in self._calls:
-                running.append(
-                    [_running_line(_of_agent(agent), hint if not running else "", width)]
-                )
+                running.append([_head_of_agent(agent, width, "" if running else hint)])
         return [*todo, *_fitting(running, MOST_LINES - len(todo))]
 
     def _todo_lines(self, width: int) -> list[str]:
@@ -162,22 +161,25 @@ def _fitting(running: list[list[str]], most: int) -> list[str]:
     return [*heads[: most - 1], paint(f"  … {len(heads) - most + 1} more", "dim")]
 
 
-def _running_line(text: str, hint: str, width: int) -> str:
-    return with_hint(f"{spinner()} {text}", hint, width)
-
-
 def _key(data: dict[str, Any]) -> str:
     return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
 
-def _of_agent(agent: _SubAgent) -> str:
+def _head_of_call(call: _Call, width: int, hint: str) -> str:
+    return _running_line(call.about, call.started, width, hint)
+
+
+def _head_of_agent(agent: _SubAgent, width: int, hint: str) -> str:
     if not agent.steps:
-        return _timed(agent.about, agent.started)
+        return _running_line(agent.about, agent.started, width, hint)
     doing = f" → {agent.doing}" if agent.doing else ""
-    steps = describe.count(agent.steps, "step")
-    return _timed(f"{agent.agent} · {steps}{doing}", agent.started)
+    text = f"{agent.agent} · {describe.count(agent.steps, 'step')}{doing}"
+    return _running_line(text, agent.started, width, hint)
 
 
-def _timed(text: str, started: float) -> str:
+def _running_line(text: str, started: float, width: int, hint: str) -> str:
+    """Return a line whose text is cut before its duration."""
     seconds = time.monotonic() - started
-    return f"{text} · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else text
+    duration = f" · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else ""
+    text = clip(text, max(width - len(duration) - 2, 8))
+    return with_hint(f"{spinner()} {text}{duration}", hint, width)

@@ -20,6 +20,7 @@ CHANGED_LINES = 12
 _INDENT = "    "
 _LONGEST_RESULT = 1_000_000
 _NARROWEST_ABOUT = 12
+_NARROW = 60
 _EXIT_CODE = re.compile(r"\n?\[(exit code -?\d+)\]\s*\Z")
 _CONTENT_TOOLS = ("read_file", "write_file", "todo")
 """Tools whose result repeats their input, or is only for the model."""
@@ -111,7 +112,7 @@ def shown_call(call: FinishedCall, width: int) -> Shown:
             part = lines[-RESULT_LINES:] if tail else lines[:RESULT_LINES]
             shown, style = [clip(_untabbed(line), width - len(_INDENT)) for line in part], "dim"
         body = [paint(line, style) for line in shown]
-        note = _counted_lines(len(lines), len(shown), call)
+        note = _counted_lines(len(lines), len(shown), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
     body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
@@ -132,13 +133,13 @@ def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:
     return clip(f"{mark} {clip(about, max(room, _NARROWEST_ABOUT))} · {notes}", width)
 
 
-def _counted_lines(count: int, shown: int, call: FinishedCall) -> str:
+def _counted_lines(count: int, shown: int, call: FinishedCall, *, short: bool) -> str:
     if count <= shown or (not shown and count < 2):
         return ""
     if not shown:
         return f"{count:,} lines"
     which = "last" if call.has_failed or "command" in call.input else "first"
-    return f"{count:,} lines, {which} {shown}:"
+    return f"{which} {shown} of {count:,}:" if short else f"{count:,} lines, {which} {shown}:"
 
 
 def _counted_changes(diff: Sequence[FileDiff]) -> str:
