@@ -7,8 +7,9 @@ from typing import Any
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.finished_call import about_call
 from amplifier_app.render.progress import spinner, with_hint
-from amplifier_app.render.tool_calls import about_call, checklist_lines, todo_items
+from amplifier_app.render.tool_calls import checklist_lines, todo_items
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import SubSessionFacts
 from amplifier_app.runtime.turn import peek

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
+import time
 from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.base.stdio import Output
+from amplifier_app.render.call_lines import CallLines
+from amplifier_app.render.progress import footer
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import Level
@@ -24,8 +27,12 @@ class PlainRenderer(StderrNotices):
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._output = output
+        self.shows_calls = not quiet
         self._last_character = "\n"
         self._held: str | None = None  # what is written while the terminal is released
+        self._calls = CallLines(
+            self._write_note, lambda id: self.call_number(id), self.longest_note
+        )
         self._begin_message()
 
     @contextlib.contextmanager
@@ -47,18 +54,21 @@ class PlainRenderer(StderrNotices):
             "content_block:end": self._on_block_end,
             "steer:injected": self._on_steering,
         }
-        if not self._quiet:
-            handlers["tool:post"] = handlers["tool:error"] = self._on_tool_end
-        return handlers
+        return {**handlers, **self._calls.handlers()} if self.shows_calls else handlers
 
     def turn_started(self) -> None:
+        self._calls.turn_started()
         self._begin_message()
 
     def turn_ended(self, result: TurnResult) -> None:
+        self._calls.turn_ended()
         self._write(self._sanitizer.flush())
         if not self._shown and result.has_answer:
             self._write(for_terminal(result.response))
         self._end_line()
+        if result.steps and self.shows_calls:
+            seconds = time.monotonic() - self._calls.began
+            self._write_note(footer(result, seconds, len(self._calls.changed)))
 
     def notice(self, message: str, level: Level, source: str) -> None:
         self._end_line()
@@ -106,11 +116,9 @@ class PlainRenderer(StderrNotices):
             self._show(data, for_terminal(describe.block_text(data)))
         self._end_line()
 
-    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+    def _write_note(self, line: str) -> None:
         self._end_line()
-        failed = f": {describe.error_text(data)}" if event == "tool:error" else ""
-        about = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-        self._write(f"[{about}{failed}]\n")
+        self._write(f"[{line}]\n")
 
     def _wanted(self, data: dict[str, Any]) -> bool:
         kind = peek(data, "block_type")
@@ -140,6 +148,10 @@ class AnswerRenderer(PlainRenderer):
 
     User input during a turn, warnings and errors are shown as usual.
     """
+
+    def __init__(self, output: Output, *, quiet: bool = False) -> None:
+        super().__init__(output, quiet=quiet)
+        self.shows_calls = False
 
     def handlers(self) -> dict[str, EventHandler]:
         return {**StderrNotices.handlers(self), "steer:injected": self._on_steering}

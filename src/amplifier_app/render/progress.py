@@ -24,7 +24,8 @@ _CAUSES = {
     "NetworkError": ("no connection", "for the connection"),
     "LLMTimeoutError": ("no answer in time", "after a timeout"),
 }
-_OTHER_CAUSE = ("the request failed", "to repeat a failed request")
+_OTHER_WAIT = "to repeat a failed request"
+_LONGEST_CAUSE = 60
 
 
 class Progress:
@@ -64,7 +65,9 @@ class Progress:
         """The provider waits before it repeats a request."""
         delay = peek(data, "delay")
         delay = float(delay) if isinstance(delay, (int, float)) else 0.0
-        cause, self._waited_for = _CAUSES.get(str(peek(data, "error_type")), _OTHER_CAUSE)
+        message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
+        known = _CAUSES.get(str(peek(data, "error_type")), (message, _OTHER_WAIT))
+        cause, self._waited_for = known
         attempt, attempts = peek(data, "attempt"), peek(data, "max_retries")
         count = f" ({attempt} of {attempts})" if attempt and attempts else ""
         self._retry = (cause, time.monotonic() + delay, count)
@@ -89,7 +92,8 @@ class Progress:
             left = max(0, round(end - time.monotonic()))
             when = f"retrying in {left} s" if left else "retrying"
             give_up = f" · {stop} to give up" if stop else ""
-            return clip(f"{spinner()} {cause}, {when}{count}{give_up}", width)
+            comma = "" if cause.endswith("…") else ","
+            return clip(f"{spinner()} {cause}{comma} {when}{count}{give_up}", width)
         text = " ".join(filter(None, (self._model, self._doing)))
         if self.seconds() > _SECONDS_SHOWN_AFTER:
             text += f" · {int(self.seconds())} s"

@@ -16,11 +16,12 @@ from typing import Any
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
 from amplifier_app.render.activity import Activity
 from amplifier_app.render.ansi import paint
+from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.progress import Progress, footer
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.table import wrapped
-from amplifier_app.render.tool_calls import FinishedCall, shown_call
+from amplifier_app.render.tool_calls import shown_call
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import (
@@ -318,9 +319,7 @@ class TerminalRenderer(Renderer):
         waited = self._activity.call_ended(data, failed=call.has_failed)
         if self._quiet:
             return
-        milliseconds = peek(data, "duration_ms")
-        measured = isinstance(milliseconds, (int, float))
-        call = call._replace(seconds=milliseconds / 1000 if measured else waited)
+        call = call._replace(seconds=seconds_of(data, waited))
         if not call.has_failed:
             self._changed.update(describe.changed_files(data))
         self._finish_message()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal
 from amplifier_app.base.stdio import Output, stderr_is_tty, to_stderr
-from amplifier_app.runtime import describe
+from amplifier_app.render.call_lines import CallLines
+from amplifier_app.render.progress import footer
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import NOTE_ON_TERMINAL, Level, Renderer
 from amplifier_app.runtime.turn import EventHandler, TurnResult, peek
@@ -59,7 +61,13 @@ class TextRenderer(StderrNotices):
         self._output = output
         self._stream = stream
         self._hold = hold
-        self._progress = progress and not quiet
+        self._calls: CallLines | None = None
+        if progress and not quiet:
+            self._calls = CallLines(
+                lambda line: self.notice(line, "info", ""),
+                lambda call_id: self.call_number(call_id),
+                self.longest_note,
+            )
         self._live = False
         self._several_steps = False
         self._written = False  # of the current message
@@ -71,12 +79,11 @@ class TextRenderer(StderrNotices):
         handlers["provider:request"] = self._on_request
         handlers["content_block:delta"] = self._on_delta
         handlers["plan:end"] = self._on_plan
-        if self._progress:
-            handlers["tool:post"] = self._on_tool_end
-            handlers["tool:error"] = self._on_tool_end
-        return handlers
+        return {**handlers, **self._calls.handlers()} if self._calls is not None else handlers
 
     def turn_started(self) -> None:
+        if self._calls is not None:
+            self._calls.turn_started()
         self._live = self._written = self._several_steps = False
 
     def accepted(self, response: str) -> None:
@@ -85,12 +92,16 @@ class TextRenderer(StderrNotices):
             self._end_line()
 
     def turn_ended(self, result: TurnResult) -> None:
-        if self._hold:
-            return
-        self._write(self._sanitizer.flush())
-        if not self._written and result.has_answer:
-            self._write(self._clean(result.response))
-        self._end_line()
+        if self._calls is not None:
+            self._calls.turn_ended()
+        if not self._hold:
+            self._write(self._sanitizer.flush())
+            if not self._written and result.has_answer:
+                self._write(self._clean(result.response))
+            self._end_line()
+        if self._calls is not None and result.steps:
+            seconds = time.monotonic() - self._calls.began
+            self.notice(footer(result, seconds, len(self._calls.changed)), "info", "")
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         # A third-party loop may not report its tools; assume it offered some.
@@ -106,12 +117,6 @@ class TextRenderer(StderrNotices):
             delta = peek(data, "delta")
             if isinstance(delta, str):
                 self._write(self._sanitizer.feed(delta))
-
-    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        limit = self.longest_note
-        failed = f": {describe.error_text(data, limit)}" if event == "tool:error" else ""
-        about = describe.tool_input(data, min(limit, 100) if stderr_is_tty() else limit)
-        self.notice(f"{describe.tool_name(data)} {about}{failed}", "info", "")
 
     def _on_plan(self, event: str, data: dict[str, Any]) -> None:
         steps = peek(data, "steps")

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import cells, clip, fold, paint
 from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
+from amplifier_app.render.finished_call import FinishedCall, about_call
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turn import peek, succeeded
+from amplifier_app.runtime.turn import peek
 
 RESULT_LINES = 4
 FAILED_LINES = 12
@@ -18,7 +19,6 @@ CHANGED_LINES = 12
 """Lines shown of a result, of that of a failed call, and changed lines shown of an edit."""
 
 _INDENT = "    "
-_LONGEST_RESULT = 1_000_000
 _NARROWEST_ABOUT = 12
 _NARROW = 60
 _EXIT_CODE = re.compile(r"\n?\[(exit code -?\d+)\]\s*\Z")
@@ -26,52 +26,6 @@ _CONTENT_TOOLS = ("read_file", "write_file", "todo")
 """Tools whose result repeats their input, or is only for the model."""
 
 _TODO_MARKS = {"completed": "☑", "in_progress": "▸"}
-
-
-class FinishedCall(NamedTuple):
-    """A tool call that has ended.
-
-    Attributes:
-        data: The data of its `tool:post` or `tool:error` event.
-        seconds: How long it took.
-        number: Its number in the session; None if unknown.
-    """
-
-    data: dict[str, Any]
-    seconds: float
-    number: int | None = None
-
-    @property
-    def input(self) -> Mapping[str, Any]:
-        """Its input; empty if it is not a mapping."""
-        value = peek(self.data, "tool_input")
-        value = peek(self.data, "input") if value is None else value
-        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-    @property
-    def error(self) -> Any:
-        """The error of a call that raised one or was refused."""
-        return peek(self.data, "error")
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it failed or was refused."""
-        if self.error is not None:
-            return True
-        result = peek(self.data, "tool_result")
-        return not succeeded(peek(self.data, "result") if result is None else result)
-
-    @property
-    def is_denied(self) -> bool:
-        """Whether it was refused."""
-        return peek(self.error, "type") == "Denied"
-
-    @property
-    def output(self) -> str:
-        """Its result as text, without control characters."""
-        if self.error is not None:
-            return for_terminal(describe.error_text(self.data, 10_000))
-        return for_terminal(describe.result_text(self.data)[:_LONGEST_RESULT])
 
 
 class Shown(NamedTuple):
@@ -119,12 +73,6 @@ def shown_call(call: FinishedCall, width: int) -> Shown:
     mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
     head = _head(mark, call, " · ".join(notes), width)
     return Shown([head, *(f"{_INDENT}{line}".rstrip() for line in body)], is_folded)
-
-
-def about_call(data: dict[str, Any], number: int | None = None) -> str:
-    """Describe a call in a few words: `7 bash pytest -q`."""
-    words = ("" if number is None else str(number), describe.tool_name(data))
-    return " ".join(filter(None, (*words, describe.tool_input(data, 400))))
 
 
 def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:

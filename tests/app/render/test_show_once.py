@@ -83,7 +83,7 @@ def text_of(lines: str) -> str:
 
 TEXTS: dict[str, tuple[Make, Callable[[str], str]]] = {
     "pipe": (lambda output: TextRenderer(output), str.rstrip),
-    "plain": (lambda output: PlainRenderer(output), str.rstrip),
+    "plain": (lambda output: PlainRenderer(output, quiet=True), str.rstrip),
     "events": (lambda output: EventStream(output, RunReport()), text_of),
 }
 

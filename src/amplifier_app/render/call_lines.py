@@ -1,0 +1,89 @@
+"""Tool calls as lines where nothing is redrawn: how each ended, and that a long one has started."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from amplifier_app.render.finished_call import FinishedCall, about_call, seconds_of
+from amplifier_app.runtime.describe import changed_files
+from amplifier_app.runtime.turn import EventHandler, peek
+
+LONG_CALL_SECONDS = 2.0
+
+
+class _Running(NamedTuple):
+    about: str
+    started: float
+    timer: asyncio.TimerHandle
+
+
+class CallLines:
+    """Writes a line for each tool call of a session.
+
+    Args:
+        write: Shows a line.
+        number_of: Returns the number of a call by its id.
+        limit: Maximum length of what is quoted of a call, in characters.
+
+    Attributes:
+        changed: Files that calls of this turn have changed.
+        began: `time.monotonic()` at the start of the turn.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], number_of: Callable[[str], int | None], limit: int
+    ) -> None:
+        self._write = write
+        self._number_of = number_of
+        self._limit = limit
+        self._running: dict[str, _Running] = {}
+        self.turn_started()
+
+    def handlers(self) -> dict[str, EventHandler]:
+        """Return the handlers by event name."""
+        return {
+            "tool:pre": self._on_start,
+            "tool:post": self._on_end,
+            "tool:error": self._on_end,
+        }
+
+    def turn_started(self) -> None:
+        """Begin to count the changed files and the time."""
+        self.changed: set[str] = set()
+        self.began = time.monotonic()
+
+    def turn_ended(self) -> None:
+        """Report the calls that were interrupted."""
+        for call in self._running.values():
+            call.timer.cancel()
+            self._write(f"{call.about}: interrupted")
+        self._running.clear()
+
+    def _on_start(self, event: str, data: dict[str, Any]) -> None:
+        about = self._about(data)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(LONG_CALL_SECONDS, self._write, f"{about}: running")
+        self._running[_key(data)] = _Running(about, time.monotonic(), timer)
+
+    def _on_end(self, event: str, data: dict[str, Any]) -> None:
+        running = self._running.pop(_key(data), None)
+        waited = 0.0
+        if running is not None:
+            running.timer.cancel()
+            waited = time.monotonic() - running.started
+        call = FinishedCall(data, seconds_of(data, waited))
+        if not call.has_failed:
+            self.changed.update(changed_files(data))
+        self._write(f"{self._about(data)}: {call.summary(self._limit)}")
+
+    def _about(self, data: dict[str, Any]) -> str:
+        call_id = peek(data, "tool_call_id")
+        number = self._number_of(str(call_id)) if call_id else None
+        return about_call(data, number, min(self._limit, 100))
+
+
+def _key(data: dict[str, Any]) -> str:
+    return str(peek(data, "tool_call_id") or peek(data, "tool_name"))

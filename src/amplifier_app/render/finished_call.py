@@ -1,0 +1,90 @@
+"""A tool call that has ended, as its events describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.turn import peek, succeeded
+
+_LONGEST_RESULT = 1_000_000
+
+
+class FinishedCall(NamedTuple):
+    """A tool call that has ended.
+
+    Attributes:
+        data: The data of its `tool:post` or `tool:error` event.
+        seconds: How long it took.
+        number: Its number in the session; None if unknown.
+    """
+
+    data: dict[str, Any]
+    seconds: float
+    number: int | None = None
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """Its input; empty if it is not a mapping."""
+        value = peek(self.data, "tool_input")
+        value = peek(self.data, "input") if value is None else value
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    @property
+    def error(self) -> Any:
+        """The error of a call that raised one or was refused."""
+        return peek(self.data, "error")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed or was refused."""
+        return self.error is not None or not succeeded(self._result)
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether it was refused."""
+        return peek(self.error, "type") == "Denied"
+
+    @property
+    def output(self) -> str:
+        """Its result as text, without control characters."""
+        if self.error is not None:
+            return for_terminal(describe.error_text(self.data, 10_000))
+        return for_terminal(describe.result_text(self.data)[:_LONGEST_RESULT])
+
+    @property
+    def _result(self) -> Any:
+        result = peek(self.data, "tool_result")
+        return peek(self.data, "result") if result is None else result
+
+    def summary(self, limit: int = 200) -> str:
+        """How it ended, in one line: `ok, 8.1 s`, `failed, 12 ms: no such file`."""
+        took = describe.duration(self.seconds)
+        if not self.has_failed:
+            return f"ok, {took}"
+        if self.error is not None:
+            problem = describe.error_text(self.data, limit)
+            return problem if self.is_denied else f"failed, {took}: {problem}"
+        lines = [line for line in self.output.splitlines() if line.strip()]
+        error = getattr(self._result, "error", None)
+        error = peek(self._result, "error") if error is None else error
+        message = one_line(str(peek(error, "message") or ""), limit)
+        # A command says in its last lines what is wrong, then follows how it ended.
+        said = lines[-2] if len(lines) > 1 and lines[-1] == f"[{message}]" else ""
+        said = said or ("" if message else lines[0] if lines else "")
+        details = one_line(": ".join(filter(None, (message, said))), limit)
+        return f"failed, {took}: {details}" if details else f"failed, {took}"
+
+
+def seconds_of(data: dict[str, Any], waited: float) -> float:
+    """Return how long a call took: as reported, or else as measured here."""
+    milliseconds = peek(data, "duration_ms")
+    return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else waited
+
+
+def about_call(data: dict[str, Any], number: int | None = None, limit: int = 400) -> str:
+    """Describe a call in a few words: `7 bash pytest -q`."""
+    words = ("" if number is None else str(number), describe.tool_name(data))
+    return " ".join(filter(None, (*words, describe.tool_input(data, limit))))

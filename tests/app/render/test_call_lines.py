@@ -1,0 +1,100 @@
+"""Tool calls where nothing is redrawn: `--plain`, and stderr of a run whose stdout is redirected."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.render import call_lines
+from amplifier_app.render.call_lines import CallLines
+from amplifier_core.models import ToolResult
+from tests.app.plans import mock_plan
+from tests.app.terminal import Terminal
+from tests.support.cli import run_amplifier
+
+
+def call(number: int, name: str, **given: Any) -> dict[str, Any]:
+    return {"tool_name": name, "tool_call_id": str(number), "tool_input": given}
+
+
+@pytest.mark.parametrize(
+    ("ended", "line"),
+    [
+        ({"tool_result": ToolResult(output="x")}, "1 bash make: ok, 5 ms"),
+        (
+            {
+                "tool_result": ToolResult(
+                    success=False,
+                    output="one\nmake: *** no rule\n[exit code 2]",
+                    error={"message": "exit code 2"},
+                )
+            },
+            "1 bash make: failed, 5 ms: exit code 2: make: *** no rule",
+        ),
+        (
+            {"tool_result": {"success": False, "output": "it broke\nbadly"}},
+            "1 bash make: failed, 5 ms: it broke",
+        ),
+        (
+            {"error": {"type": "OSError", "message": "no\nspace"}},
+            "1 bash make: failed, 5 ms: no space",
+        ),
+        (
+            {"error": {"type": "Denied", "message": "denied: not now"}},
+            "1 bash make: denied: not now",
+        ),
+    ],
+)
+async def test_a_line_says_how_a_call_ended(ended: dict[str, Any], line: str) -> None:
+    lines: list[str] = []
+    shown = CallLines(lines.append, int, 200)
+    shown.handlers()["tool:pre"]("tool:pre", call(1, "bash", command="make"))
+    event = "tool:error" if "error" in ended else "tool:post"
+    shown.handlers()[event](event, {**call(1, "bash", command="make"), **ended, "duration_ms": 5})
+    shown.turn_ended()
+    assert lines == [line]
+
+
+async def test_a_long_call_has_a_line_when_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_lines, "LONG_CALL_SECONDS", 0.01)
+    lines: list[str] = []
+    shown = CallLines(lines.append, lambda call_id: None, 200)
+    shown.handlers()["tool:pre"]("tool:pre", call(1, "bash", command="make"))
+    await asyncio.sleep(0.1)
+    assert lines == ["bash make: running"]
+    shown.turn_ended()
+    assert lines[1:] == ["bash make: interrupted"]
+
+
+REPLIES = [
+    {
+        "tool_calls": [
+            {"name": "write_file", "input": {"path": "a.txt", "content": "x"}},
+            {"name": "read_file", "input": {"path": "missing.txt"}},
+        ]
+    },
+    "done",
+]
+
+
+def test_plain_output_shows_how_calls_ended_and_what_a_turn_used(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, REPLIES, tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "--plain", "-f", plan, "go", cwd=tmp_path) as terminal:
+        terminal.until(r"\[1 write_file a\.txt: ok, \d+ ms\]")
+        terminal.until(r"\[2 read_file missing\.txt: failed, \d+ ms: 'missing\.txt': no such file")
+        terminal.until(r"done\s+\[2 steps · .* · 1 file changed\]")
+        assert terminal.finish() == 0
+
+
+def test_stderr_shows_how_calls_ended_and_what_a_turn_used(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, REPLIES, tools=[{"module": "tool-filesystem"}])
+    done = run_amplifier("run", "-v", "-f", plan, "go", cwd=tmp_path)
+    assert done.stdout == "done\n"
+    lines = done.stderr.splitlines()
+    assert any(re.fullmatch(r"amplifier: 1 write_file a\.txt: ok, \d+ ms", line) for line in lines)
+    assert any("2 read_file missing.txt: failed, " in line for line in lines)
+    assert any(re.match("amplifier: 2 steps · .* · 1 file changed$", line) for line in lines)
