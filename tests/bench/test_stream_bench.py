@@ -1,7 +1,7 @@
 """What a long stream into a pipe costs, and a turn with a tool, in a real process.
 
 Run with ``pytest -n0 --benchmark-enable tests/bench/test_stream_bench.py``; see `processes` for
-the environment whose figures count. The targets are twice the CPU of the bare program for a stream,
+the environment whose figures count. The targets are 1.3 times the CPU of the bare program for a stream,
 and 10 ms for a turn with a tool, the tool's processes included.
 """
 

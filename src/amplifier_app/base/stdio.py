@@ -8,7 +8,11 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 STDIN_GRACE_SECONDS = 2.0
 """How long to wait for data on an open pipe if there is a prompt argument as well, counted from the
@@ -19,7 +23,7 @@ _LONGEST_LINE = 1 << 16
 
 
 class Output:
-    """Unbuffered writes to a file descriptor.
+    """Writes to a file descriptor.
 
     A failure (a closed pipe, a full disk) is stored, and later writes are discarded: callers must not
     get an exception.
@@ -31,12 +35,36 @@ class Output:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.failure: OSError | None = None
+        self._later: list[str] = []
 
     def isatty(self) -> bool:
         return self.fd >= 0 and os.isatty(self.fd)
 
     def write(self, text: str) -> bool:
         """Write `text` as UTF-8, with `?` for lone surrogates. False after a failure."""
+        return self.flush() and self._write(text)
+
+    def write_later(self, text: str, running_loop: Callable[[], AbstractEventLoop]) -> bool:
+        """Write `text` before the event loop waits for anything. False after a failure.
+
+        Texts that arrived together are written together, which is many times faster.
+        """
+        if self.failure is not None:
+            return False
+        if not self._later:
+            running_loop().call_soon(self.flush)
+        self._later.append(text)
+        return True
+
+    def flush(self) -> bool:
+        """Write what `write_later` has kept. False after a failure."""
+        if self._later:
+            text = "".join(self._later)
+            self._later.clear()
+            return self._write(text)
+        return self.failure is None
+
+    def _write(self, text: str) -> bool:
         if self.failure is not None:
             return False
         data = text.encode("utf-8", "replace")
@@ -73,9 +101,11 @@ def claimed_stdout() -> Generator[Output]:
         os.dup2(null, 1)
         os.close(null)
     sys.stdout = sys.stderr
+    output = Output(kept)
     try:
-        yield Output(kept)
+        yield output
     finally:
+        output.flush()
         _flush(stdout)
         sys.stdout = stdout
         os.dup2(kept, 1)

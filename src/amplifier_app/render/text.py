@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, cast
 
@@ -78,8 +79,13 @@ class TextRenderer(StderrNotices):
         handlers = super().handlers()
         handlers["provider:request"] = self._on_request
         handlers["content_block:delta"] = self._on_delta
+        handlers["content_block:end"] = self._on_block_end
         handlers["plan:end"] = self._on_plan
         return {**handlers, **self._calls.handlers()} if self._calls is not None else handlers
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        self._output.flush()
+        super().notice(message, level, source)
 
     def turn_started(self) -> None:
         if self._calls is not None:
@@ -116,7 +122,11 @@ class TextRenderer(StderrNotices):
         if self._live and peek(data, "block_type") == "text":
             delta = peek(data, "delta")
             if isinstance(delta, str):
-                self._write(self._sanitizer.feed(delta))
+                self._write(self._sanitizer.feed(delta), later=True)
+
+    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        # Now, so that it comes before what is written to stderr.
+        self._output.flush()
 
     def _on_plan(self, event: str, data: dict[str, Any]) -> None:
         steps = peek(data, "steps")
@@ -125,12 +135,17 @@ class TextRenderer(StderrNotices):
     def _clean(self, text: str) -> str:
         return for_terminal(text) if self._output.isatty() else for_pipe(text)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, *, later: bool = False) -> None:
         if not text:
             return
         self._written = True
         self._line_open = text[-1] != "\n"
-        if not self._output.write(text):
+        output = self._output
+        if later:
+            is_written = output.write_later(text, asyncio.get_running_loop)
+        else:
+            is_written = output.write(text)
+        if not is_written:
             self.on_failure()
 
     def _end_line(self) -> None:

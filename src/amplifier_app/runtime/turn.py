@@ -31,7 +31,7 @@ _TOKEN_FIELDS = (
 
 def peek(data: object, key: str) -> Any:
     """Return `data[key]` of event data, or None, without its protective copy: read only."""
-    return dict.get(cast("dict[str, Any]", data), key) if isinstance(data, dict) else None
+    return dict.get(data, key) if isinstance(data, dict) else None
 
 
 class Usage:

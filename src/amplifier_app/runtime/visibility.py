@@ -185,7 +185,11 @@ class _Blocks:
             self._pass(event, data)
 
     def on_delta(self, event: str, data: dict[str, Any]) -> None:
-        kind, mark = self._mark_block(data)
+        # Nothing new about its block, as almost always: as fast as possible.
+        known = self._about.get(peek(data, "block_index"))
+        if known is None or peek(data, "block_type") != known[0] or "visibility" in data:
+            known = self._mark_block(data)
+        kind, mark = known
         if mark is None and kind in self._late:
             self._held.setdefault(peek(data, "block_index"), []).append(data)
         elif self._visibility.shows(kind, mark):

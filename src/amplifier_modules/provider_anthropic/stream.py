@@ -12,6 +12,7 @@ from typing import Any
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.http.sse import read_event
 
 Event = dict[str, Any]
 
@@ -73,10 +74,9 @@ class StreamAssembly:
     def take(self, batch: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         """The chunks for these server-sent events, in order."""
         chunks: list[dict[str, Any]] = []
-        loads = json.loads
         for _, data in batch:
             try:
-                event = loads(data)
+                event = read_event(data)
             except ValueError:
                 self.error = self._broken(f"an event that is not JSON: {data[:200]!r}")
                 break

@@ -7,7 +7,6 @@ to be sent back.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.http.sse import read_event
 from amplifier_modules._shared.providers.chat_stream import parse_arguments
 
 Piece = dict[str, Any]
@@ -86,7 +86,7 @@ class ResponsesStream:
             LLMError: The event is an error or invalid, or reports that the response failed.
         """
         try:
-            event: Any = json.loads(data)
+            event = read_event(data)
         except ValueError as error:
             raise self._broken("sent an event that is not JSON") from error
         if not isinstance(event, dict):

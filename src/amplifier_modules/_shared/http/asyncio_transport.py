@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import h11
 
+from amplifier_modules._shared.http.chunks import ChunkMerger
 from amplifier_modules._shared.http.lean_httpx import httpx
 
 _READ_AHEAD = 256 * 1024
@@ -161,6 +162,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
+        self._chunks: ChunkMerger | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._error: Exception | None = None
@@ -178,8 +180,12 @@ class _Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(0)  # `send` waits until everything is on its way
 
     def data_received(self, data: bytes) -> None:
-        self._http.receive_data(data)
         self._ahead += len(data)
+        if self._chunks is not None:
+            data = self._chunks.feed(data)
+        # Nothing at all would mean the end of the connection.
+        if data:
+            self._http.receive_data(data)
         if self._ahead > _READ_AHEAD:
             self._transport.pause_reading()
         _wake(self._arrival)
@@ -231,6 +237,10 @@ class _Connection(asyncio.Protocol):
         self._body_has_ended = False
         while not isinstance(event := await self._event(patience), h11.Response):
             pass
+        if (b"transfer-encoding", b"chunked") in event.headers:
+            chunks = ChunkMerger()
+            chunks.feed(self._http.trailing_data[0])
+            self._chunks = chunks if chunks.is_between_bytes else None
         return event
 
     async def body(self, patience: float | None) -> bytes:
@@ -244,6 +254,7 @@ class _Connection(asyncio.Protocol):
                 break
             else:
                 self._body_has_ended = True
+                self._chunks = None
         return b"".join(parts)
 
     def start_next_cycle(self) -> bool:

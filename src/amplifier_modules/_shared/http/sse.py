@@ -6,6 +6,11 @@ splitting, decoding and parsing them line by line costs several times the JSON i
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from pydantic_core import from_json
+
 _BOM = b"\xef\xbb\xbf"
 _DEFAULT_EVENT = "message"
 
@@ -61,6 +66,19 @@ class SSEDecoder:
         if chunk.endswith(b"\r"):
             self._skip_lf = True
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def read_event(data: str) -> Any:
+    """The JSON in an event.
+
+    Raises:
+        ValueError: It is not JSON.
+    """
+    try:
+        return from_json(data)
+    except ValueError:
+        # Python's own parser is three times slower, but accepts half of a surrogate pair.
+        return json.loads(data)
 
 
 def _parse(data: bytes) -> list[tuple[str, str]]:

@@ -62,6 +62,7 @@ class _Relay:
     """Turns the chunks of one answer into events."""
 
     def __init__(self, channel: Channel, span: Span) -> None:
+        self._channel = channel
         self._notify = channel.notify
         self._ids = span.fields
         self.last: Any = None
@@ -70,10 +71,13 @@ class _Relay:
 
     async def run(self, stream: AsyncIterator[Any]) -> None:
         notify, ids = self._notify, self._ids
+        has_listeners = self._channel.has_listeners("provider:stream")
         async for chunk in stream:
             self.last = chunk
-            shown = chunk if type(chunk) is dict else plain(chunk)
-            await notify("provider:stream", {"chunk": shown, **ids})
+            if has_listeners:
+                shown = chunk if type(chunk) is dict else plain(chunk)
+                await notify("provider:stream", {"chunk": shown, **ids})
+            self._channel.has_emitted = True
             if type(chunk) is not dict:
                 continue
             chunk_data = cast("dict[str, Any]", chunk)
@@ -93,6 +97,8 @@ class _Relay:
             elif kind in (_CHUNK_START, _CHUNK_END):
                 self.told_blocks = True
                 await self._bracket(chunk_data)
+                # Once per block: most runs have no listener, and an event costs as much as a delta.
+                has_listeners = self._channel.has_listeners("provider:stream")
 
     async def _bracket(self, chunk: dict[str, Any]) -> None:
         index = chunk["index"]

@@ -203,7 +203,8 @@ class HTTPProvider(ABC):
             chunk, rest = await self._retrying(lambda: self._begun(asked), asked)
             async with aclosing(rest):
                 try:
-                    while not isinstance(chunk, ChatResponse):
+                    # Checked for a dict first, as `isinstance` of a pydantic class is slow.
+                    while type(chunk) is dict or not isinstance(chunk, ChatResponse):
                         yield chunk
                         chunk = await anext(rest)
                 except StopAsyncIteration:

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ToolCall, Usage
 from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.http.sse import read_event
 
 BlockType = Literal["text", "thinking", "tool_call"]
 Piece = dict[str, Any]
@@ -114,7 +115,7 @@ class ChatStream:
             LLMError: The event is an error or invalid, or reports that the server stopped early.
         """
         try:
-            event: Any = json.loads(data)
+            event = read_event(data)
         except ValueError as error:
             raise self._broken("sent an event that is not valid JSON") from error
         if not isinstance(event, dict):
