@@ -26,13 +26,13 @@ _SHORTEST_SECRET = 8
 _SHORT = 64
 _LONG = 50_000
 _DATA = re.compile(r"[A-Za-z0-9+/]++={0,2}")
-"""What, when it is long, is an encoded image or the like, in which every prefix occurs by chance."""
+"""Matches long encoded data, such as an image, in which every prefix occurs by chance."""
 
 _REMEMBERED = 2048
-"""Texts without secrets that are known again: keys, names and ids come with every event."""
+"""Recent texts without secrets: keys, names and ids come with every event."""
 
 # Not inside a word, except behind an escaped line break, as in JSON within a string.
-# What colours a text ends with a letter, also where its ESC has been taken out.
+# A colour sequence ends with a letter, even without its ESC.
 _COLOURED = "|".join(rf"(?<=\[[0-9;]{{{count}}}[A-Za-z])" for count in range(10))
 _START = rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|{_COLOURED})"
 _QUOTE = r"(?:\\{0,3}[\"'])"
@@ -184,7 +184,7 @@ def secrets_in(
 
 
 def configured_secrets(config: Any) -> list[str]:
-    """The secrets a config holds under telling keys, whatever variables they came from."""
+    """The secrets in a config, by the names of their keys, whatever variables they came from."""
     return [value for value in _configured(config, 0) if len(value) >= _SHORTEST_SECRET]
 
 
@@ -247,7 +247,7 @@ class Redactor:
         if len(text) >= _LONG and _DATA.fullmatch(text):
             return text
         lowered = text.lower()
-        # In the order of the shapes, each once; what has no hints is always looked for.
+        # In the order of the shapes, each once; a shape without hints is always searched for.
         likely = tuple(dict.fromkeys([shape for hint, shape in self._hints if hint in lowered]))
         if not likely:
             return text

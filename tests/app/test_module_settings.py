@@ -148,7 +148,7 @@ def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_pa
         (("add", "my-tool", "--source", "."), 3, "no module in "),
         (("add", "loop-basic"), 2, "of which a plan has only one"),
         (("add", "tool-bash"), 78, "already used"),
-        (("add", "tool-web", "--config", "x"), 78, "not an assignment"),
+        (("add", "tool-web", "--config", "x"), 2, "not an assignment"),
         (("add", "tool-bash", "--config", "timeot=5"), 78, "did you mean 'timeout'?"),
         (("add", "tool-bash", "--config", "timeout=soon"), 78, "--config timeout: "),
         (("remove", "tool-bsh"), 78, "did you mean 'tool-bash'?"),

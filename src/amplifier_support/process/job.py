@@ -21,10 +21,10 @@ _PIPE_SIZE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 
 SETTLE_SECONDS = 0.1
-"""How long is waited for the end, and the last output, of what is left in the background."""
+"""How long to wait for background processes to end, and for their last output, in seconds."""
 
 KILL_SECONDS = 8.0
-"""Seconds after which a kill is no longer awaited; the supervisor continues it."""
+"""How long to wait for a kill, in seconds; the supervisor continues it."""
 
 
 class CommandError(Exception):
@@ -57,7 +57,7 @@ class Command(NamedTuple):
 
 
 class Job:
-    """One command on the runner's side: its two descriptors and what is heard on them.
+    """One command on the runner's side: its two descriptors and what arrives on them.
 
     Args:
         command: What to run.
@@ -123,7 +123,7 @@ class Job:
         return True
 
     async def settle(self, seconds: float) -> None:
-        """Take the rest of the output: until its end, or so long, and what is there then."""
+        """Read the rest of the output: until its end or a time limit."""
         await asyncio.wait([self._silent], timeout=seconds)
         left = _PIPE_SIZE
         while left > 0 and not self._silent.done():
@@ -131,7 +131,7 @@ class Job:
             left = left - taken if taken else 0
 
     async def kill(self) -> tuple[int, ...]:
-        """Kill everything the command started; what could not be killed."""
+        """Kill everything the command started; returns what could not be killed."""
         self._killed = True
         if self._control is not None:
             with contextlib.suppress(OSError):
@@ -196,7 +196,7 @@ class Job:
             self._loop.remove_writer(control.fileno())
 
     def _on_output(self) -> int:
-        """Hand on what there is of the output: number of bytes, 0 for none at present."""
+        """Pass on the available output; returns its number of bytes, 0 if there is none at present."""
         try:
             data = os.read(self._pipe, _READ_SIZE)
         except BlockingIOError:
@@ -242,13 +242,13 @@ class Job:
                 raise AssertionError(f"the monitor said {word!r}")
 
     def _end(self) -> None:
-        """Nothing of the command is left, or the monitor was killed."""
+        """Called when no process of the command is left, or the monitor was killed."""
         self._forget(self)
         if not self.ready.done():
             self.ready.set_result(False)
         if not self.exited.done():
             self.exited.set_exception(SupervisorLost("the supervisor of the command was killed"))
-            # After a time limit or a cancellation it is no longer awaited.
+            # After a time limit or a cancellation nothing waits for it.
             self.exited.exception()
         if not self.gone.done():
             self.gone.set_result(())
@@ -273,11 +273,11 @@ def _not_started(number: int) -> CommandNotStarted:
 
 
 def _widen(pipe: int) -> None:
-    """Let the pipe hold more, so that a lot of output costs fewer turns of the loop."""
+    """Enlarge the pipe, so that a lot of output takes fewer iterations of the event loop."""
     if not sys.platform.startswith("linux"):
         return
     import fcntl
 
-    # An unprivileged user may have used up his share of pipe memory.
+    # An unprivileged user may have used up the limit of pipe memory.
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)

@@ -64,7 +64,7 @@ class PathError(Exception):
 
 
 class InvalidPath(PathError):
-    """Not a path at all."""
+    """The text is not a path."""
 
 
 class OutsideRoots(PathError):
@@ -74,7 +74,7 @@ class OutsideRoots(PathError):
 
 
 class ProtectedPath(PathError):
-    """The path needs a grant of its own for writing."""
+    """The path needs a separate grant for writing."""
 
     denies_call = True
 
@@ -112,7 +112,7 @@ class Location:
         return os.open(self.name, flags | _NOFOLLOW | _CLOEXEC, mode, dir_fd=self.dir_fd)
 
     def stat(self) -> os.stat_result:
-        """What is there, without following a link. Raises OSError."""
+        """The `os.stat` of this place, never through a link. Raises OSError."""
         return os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
 
 
@@ -126,7 +126,7 @@ class _Root:
 
 
 def _folded(denied: _Root) -> tuple[tuple[str, ...], ...]:
-    # In any case of letters, which some file systems take for the same name.
+    # Compared without case: on some file systems these are the same name.
     return tuple(tuple(part.casefold() for part in parts) for parts in (denied.given, denied.real))
 
 
@@ -166,7 +166,7 @@ class PathGuard:
         self._entries = {root.real for root in self._roots}
 
     def locate(self, path: str, *, create_parents: bool = False) -> Location:
-        """The place `path` names, links resolved; whatever is there, or nothing yet.
+        """The place `path` names, with links resolved; it need not exist.
 
         `..` is taken lexically in `path` itself, and as the system does in the targets of links.
 
@@ -186,7 +186,7 @@ class PathGuard:
             return self._locate_by_name(path, absolute, create_parents)
         parts = self.aliased(_parts(absolute))
         if self.contains(parts):
-            # The walk ends with this question again, but must not make folders before.
+            # The walk ends with the same check, but must not create folders before it.
             self.check_protected(path, parts)
         walk = _Walk(self, path, create_parents)
         try:
@@ -210,7 +210,7 @@ class PathGuard:
         return any(parts[: len(root.real)] == root.real for root in self._roots)
 
     def check_protected(self, path: str, parts: tuple[str, ...]) -> None:
-        """Raises `ProtectedPath` when `parts` may not be written without a grant of its own."""
+        """Raise `ProtectedPath` if `parts` may not be written without a separate grant."""
         if not self._writing:
             return
         folded = tuple(part.casefold() for part in parts)

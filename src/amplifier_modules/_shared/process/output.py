@@ -1,4 +1,4 @@
-"""Output of any length in bounded memory: its start and end kept, all of it spilled to a file."""
+"""Output of any length in bounded memory: keeps its start and end, and spills all of it to a file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OutputCapture:
         self._problem: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """The next piece. Never raises: a file that cannot be written becomes a note."""
+        """Add a piece. Never raises: a file that cannot be written becomes a note."""
         self._total += len(data)
         if self._path is None and self._total > self._head_size + self._tail_size:
             self.spill()
@@ -64,12 +64,12 @@ class OutputCapture:
             self._head += data[:room]
             data = data[room:]
         self._tail += data[-self._tail_size :]
-        # Cut seldom, because each cut moves what is kept.
+        # Cut rarely: each cut copies what is kept.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: -self._tail_size]
 
     def spill(self) -> Path | None:
-        """Put everything from the start into a file from now on; its path, None if it cannot be."""
+        """Write everything to a file from now on; returns its path, or None if it cannot be created."""
         if self._path is not None or self._problem is not None:
             return self._path
         try:
@@ -115,11 +115,11 @@ class OutputCapture:
 
 
 def _decoded_head(data: bytes) -> str:
-    """Text up to a cut: at a line's end where one is near, else at a character's."""
+    """Text up to a cut: at a nearby line end, else between two characters."""
     end = data.rfind(b"\n", len(data) * 3 // 4)
     if end >= 0:
         return data[:end].decode("utf-8", "replace")
-    # What is incomplete at the end is only known to be so while more could follow.
+    # Drops an incomplete character at the end: the rest of it was cut off.
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
 

@@ -17,7 +17,7 @@ from amplifier_core.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 
 
 def output_dir(coordinator: Any) -> Path:
-    """The folder, made on first use, for the user alone. Raises OSError when it cannot be."""
+    """The folder, created on first use and private to the user. Raises OSError if that fails."""
     known = TOOL_OUTPUT_DIR.of(coordinator)
     if known is not None:
         return Path(known)
@@ -34,7 +34,7 @@ def output_dir(coordinator: Any) -> Path:
 
 
 def known_output_dir(coordinator: Any) -> str | None:
-    """The folder if output may be there, without making it."""
+    """The folder if there may be output in it; it is not created."""
     known = TOOL_OUTPUT_DIR.of(coordinator)
     if known is None and (session := SESSION_DIR.of(coordinator)) is not None:
         known = os.path.join(session, "tool-output")
