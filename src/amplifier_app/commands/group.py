@@ -14,6 +14,7 @@ from amplifier_app.commands.help import with_plain_help
 
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
+    "resume": "Choose a saved session and go on with it.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",

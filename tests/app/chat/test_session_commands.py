@@ -13,7 +13,7 @@ from rich.console import Console
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.chat.resumed import resumed
-from amplifier_app.chat.slash.registry import all_commands, run_command
+from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
 from amplifier_app.runtime.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.store import SessionStore
@@ -84,8 +84,9 @@ async def test_history_shows_earlier_prompts(chat: Any) -> None:
 async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSession) -> None:
     assert await said(chat, "/rename A new title") == 'Renamed to "A new title".\n'
     assert saved.metadata["title"] == "A new title"
-    forked = await said(chat, "/fork 1")
-    new = forked.split()[-1]
+    with pytest.raises(Reopen) as forked:
+        await run_command("/fork 1", chat)
+    new = forked.value.changes["resume"]
     assert len(SessionStore().find(new).reading().file.records) == 3
     listed = await said(chat, "/sessions")
     assert "abcdef" in listed

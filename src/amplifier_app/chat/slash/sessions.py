@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.resumed import conversation_of
 from amplifier_app.chat.slash.layout import rows
@@ -57,13 +59,46 @@ def _about(session: SessionSummary) -> str:
     return f"({session.fault})" if session.fault else one_line(session.title or "", 80)
 
 
-@command("/fork", "Copy this session, up to its end or a step", usage="[STEP]", during_turn=True)
+def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
+    for one in _sessions_here():
+        if one.id != chat.session.id:
+            yield short_id(one.id), _about(one)
+
+
+@command("/resume", "Go on with another session", usage="ID", complete=_ids)
+async def resume(chat: Chat, argument: str) -> Reply:
+    if not argument:
+        raise UsageError("/resume expects the id of a session", hint="List them: /sessions")
+    with _not_fatal():
+        found = SessionStore().find(argument)
+    if found.id == chat.session.id:
+        return "This is that session."
+    raise _reopen(found.id)
+
+
+def _reopen(session_id: str) -> Reopen:
+    # The other session has a plan of its own.
+    own = dict.fromkeys(("plan", "profile", "provider", "model", "sets", "mode", "fork"))
+    return Reopen(**own, resume=session_id)
+
+
+@contextlib.contextmanager
+def _not_fatal() -> Generator[None]:
+    """Report an error of another session; one of this session ends the chat."""
+    try:
+        yield
+    except SessionError as error:
+        raise AppError(error.message, hint=error.hint, location=error.location) from error
+
+
+@command("/fork", "Go on in a copy of this session, from its end or a step", usage="[STEP]")
 async def fork(chat: Chat, argument: str) -> Reply:
     saved = _saved(chat)
     step = _number("/fork", argument) if argument else None
-    new = fork_session(SessionStore(saved.path.parent), SessionFolder(saved.path), step=step)
-    point = new.metadata["forked_from"]
-    return f"Forked after step {point['step']}. Resume with: amplifier run --resume {new.id}"
+    with _not_fatal():
+        store = SessionStore(saved.path.parent)
+        new = fork_session(store, SessionFolder(saved.path), step=step)
+    raise _reopen(new.id)
 
 
 @command("/rename", "Change the session's title", usage="TITLE")

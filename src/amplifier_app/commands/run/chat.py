@@ -35,7 +35,8 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
                 return run_loop(_chat(request, invocation, chosen, terminal, opening, greets))
         except Reopen as reopen:
             greets = reopen.greets
-            other = {"session": None, "resume": None, "continue_last": False, "prompt": None}
+            other = dict.fromkeys(("session", "resume", "fork", "prompt"))
+            request = request._replace(continue_last=False)
             request = request._replace(**{**other, **reopen.changes})
             chosen = choose(request, invocation.stdout)
 

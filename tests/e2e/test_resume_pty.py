@@ -1,0 +1,125 @@
+"""Resuming as a place: the picker, the header of a resumed chat, and switching inside the chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sessions.store import SessionStore
+from tests.app.terminal import CTRL_D, ENTER, TAB, Terminal
+from tests.support.cli import run_amplifier
+from tests.support.llm_server import ScriptedLLM
+
+CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM.running(["First answer.", "Second answer.", "After.", "More."]) as server:
+        yield server
+
+
+@pytest.fixture
+def env(server: ScriptedLLM) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, env: dict[str, str]) -> Path:
+    plan = tmp_path / "task.yaml"
+    plan.write_text("extends: default\n")
+    started = ("run", "-f", plan, "--session", "20260101-000000-aaaaaa", "Review it")
+    assert run_amplifier(*started, cwd=tmp_path, env=env).code == 0
+    resumed = ("run", "--resume", "aaaaaa", "Look again")
+    assert run_amplifier(*resumed, cwd=tmp_path, env=env).code == 0
+    store = SessionStore()
+    store.create("20260102-000000-bbbbbb", project=str(tmp_path), title="Another one").close()
+    store.create("20260103-000000-cccccc", project="/elsewhere", title="Far away").close()
+    return tmp_path
+
+
+def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict[str, str]) -> None:
+    store = SessionStore()
+    with Terminal("resume", cwd=project, env=env) as terminal:
+        terminal.until("Another one.*Review it.*type to filter")
+        terminal.type("another")
+        terminal.until("› another")
+        terminal.type(CTRL_X)
+        terminal.until(r'Delete "Another one"\? \[y/N\]')
+        terminal.type("y")
+        terminal.until("no session of this directory contains this")
+        terminal.type("\x7f" * 7 + CTRL_R)
+        terminal.until("New title: Review it")
+        terminal.type(" twice" + ENTER)
+        terminal.until("twice.*type to filter")
+        terminal.type(TAB)
+        terminal.until("Far away.*/elsewhere")
+        terminal.type("twice" + ENTER)
+        terminal.until('Resumed "Review it twice" · 2 prompts · just now · plan task')
+        terminal.until("› Look again.*Second answer.*1 earlier prompt: /history")
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert not store.exists("20260102-000000-bbbbbb")
+    assert store.exists("20260103-000000-cccccc")
+    assert store.read("aaaaaa")[0]["title"] == "Review it twice"
+
+
+def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) -> None:
+    store = SessionStore()
+    whole = (store.root / "20260101-000000-aaaaaa" / "transcript.jsonl").read_bytes()
+    with Terminal("resume", "aaaaaa", cwd=project, env=env) as terminal:
+        terminal.until("2 prompts.*1 earlier prompt")
+        terminal.type("/resume nosuch" + ENTER)
+        terminal.until("there is no session 'nosuch'")
+        terminal.type("/fork 1" + ENTER)
+        terminal.until('Resumed "Review it" · 1 prompt · just now · plan task')
+        terminal.prompt()
+        terminal.type("go on" + ENTER)
+        terminal.until(r"After\.")
+        terminal.type("/resume aaaaaa" + ENTER)
+        terminal.until("2 prompts.*Look again.*1 earlier prompt")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert (store.root / "20260101-000000-aaaaaa" / "transcript.jsonl").read_bytes() == whole
+    points = [
+        one
+        for one in (store.read(summary.id)[0].get("forked_from") for summary in store.summaries())
+        if one
+    ]
+    assert [point["step"] for point in points] == [1]
+
+
+def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
+    with Terminal("resume", cwd=project, env=env) as terminal:
+        terminal.until("type to filter")
+        terminal.type("review" + CTRL_F)
+        terminal.until('Resumed "Review it" · 2 prompts')
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    forked = [one for one in SessionStore().summaries() if one.title == "Review it"]
+    assert len(forked) == 2
+
+
+def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> None:
+    with Terminal("resume", "--plain", cwd=project, env=env) as terminal:
+        terminal.until(r"1  just now.*Another one.*2  just now.*Review it.*Resume which one\?")
+        terminal.type("2" + ENTER)
+        terminal.until('Resumed "Review it"')
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+
+
+def test_without_a_terminal_there_is_a_hint(project: Path) -> None:
+    done = run_amplifier("resume", cwd=project)
+    assert (done.code, done.stdout) == (2, "")
+    assert "amplifier run --resume ID" in done.stderr
+
+
+def test_nothing_to_resume_is_said(tmp_path: Path) -> None:
+    with Terminal("resume", home=tmp_path / "home", cwd=tmp_path) as terminal:
+        terminal.until("No saved sessions in this directory.*amplifier resume --all")
+        assert terminal.finish() == 0
