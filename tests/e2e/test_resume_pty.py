@@ -8,11 +8,24 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
+from tests.app.render.screen import Emulator
 from tests.app.terminal import CTRL_D, ENTER, TAB, Terminal
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import ScriptedLLM
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
+
+
+def screen_with(terminal: Terminal, *texts: str) -> list[str]:
+    """Read until every text is on the screen; the lines of the screen."""
+    while True:
+        emulator = Emulator(100, 30)
+        emulator.feed(terminal.raw)
+        lines = emulator.visible()
+        if all(any(text in line for line in lines) for text in texts):
+            return lines
+        how = terminal.read()
+        assert how is None, f"{how} before {texts} were shown:\n" + "\n".join(lines)
 
 
 @pytest.fixture
@@ -43,19 +56,22 @@ def project(tmp_path: Path, env: dict[str, str]) -> Path:
 def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict[str, str]) -> None:
     store = SessionStore()
     with Terminal("resume", cwd=project, env=env) as terminal:
-        terminal.until("Another one.*Review it.*type to filter")
+        lines = screen_with(terminal, "type to filter")
+        assert lines[0].startswith("▸ just now    Another one")
+        assert lines[1].startswith("  just now    Review it")
+        assert lines[1].endswith("2 prompts")
         terminal.type("another")
-        terminal.until("› another")
+        assert not any("Review" in line for line in screen_with(terminal, "› another"))
         terminal.type(CTRL_X)
-        terminal.until(r'Delete "Another one"\? \[y/N\]')
+        screen_with(terminal, 'Delete "Another one"? [y/N]')
         terminal.type("y")
-        terminal.until("no session of this directory contains this")
+        screen_with(terminal, "no session of this directory contains this")
         terminal.type("\x7f" * 7 + CTRL_R)
-        terminal.until("New title: Review it")
+        screen_with(terminal, "New title: Review it")
         terminal.type(" twice" + ENTER)
-        terminal.until("twice.*type to filter")
+        screen_with(terminal, "▸ just now    Review it twice", "Tab all")
         terminal.type(TAB)
-        terminal.until("Far away.*/elsewhere")
+        screen_with(terminal, "Far away", "/elsewhere", "Tab here")
         terminal.type("twice" + ENTER)
         terminal.until('Resumed "Review it twice" · 2 prompts · just now · plan task')
         terminal.until("› Look again.*Second answer.*1 earlier prompt: /history")
