@@ -33,21 +33,6 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     return rows((short_id(one.id), f"{describe.age(one.updated)}  {_about(one)}") for one in listed)
 
 
-@command(
-    "/resume",
-    "Continue another session of this directory",
-    usage="[ID]",
-    complete=lambda chat, argument: ((short_id(one.id), _about(one)) for one in _sessions_here()),
-)
-async def resume(chat: Chat, argument: str) -> Reply:
-    if not argument:
-        return await sessions(chat, "")
-    found = SessionStore().find(argument).id
-    if found == chat.session.id:
-        raise UsageError("this is the session you are in")
-    raise Reopen(resume=found)
-
-
 def _sessions_here() -> list[SessionSummary]:
     from amplifier_app.sessions.index import ask_index  # Loads SQLite.
 
@@ -65,14 +50,14 @@ def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
             yield short_id(one.id), _about(one)
 
 
-@command("/resume", "Go on with another session", usage="ID", complete=_ids)
+@command("/resume", "Continue another session", usage="[ID]", complete=_ids)
 async def resume(chat: Chat, argument: str) -> Reply:
     if not argument:
-        raise UsageError("/resume expects the id of a session", hint="List them: /sessions")
+        return await sessions(chat, "")
     with _not_fatal():
         found = SessionStore().find(argument)
     if found.id == chat.session.id:
-        return "This is that session."
+        raise UsageError("this is the session you are in")
     raise _reopen(found.id)
 
 
