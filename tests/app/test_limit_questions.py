@@ -50,13 +50,13 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
         terminal.until(
             r"Cost budget reached: used \$0.12, limit \$0.1. Continue with \$0.05 more\?"
         )
-        terminal.type(f"1{ENTER}")
+        terminal.type("y")
         terminal.until("all is done")
         terminal.prompt()
         # The next prompt starts at the new limit.
         terminal.type("more" + ENTER)
         terminal.until(r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
-        terminal.type(f"2{ENTER}")
+        terminal.type("n")
         terminal.until(r"cost budget reached: used \$0.15, limit \$0.15")
         terminal.prompt()
         terminal.type(CTRL_D)
@@ -75,9 +75,9 @@ def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
         terminal.prompt()
         terminal.type("go" + ENTER)
         terminal.until(r"Step limit of the prompt reached: used 2, limit 2. Continue with 1 more\?")
-        terminal.type(f"1{ENTER}")
+        terminal.type("y")
         terminal.until(r"used 3, limit 3. Continue with 1 more\?")
-        terminal.type(f"1{ENTER}")
+        terminal.type("y")
         terminal.until("all is done")
         terminal.prompt()
         terminal.type(CTRL_D)
@@ -102,7 +102,7 @@ def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
         terminal.type("go" + ENTER)
         for used, agent in ((2, "worker: "), (3, "worker: "), (4, "")):
             terminal.until(f"{agent}Model call budget reached: used {used}, limit {used}. Continue")
-            terminal.type(f"1{ENTER}")
+            terminal.type("y")
         terminal.until("the task is done")
         terminal.prompt()
         terminal.type(CTRL_D)

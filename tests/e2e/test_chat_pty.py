@@ -235,7 +235,7 @@ def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path
             terminal.prompt()
             terminal.type(prompt + ENTER)
             terminal.until(answer)
-        terminal.type("deny" + ENTER)
+        terminal.type("n")
         terminal.until("model call budget reached: used 2, limit 2")
         terminal.until(r"--set\s+session.budget.max_turns=N")
         terminal.prompt()
@@ -329,7 +329,7 @@ async def mount(coordinator, config=None):
 """
 
 
-@pytest.mark.parametrize(("answer", "written"), [("1", True), ("deny", False)])
+@pytest.mark.parametrize(("answer", "written"), [("y", True), ("deny" + ENTER, False)])
 def test_approval_is_requested_on_the_terminal(tmp_path: Path, answer: str, written: bool) -> None:
     source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
     call = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
@@ -343,8 +343,8 @@ def test_approval_is_requested_on_the_terminal(tmp_path: Path, answer: str, writ
         terminal.prompt()
         terminal.type("write" + ENTER)
         terminal.until(re.escape("Write [bold]it[/bold]?"))
-        terminal.until(r"\[1\] Allow  \[2\] Deny:")
-        terminal.type(answer + ENTER)
+        terminal.until(r"\[y\] Allow  \[n\] Deny:")
+        terminal.type(answer)
         terminal.until("finished")
         terminal.prompt()
         leave(terminal)

@@ -264,8 +264,8 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         begin(terminal)
         terminal.type("afterw")
         terminal.until("afterw")
-        terminal.until(r"\[1\] Allow  \[2\] Deny:")
-        terminal.type("1" + ENTER)
+        terminal.until(r"\[y\] Allow  \[n\] Deny:")
+        terminal.type("y")
         terminal.until("[›>] afterw")
         if not plain:
             terminal.until("afterw")

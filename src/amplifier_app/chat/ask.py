@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 
 from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.chat.terminal_modes import forget_typed
 
 
 class Stopped(Exception):
@@ -28,6 +33,8 @@ async def ask_on_terminal(
 ) -> str | None:
     """Return the option chosen by its number, name or prefix; None on Esc or Ctrl-D.
 
+    If one option allows and another denies, the single keys y and n choose them.
+
     Args:
         fd: The terminal.
         question: Text shown above the options.
@@ -41,10 +48,19 @@ async def ask_on_terminal(
     output = terminal_output(fd)
     output.write(f"\n{for_terminal(question)}\n")
     output.flush()
-    choices = "  ".join(f"[{n}] {one_line(option)}" for n, option in enumerate(options, 1))
+    keys = _yes_and_no(options)
+    if keys and len(options) == len(keys):
+        choices = "  ".join(f"[{key}] {one_line(option)}" for key, option in keys.items())
+    else:
+        choices = "  ".join(f"[{n}] {one_line(option)}" for n, option in enumerate(options, 1))
+        choices += " (y/n)" if keys else ""
     session: PromptSession[str] = PromptSession(
-        f"{choices}: ", output=output, key_bindings=_key_bindings()
+        f"{choices}: ", output=output, key_bindings=_key_bindings(keys)
     )
+    if keys:
+        # What was typed before was not typed as an answer.
+        forget_typed()
+        clear_typeahead(session.app.input)
     session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
     async with asyncio.timeout(timeout):
         while True:
@@ -59,8 +75,29 @@ async def ask_on_terminal(
                 return choice
 
 
-def _key_bindings() -> KeyBindings:
+def _yes_and_no(options: list[str]) -> dict[str, str]:
+    """The options chosen by y and n; empty if they are not an approval."""
+    found = {
+        key: next((option for option in options if option.lower().startswith(word)), None)
+        for key, word in (("y", "allow"), ("n", "deny"))
+    }
+    chosen = {key: option for key, option in found.items() if option is not None}
+    return chosen if len(chosen) == len(found) else {}
+
+
+def _key_bindings(keys: dict[str, str]) -> KeyBindings:
     bindings = KeyBindings()
+
+    def choosing(option: str) -> Callable[[KeyPressEvent], None]:
+        def chosen(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(event.data)
+            event.app.exit(result=option)
+
+        return chosen
+
+    for key, option in keys.items():
+        at_start = Condition(lambda: not get_app().current_buffer.text)
+        bindings.add(key, filter=at_start)(choosing(option))
 
     @bindings.add("escape")
     def deny(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]

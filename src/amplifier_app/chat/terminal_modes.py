@@ -86,3 +86,9 @@ class KeyMode:
             return os.read(self._fd, _READ_SIZE) if ready else b""
         except OSError:  # the terminal is gone
             return b""
+
+
+def forget_typed() -> None:
+    """Discard input typed before a question: it is not an answer to it."""
+    if termios is not None:
+        termios.tcflush(0, termios.TCIFLUSH)

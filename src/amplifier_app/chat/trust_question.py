@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from amplifier_app.base.sanitize import visible
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.trust import Answer
 from amplifier_app.trust.content import Content
 from amplifier_app.trust.review import changes, cut, listing, selection
@@ -38,15 +39,6 @@ def ask_on_terminal(content: Content, record: Record | None, terminal: int) -> A
     except Stopped:
         return "stop"
     return _ANSWERS.get(chosen or "", "stop")
-
-
-def forget_typed() -> None:
-    """Discard input typed before the question: it is not an answer to it."""
-    try:
-        import termios
-    except ImportError:  # no terminals of this kind on Windows
-        return
-    termios.tcflush(0, termios.TCIFLUSH)
 
 
 def question_about(content: Content, record: Record | None) -> list[str]:
