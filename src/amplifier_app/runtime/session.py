@@ -18,7 +18,6 @@ from amplifier_app.runtime.approvals import give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
 from amplifier_app.runtime.delegation import Delegation, share
-from amplifier_app.runtime.limit_questions import ask_at_limits
 from amplifier_app.runtime.module_faults import blaming, checked_answer, messages_of
 from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
@@ -203,6 +202,8 @@ class OpenSession:
 
     def ask_at_limits(self) -> None:
         """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
+        from amplifier_app.runtime.limit_questions import ask_at_limits  # For chats only.
+
         self.asks_at_limits = True
         ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)
 
