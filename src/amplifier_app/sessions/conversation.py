@@ -81,10 +81,12 @@ class Note(NamedTuple):
     Attributes:
         kind: The role, or `cleared` or `replaced` for a change of the context.
         message: The message; empty for a change.
+        replacement: The messages that replace all before, for `replaced`.
     """
 
     kind: str
     message: Message
+    replacement: tuple[Message, ...] = ()
 
 
 Item = Prompt | Step | Note
@@ -118,7 +120,7 @@ def read_conversation(records: Iterable[Message]) -> Conversation:
         role = record.get("role")
         results = answered_in(record)
         if role is None and record.get("control") is not None:
-            items.append(Note("cleared" if record["control"] == "clear" else "replaced", {}))
+            items.append(_change(record))
         elif role == "assistant":
             steps += 1
             calls = tuple(
@@ -134,6 +136,14 @@ def read_conversation(records: Iterable[Message]) -> Conversation:
         else:
             items.append(Note(str(role), record))
     return Conversation(items)
+
+
+def _change(record: Message) -> Note:
+    if record["control"] == "clear":
+        return Note("cleared", {})
+    given = record.get("messages")
+    messages = cast("list[Any]", given) if isinstance(given, list) else []
+    return Note("replaced", {}, tuple(one for one in messages if isinstance(one, dict)))
 
 
 def is_by_hook(message: Mapping[str, Any]) -> bool:

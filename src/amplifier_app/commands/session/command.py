@@ -13,6 +13,7 @@ app = command_group(
         "export": "Export a session as Markdown, JSON, HTML, ATIF or a bundle.",
         "import": "Import a bundle.",
         "fork": "Start a new session from a step of another one.",
+        "cost": "Show what the parts of a session have cost.",
         "rename": "Change a session's title.",
         "delete": "Delete sessions and their sub-sessions.",
         "prune": "Delete old sessions.",
