@@ -106,14 +106,32 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
     rows: list[tuple[int, int]] = []
     start = 0
     for line in text.split("\n"):
-        rows += [(start + begin, start + end) for begin, end in _wrapped_line(line, width)]
+        wrapped = wrapped_ascii(line, width) if line.isascii() else wrapped_line(line, width)
+        rows += [(start + begin, start + end) for begin, end in wrapped]
         start += len(line) + 1
     return rows
 
 
-def _wrapped_line(line: str, width: int) -> list[tuple[int, int]]:
-    if line.isascii() and len(line) <= width:
-        return [(0, len(line.rstrip()))]
+def wrapped_ascii(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the same as `wrapped_line` for a line of ASCII characters, faster."""
+    rows: list[tuple[int, int]] = []
+    begin, length = 0, len(line.rstrip())
+    while length - begin > width:
+        cut = line.rfind(" ", begin, begin + width + 1)
+        kept = len(line[begin:cut].rstrip()) if cut > begin else 0
+        if kept:
+            rows.append((begin, begin + kept))
+            begin = cut + 1
+            while line[begin] == " ":
+                begin += 1
+        else:  # a word that is wider than a row
+            rows.append((begin, begin + width))
+            begin += width
+    return [*rows, (begin, length)]
+
+
+def wrapped_line(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the rows of one line, see `wrap`."""
     rows: list[tuple[int, int]] = []
     begin, end, used = 0, 0, 0  # of the current row; `used` counts its cells
     for start, stop in _words(line):

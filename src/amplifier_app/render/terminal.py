@@ -192,6 +192,8 @@ class TerminalRenderer(Renderer):
         self._thinking_since: float | None = None
         self._shown = False
         self._streamed: set[Any] = set()
+        self._block: tuple[Any, Any] = ("", None)  # type and index of the block that streams
+        self._deltas: list[Any] = []
         self._sanitizer = StreamSanitizer(terminal=True)
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
@@ -214,16 +216,30 @@ class TerminalRenderer(Renderer):
             self._print([paint(f"· {summary}", "dim")])
 
     def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        kind, delta = peek(data, "block_type"), peek(data, "delta")
-        if isinstance(delta, str) and kind in ("text", "thinking"):
-            self._streamed.add(peek(data, "block_index"))
-            self._progress.received(kind, len(delta))
-            self._add(kind, self._sanitizer.feed(delta))
+        # There may be thousands a second: collect them until the next redraw.
+        block = peek(data, "block_type"), peek(data, "block_index")
+        if block != self._block:
+            self._take_deltas()
+            self._block = block
+            self._streamed.add(block[1])
+        self._deltas.append(peek(data, "delta"))
+        if self._timer is None:
+            self._schedule()
+
+    def _take_deltas(self) -> None:
+        """Use the pieces of the answer that have arrived since the last redraw."""
+        kind, deltas = self._block[0], self._deltas
+        if deltas and kind in ("text", "thinking"):
+            text = "".join(delta for delta in deltas if isinstance(delta, str))
+            self._progress.received(kind, len(text))
+            self._add(kind, self._sanitizer.feed(text))
+        self._deltas = []
 
     def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
         kind = peek(data, "block_type")
         if kind not in ("text", "thinking"):
             return
+        self._take_deltas()
         if peek(data, "block_index") not in self._streamed:
             self._add(kind, for_terminal(describe.block_text(data)))
         self._finish_message()
@@ -246,6 +262,7 @@ class TerminalRenderer(Renderer):
 
     def _finish_message(self) -> None:
         """Print the rest of the message, finished or not."""
+        self._take_deltas()
         rest = self._sanitizer.flush()
         self._add("thinking" if self._thought else "text", rest)
         self._print_finished()
@@ -412,6 +429,7 @@ class TerminalRenderer(Renderer):
     def _tick(self) -> None:
         self._timer = None
         began = time.monotonic()
+        self._take_deltas()
         self._print_finished()
         self._refresh()
         took = time.monotonic() - began

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.inline import wrapped_ascii, wrapped_line
 from amplifier_app.render.markdown import MarkdownStream, markdown_lines
 from tests.app.render.screen import Emulator
 
@@ -260,3 +261,9 @@ def test_cut_anywhere_the_screen_is_the_same(lines: list[str], cuts: list[int], 
 def test_any_text_is_the_same_character_by_character(text: str, width: int) -> None:
     expected = scrollback(markdown_lines(text, width), width)
     assert streamed(text, list(range(len(text))), width) == expected
+
+
+@given(st.text(st.sampled_from("ab   "), max_size=80), st.integers(2, 20))
+def test_wrapping_is_the_same_with_and_without_wide_characters(line: str, width: int) -> None:
+    line = line.rstrip()
+    assert wrapped_ascii(line, width) == wrapped_line(line, width)
