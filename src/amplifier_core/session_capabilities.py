@@ -107,6 +107,7 @@ STEER = Capability[Callable[[str], Any]]("session.steer")
 # Registered by hooks, tools and providers.
 REGISTER_APPROVAL_PROVIDER = Capability[Callable[[Any], Any]]("approval.register_provider")
 MODE = Capability[ModeControl]("approval.mode")
+APPROVAL_POLICY = Capability[Callable[..., dict[str, Any]]]("approval.policy")
 REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
 REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")
 UNDO = Capability[Callable[..., Any]]("backup.undo")

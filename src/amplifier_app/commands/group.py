@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",
+    "policy": "Test the rules for tool calls.",
     "module": "List, add, create and validate modules.",
     "tool": "List, describe and run the tools of a plan.",
     "profile": "List, show and choose profiles.",

@@ -20,6 +20,7 @@ from amplifier_app.plan.rules import (
     Id,
     Number,
     Rule,
+    Rules,
     Text,
     Texts,
     VariableNames,
@@ -157,6 +158,25 @@ _CHECKS = Commands(
     examples=[["pytest -q", {"run": "ruff check", "name": "lint", "timeout": 60}]],
 )
 
+_APPROVALS = Rules(
+    "Rules for tool calls, the first match decides; those of a document come before those of the "
+    "documents it extends. Applied by hooks-approval.",
+    Fields(
+        "A rule: it matches a call if all of its patterns do.",
+        "a mapping such as '{action: allow, tool: bash, command: pytest *}'",
+        {
+            "action": Choice("What to do with the call.", ("allow", "ask", "deny")),
+            "tool": Texts("Shell patterns for the name of the tool. Default: every tool."),
+            "path": Texts("Patterns for the paths that the call names, such as 'src/**'."),
+            "command": Texts("Patterns for the shell command, word by word, such as 'git log *'."),
+            "reason": Text(
+                "Shown to the model if the call is denied, and to the user when asking."
+            ),
+        },
+    ),
+    examples=[[{"action": "allow", "tool": "bash", "command": "pytest *"}]],
+)
+
 # -- documents ---------------------------------------------------------------------------
 
 _CONTENTS: Mapping[str, Rule] = {
@@ -165,6 +185,7 @@ _CONTENTS: Mapping[str, Rule] = {
     **_PARTS,
     "fallbacks": Texts("Short for `session.fallbacks`."),
     **_SECTIONS,
+    "approvals": _APPROVALS,
 }
 
 AGENT = Shape(

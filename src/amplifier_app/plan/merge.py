@@ -1,7 +1,7 @@
 """Merge two normalised documents: the child over its base, later wins.
 
 Mappings merge deeply; lists of modules merge entry by entry, matched by instance id or module id;
-everything else is replaced. Configuration belongs to its module: an entry that names another module
+rules of `approvals` come before those below; everything else is replaced. Configuration belongs to its module: an entry that names another module
 inherits nothing.
 """
 
@@ -110,6 +110,9 @@ def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
             items[key] = _merge_entries(below, value)
         elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
             items[key] = _merge_session(below, value)
+        elif key == "approvals" and isinstance(below, ListNode) and isinstance(value, ListNode):
+            # The first rule that matches decides.
+            items[key] = ListNode([*value.items, *below.items], value.at)
         elif key == "agents" and isinstance(below, MapNode) and isinstance(value, MapNode):
             items[key] = _merge_agents(below, value)
         elif below is not None:

@@ -191,7 +191,8 @@ class ResolvedPlan:
         return overrides.look_up(tree, path).at
 
     def mount_plan(self) -> dict[str, Any]:
-        """The plan for `AmplifierSession`, freshly built: `session`, lists of modules, `agents`."""
+        """The plan for `AmplifierSession`, freshly built: `session`, lists of modules, `agents`,
+        `approvals`."""
         data = plain_data(self.tree)
         plan: dict[str, Any] = {"session": data["session"]}
         for section in ENTRY_SECTIONS:
@@ -199,8 +200,9 @@ class ResolvedPlan:
         plan["providers"] = [*plan["providers"], *self.chosen.traffic.entries()]
         for _, _, module in mounted_entries(plan):
             module.setdefault("config", {})
-        if "agents" in data:
-            plan["agents"] = data["agents"]
+        for key in ("agents", "approvals"):
+            if key in data:
+                plan[key] = data[key]
         return plan
 
     def to_yaml(self, *, masked: bool = True) -> str:

@@ -366,6 +366,48 @@ class Commands(Rule):
         }
 
 
+class Rules(Rule):
+    """A list of rules for tool calls, each with an `action`."""
+
+    def __init__(self, description: str, rule: Fields, **more: Any) -> None:
+        super().__init__(description, **more)
+        self._rule = rule
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return check.wrong(node, where, "a list of rules")
+        read = [
+            self._read_one(one, f"{where}.{number}", check) for number, one in enumerate(node.items)
+        ]
+        return ListNode([one for one in read if one is not None], node.at)
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        read = self._rule.read(node, where, check)
+        if not isinstance(node, MapNode) or not isinstance(read, MapNode):
+            return None
+        if "action" not in node.items:
+            check.problems.add(f"{where!r} has no action", node.at, "set 'action'")
+        for key in ("tool", "path", "command"):
+            patterns = read.items.get(key)
+            for one in patterns.items if isinstance(patterns, ListNode) else ():
+                self._check_pattern(key, one, where, check)
+            if isinstance(patterns, ListNode) and not patterns.items:
+                # It would match nothing, or everything.
+                check.problems.add(f"'{where}.{key}' is empty", patterns.at, "set a pattern")
+        return read
+
+    def _check_pattern(self, key: str, node: Node, where: str, check: Check) -> None:
+        text = text_of(node) or ""
+        if not text.strip():
+            check.problems.add(f"'{where}.{key}' is empty", node.at, "set a pattern")
+        elif key == "path" and (".." in text.split("/") or "\0" in text):
+            hint = "paths are compared with links and '..' resolved"
+            check.problems.add(f"'{where}.path' must not contain '..' or NUL", node.at, hint)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": {**printing.use(self._rule), "required": ["action"]}}
+
+
 class ByModule(Rule):
     """A mapping from module ids to values of one form."""
 

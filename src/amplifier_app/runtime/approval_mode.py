@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.runtime.approvals import ADD_MODULE
 from amplifier_core.session_capabilities import MODE, ModeControl
 
 NO_MODES = "no module of this session has modes"
-NO_MODES_HINT = "Add hooks-approval to the plan: amplifier module add hooks-approval"
+NO_MODES_HINT = ADD_MODULE
 
 MEANINGS = {
     "ask": "reading is free, edits and commands ask",

@@ -8,14 +8,16 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from amplifier_app.base.errors import ModuleError
+from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import visible
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
-from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
+from amplifier_core.session_capabilities import APPROVAL_POLICY, REGISTER_APPROVAL_PROVIDER
 
 if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest
+
+ADD_MODULE = "Add hooks-approval to the plan: amplifier module add hooks-approval"
 
 Policy = Literal["ask", "deny", "allow", "policy"]
 
@@ -228,6 +230,16 @@ class ApprovalAnswers:
             reason=None if approved else "approval was denied",
             remember=answer == _ALWAYS,
         )
+
+
+def check_policy(coordinator: Any) -> None:
+    """Check that the rules of the plan are applied, if it has any.
+
+    Raises:
+        ConfigError: No module applies them.
+    """
+    if coordinator.config.get("approvals") and APPROVAL_POLICY.of(coordinator) is None:
+        raise ConfigError("no module applies the plan's approvals", hint=ADD_MODULE)
 
 
 async def give_approval_provider(coordinator: Any) -> None:

@@ -14,7 +14,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
-from amplifier_app.runtime.approvals import give_approval_provider
+from amplifier_app.runtime.approvals import check_policy, give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
 from amplifier_app.runtime.delegation import Delegation, share
@@ -247,6 +247,7 @@ class OpenSession:
             if not self._runs_for_parent:
                 self._tools.check(coordinator)
             self._tools.apply(coordinator)
+        check_policy(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
         for warning in await unsupported_settings(coordinator, counts=self._budget.watch()):

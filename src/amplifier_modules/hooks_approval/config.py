@@ -95,6 +95,16 @@ class Rule(ModuleConfig):
         return value
 
 
+class PlanRules(ModuleConfig):
+    """The rules of a plan.
+
+    Attributes:
+        rules: `approvals` of the plan.
+    """
+
+    rules: list[Rule] = Field(default_factory=list[Rule])
+
+
 def _enabled(value: Any) -> Any:
     """A switch, also in the published form `{enabled: true}`."""
     return value.get("enabled", True) if isinstance(value, dict) else value

@@ -22,16 +22,17 @@ from amplifier_core.session_capabilities import (
     WORKING_DIR,
 )
 from amplifier_modules._shared.files import records
-from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
+from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig, PlanRules, Rule
 from amplifier_modules.hooks_approval.memory import Memory
-from amplifier_modules.hooks_approval.modes import mode_of
+from amplifier_modules.hooks_approval.modes import Mode, mode_of
 from amplifier_modules.hooks_approval.question import (
     calls_of_last_message,
     question_about,
     refusal,
     subject,
 )
-from amplifier_modules.hooks_approval.rules import Call, Verdict, judge
+from amplifier_modules.hooks_approval.rules import Call, Policy, Verdict, judge
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class ApprovalHook:
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
         self._config = config
+        self._policy = Policy(config, _plan_rules(coordinator))
         self._mode = mode_of(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
         self._warned = False
@@ -71,6 +73,35 @@ class ApprovalHook:
             logger.exception("%s: could not decide on a call; denying it", MODULE_ID)
             return _denial(f"the approval check failed ({type(error).__name__})")
 
+    def decide(
+        self,
+        tool: str,
+        input: Mapping[str, Any],
+        *,
+        working_dir: str | None = None,
+        mode: Mode | None = None,
+    ) -> dict[str, Any]:
+        """The capability `approval.policy`: the decision on a call, without asking."""
+        base = self._base if working_dir is None else os.path.realpath(working_dir)
+        verdict = self._decision_on(Call(tool, input, base), mode or self._mode.mode)
+        return {
+            "decision": verdict.action,
+            "by": verdict.by,
+            "reason": verdict.why,
+            "rule": None if verdict.rule is None else list(verdict.rule),
+        }
+
+    def _decision_on(self, call: Call, mode: Mode) -> Verdict:
+        verdict = judge(self._policy, call, mode)
+        held = None
+        if verdict.action == "ask" and self._config.remember:
+            held = self._memory.recall(call)
+        return verdict if held is None else Verdict("allow", f"remembered ({held})")
+
+    @property
+    def _base(self) -> str:
+        return os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
+
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):
             return _denial("this is not a tool call")
@@ -81,7 +112,7 @@ class ApprovalHook:
             return _denial("this is not a tool call")
         # A hook may have changed the input under either name: what runs is one of the two.
         distinct = inputs[:1] if len(inputs) == 1 or inputs[0] == inputs[1] else inputs
-        base = os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
+        base = self._base
         for values in distinct:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
@@ -92,18 +123,14 @@ class ApprovalHook:
         return HookResult(action="continue")
 
     async def _decide_on(self, call: Call, data: Mapping[str, Any]) -> HookResult:
-        verdict = judge(self._config, call, self._mode.mode)
+        verdict = self._decision_on(call, self._mode.mode)
         asked = verdict.action == "ask"
         if asked:
-            held = self._memory.recall(call) if self._config.remember else None
-            if held is not None:
-                verdict = Verdict("allow", f"remembered ({held})")
-            else:
-                verdict = await self._ask(call, verdict, data)
+            verdict = await self._ask(call, verdict, data)
         self._audit(call, verdict, data)
         if verdict.action == "deny":
             await self._emit(APPROVAL_DENIED, call, verdict, data)
-            return _denial(refusal(self._config, call, verdict, asked=asked))
+            return _denial(refusal(self._policy, call, verdict, asked=asked))
         if asked:
             await self._emit(APPROVAL_GRANTED, call, verdict, data)
         return HookResult(action="continue")
@@ -173,9 +200,7 @@ class ApprovalHook:
         return (asking.index(id) + 1, len(asking)) if id in asking else (1, 1)
 
     def _asks(self, call: Call) -> bool:
-        if judge(self._config, call, self._mode.mode).action != "ask":
-            return False
-        return not self._config.remember or self._memory.recall(call) is None
+        return self._decision_on(call, self._mode.mode).action == "ask"
 
     def _options(self, whole: bool) -> list[str]:
         # Only a question shown whole can be agreed to for longer than once.
@@ -216,6 +241,16 @@ class ApprovalHook:
             if len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "[REDACTED]")
         return text
+
+
+def _plan_rules(coordinator: Any) -> list[Rule]:
+    """The rules of the plan.
+
+    Raises:
+        ValueError: One of them is not valid.
+    """
+    given = (coordinator.config or {}).get("approvals")
+    return parse_config(PlanRules, {"rules": given}, "approvals").rules if given else []
 
 
 def _denial(reason: str) -> HookResult:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
-from amplifier_modules.hooks_approval.config import ApprovalConfig
-from amplifier_modules.hooks_approval.rules import Call, Verdict, allowances
+from amplifier_modules.hooks_approval.rules import Call, Policy, Verdict, allowances
 
 _MOST_SHOWN = 4000
 
@@ -45,7 +44,7 @@ def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:
     return question, whole
 
 
-def refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: bool) -> str:
+def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str:
     """What the model is told about a denied call."""
     if asked:
         why = f"{call.tool}: {verdict.why}"
@@ -54,7 +53,7 @@ def refusal(config: ApprovalConfig, call: Call, verdict: Verdict, *, asked: bool
     else:
         why = f"{call.tool}: denied by {verdict.by} of the approval settings"
         why += f": {verdict.why}" if verdict.why else ""
-    allowed = allowances(config, call.tool)
+    allowed = allowances(policy, call.tool)
     hint = f" Allowed without asking: {allowed}." if allowed else ""
     return f"{why}. Do not try to reach the same in another way; go on without it or ask the user.{hint}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -110,19 +110,43 @@ class Verdict(NamedTuple):
     Attributes:
         by: The rule or setting that decided, such as ``rule 2`` or ``default``.
         why: The reason, for model and user; None if there is none.
+        rule: The address of the rule; None if no rule decided.
     """
 
     action: Action
     by: str
     why: str | None = None
+    rule: tuple[str, int] | None = None
 
 
-def judge(config: ApprovalConfig, call: Call, mode: Mode) -> Verdict:
+_RULE_NAMES = {"approvals": "approvals rule", "rules": "rule"}
+
+
+class Policy(NamedTuple):
+    """What decides on calls.
+
+    Attributes:
+        config: The module's settings.
+        approvals: The rules of the plan, checked before those of the settings.
+    """
+
+    config: ApprovalConfig
+    approvals: Sequence[Rule] = ()
+
+    def rules(self) -> Iterator[tuple[tuple[str, int], Rule]]:
+        """All rules in order, each with its address."""
+        for key, rules in (("approvals", self.approvals), ("rules", self.config.rules)):
+            for number, rule in enumerate(rules):
+                yield (key, number), rule
+
+
+def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     """Judge a call by the first rule that matches, otherwise the mode, otherwise the default."""
+    config = policy.config
     verdict = next(
         (
-            Verdict(rule.action, f"rule {number}", rule.reason)
-            for number, rule in enumerate(config.rules, 1)
+            Verdict(rule.action, f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
+            for at, rule in policy.rules()
             if _selects(rule, call)
         ),
         None,
@@ -173,10 +197,10 @@ def _danger(call: Call) -> str | None:
     return call.unclear
 
 
-def allowances(config: ApprovalConfig, tool: str) -> str:
+def allowances(policy: Policy, tool: str) -> str:
     """What rules allow for a tool, as text for the model; empty if nothing."""
     found: list[str] = []
-    for rule in config.rules:
+    for _, rule in policy.rules():
         if rule.action != "allow" or not _names(rule, tool):
             continue
         parts = [f"`{pattern}`" for pattern in listed(rule.command)]

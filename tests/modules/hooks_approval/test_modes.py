@@ -15,7 +15,7 @@ from amplifier_modules.hooks_approval.config import ApprovalConfig
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.modes import MODES, Mode
 from amplifier_modules.hooks_approval.reading import only_reads
-from amplifier_modules.hooks_approval.rules import Call, judge
+from amplifier_modules.hooks_approval.rules import Call, Policy, judge
 from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
 
@@ -175,7 +175,7 @@ def test_a_mode_frees_or_denies_calls(mode: Mode, tmp_path: Path) -> None:
     config = ApprovalConfig.model_validate({"rules": RULES})
     base = os.path.realpath(tmp_path)
     actions = {
-        name: judge(config, Call(tool, values, base), mode).action
+        name: judge(Policy(config), Call(tool, values, base), mode).action
         for name, (tool, values) in CALLS.items()
     }
     assert [name for name in CALLS if actions[name] == "allow"] == ALLOWED[mode].split()
@@ -185,7 +185,7 @@ def test_a_mode_frees_or_denies_calls(mode: Mode, tmp_path: Path) -> None:
 def test_auto_does_not_override_a_default_that_denies(tmp_path: Path) -> None:
     config = ApprovalConfig.model_validate({"default": "deny"})
     call = Call("bash", {"command": "make"}, str(tmp_path))
-    assert judge(config, call, "auto").action == "deny"
+    assert judge(Policy(config), call, "auto").action == "deny"
 
 
 async def test_the_mode_changes_while_the_session_runs(tmp_path: Path) -> None:

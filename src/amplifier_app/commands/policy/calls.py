@@ -1,0 +1,121 @@
+"""Tool calls given on the command line, and those of saved sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, cast
+
+import typer
+
+from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.sanitize import visible
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
+
+ModeOption = Annotated[
+    Literal["ask", "edits", "read-only", "auto"] | None,
+    typer.Option("--mode", help="The mode to decide in. [default: the plan's]", show_default=False),
+]
+
+_KEYS = {"bash": "command", "web_fetch": "url", "web_search": "query", "grep": "pattern"}
+_FILE_TOOLS = ("read_file", "write_file", "edit_file", "list_directory")
+
+
+class SavedCall(NamedTuple):
+    """A tool call of a saved session.
+
+    Attributes:
+        session_id: The session.
+        number: The number of the call in it.
+        tool: The tool.
+        input: Its input; empty if the model sent none that is valid.
+        project: The directory of the session.
+        was_denied: Whether it did not run because it was denied.
+    """
+
+    session_id: str
+    number: int
+    tool: str
+    input: Mapping[str, Any]
+    project: str
+    was_denied: bool
+
+
+def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
+    """The tool and input of a call: `bash: ls -l`, or a tool and its input as JSON.
+
+    Raises:
+        UsageError: It is not a call.
+    """
+    if given is not None:
+        try:
+            values: Any = json.loads(given)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"the input is not valid JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise UsageError(
+                "the input is not a JSON object", hint='For example: \'{"path": "src/a.py"}\''
+            )
+        return call, cast("dict[str, Any]", values)
+    tool, colon, text = call.partition(":")
+    tool, text = tool.strip(), text.strip()
+    key = "path" if tool in _FILE_TOOLS else _KEYS.get(tool)
+    if not colon or not tool or key is None:
+        raise UsageError(
+            f"cannot read the call '{visible(call, 200)}'",
+            hint="Give 'bash: COMMAND', 'edit_file: PATH', or a tool and its input as JSON.",
+        )
+    return tool, {key: text}
+
+
+def describe_call(tool: str, values: Mapping[str, Any], limit: int = 200) -> str:
+    """A call as one line: `bash: ls -l`."""
+    for key in (*_KEYS.values(), "file_path", "path"):
+        if len(values) == 1 and isinstance(values.get(key), str):
+            return visible(f"{tool}: {values[key]}", limit)
+    if isinstance(values.get("command"), str):
+        return visible(f"{tool}: {values['command']}", limit)
+    path = next((values[key] for key in ("file_path", "path") if key in values), None)
+    if isinstance(path, str):
+        return visible(f"{tool}: {path}", limit)
+    return visible(f"{tool} {json.dumps(dict(values), default=repr, ensure_ascii=False)}", limit)
+
+
+def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
+    """The tool calls of sessions, by id; of all sessions if none is given.
+
+    Raises:
+        SessionError: A session that was named is unknown or damaged.
+    """
+    store = SessionStore()
+    for name in session_ids or [one.id for one in store.summaries()]:
+        folder = store.find(name)
+        try:
+            records = folder.reading().file.records
+        except SessionError as error:
+            if session_ids:
+                raise
+            to_stderr(f"amplifier: skipped session {name}: {error.message}")
+            continue
+        yield from calls_of(folder.id, folder.metadata, records)
+
+
+def calls_of(
+    session_id: str, metadata: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> Iterator[SavedCall]:
+    """The tool calls in the transcript of a session."""
+    numbers = CallNumbers()
+    project = str(metadata.get("project") or os.getcwd())
+    denied = {
+        call_id
+        for record in records
+        for call_id, result in answered_in(record)
+        if isinstance(result, str) and result.startswith("denied: ")
+    }
+    for record in records:
+        for number, call in zip(numbers.add(record), calls_in(record), strict=False):
+            values = cast("dict[str, Any]", call.input) if isinstance(call.input, dict) else {}
+            yield SavedCall(session_id, number, call.name, values, project, call.id in denied)
