@@ -28,7 +28,9 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.search import stop_search
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.stdio import Output
+from amplifier_app.chat.external_editor import edit
 from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
@@ -271,6 +273,22 @@ class ChatApplication:
         """Leave the chat."""
         if self.listener is not None:
             self.listener.left()
+
+    def edit(self) -> None:
+        """Edit the input line in the user's editor."""
+        if self.state is State.BUSY:
+            self.note = "the editor can be used when the turn has ended"
+            self.changed()
+            return
+        try:
+            with self.suspended():
+                text = edit(self.draft, self._output.fd)
+        except AppError as error:
+            self.note = error.message
+            self.changed()
+        else:
+            self.draft = text
+            self.buffer.cursor_position = len(text)
 
     def cycle_mode(self) -> None:
         """Switch to the next approval mode."""

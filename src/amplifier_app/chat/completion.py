@@ -1,13 +1,21 @@
-"""Completion in the input line: slash commands and their arguments."""
+"""Completion in the input line: slash commands, their arguments, and files after `@`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Iterable
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from amplifier_app.chat.project_files import matching, project_files
 from amplifier_app.chat.slash.registry import Chat, find
+from amplifier_app.runtime import describe
+
+_FILES_SECONDS = 10.0
+"""How long a list of files is used."""
 
 
 class ChatCompleter(Completer):
@@ -19,6 +27,17 @@ class ChatCompleter(Completer):
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
+        self._files: list[str] = []
+        self._listed = -_FILES_SECONDS
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion]:
+        if self._mention(document) is not None and time.monotonic() > self._listed + _FILES_SECONDS:
+            self._files = await asyncio.to_thread(project_files, os.getcwd())
+            self._listed = time.monotonic()
+        for completion in self.get_completions(document, complete_event):
+            yield completion
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -27,6 +46,17 @@ class ChatCompleter(Completer):
         if text.startswith("/") and "\n" not in text:
             name, space, argument = text.partition(" ")
             yield from self._arguments(name, argument) if space else self._commands(name)
+            return
+        typed = self._mention(document)
+        if typed is not None:
+            for name in matching(self._files, typed):
+                yield Completion(name, start_position=-len(typed), display_meta=_size(name))
+
+    @staticmethod
+    def _mention(document: Document) -> str | None:
+        """Return what follows `@` in the word before the cursor."""
+        word = document.get_word_before_cursor(WORD=True)
+        return word[1:] if word.startswith("@") else None
 
     def _commands(self, typed: str) -> Iterable[Completion]:
         for one in self._chat.commands.values():
@@ -42,3 +72,10 @@ class ChatCompleter(Completer):
             text, meta = (value, "") if isinstance(value, str) else value
             if typed.lower() in text.lower():
                 yield Completion(text, start_position=-len(typed), display_meta=meta)
+
+
+def _size(name: str) -> str:
+    try:
+        return describe.size(os.path.getsize(name))
+    except OSError:
+        return ""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
-from amplifier_app.base.outcome import OK, Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import OK, Outcome, outcome_of
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
+from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
+from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resumed import resumed
+from amplifier_app.chat.shell import run_shell
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     CONTINUE,
@@ -32,17 +36,12 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.status import status_of
-from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-_NEXT_KEYS = {
-    Ending.AUTHENTICATION: "Set a key with: amplifier init, then /retry · /model · /provider",
-    Ending.UNAVAILABLE: "/retry · /model · /provider",
-    Ending.PROVIDER: "/retry · /model · /provider",
-}
-"""How a turn failed → what can be done next; others can be tried again."""
+_MAX_OUTPUT = 40
+"""Lines shown of the output of a shell command."""
 
 _MAX_WAITING = 3
 """Lines shown of the messages that wait; the rest is counted."""
@@ -216,11 +215,49 @@ class Conversation:
             if text == CONTINUE or not self.terminal.echoes:
                 self.renderer.message_sent(self._as_shown(text))
         self.terminal.set_state(State.BUSY)
-        if command_in(text):
+        if text.startswith("!"):
+            await self._interruptible(self._shell(text[1:].strip()))
+        elif command_in(text):
             await self._interruptible(self.command(text))
         else:
-            await self._turn(text)
+            await self._turn(self._with_files(text))
         return True
+
+    @staticmethod
+    def _is_command(text: str) -> bool:
+        return text.startswith("!") or command_in(text) is not None
+
+    async def _shell(self, command: str) -> None:
+        """Run a shell command; its output becomes part of the input line."""
+        if not command:
+            self.renderer.notice("! expects a shell command", "error", "chat")
+            return
+        try:
+            result = await run_shell(command, self.session.session.coordinator)
+        except AppError as error:
+            show_outcome(self.renderer, outcome_of(error), "error")
+            return
+        lines = result.output.splitlines()
+        more = len(lines) - _MAX_OUTPUT
+        cut = [f"… {describe.count(more, 'earlier line')}", *lines[-_MAX_OUTPUT:]]
+        if lines:
+            self.renderer.reply("\n".join(cut if more > 0 else lines))
+        if result.exit_code:
+            self.renderer.notice(f"exit code {result.exit_code}", "warning", "chat")
+        output = f"$ {command}\n{result.output}\n[exit code {result.exit_code}]\n"
+        label = f"output of `{one_line(command, 30)}`, {describe.count(len(lines), 'line')}"
+        self.terminal.insert_folded(output, label)
+
+    def _with_files(self, text: str) -> str:
+        """Return a prompt with the files it mentions; show what was added."""
+        included = with_files(text, os.getcwd())
+        for note in included.notes:
+            self.renderer.notice(note, "info", "chat")
+        for problem in included.problems:
+            self.renderer.notice(problem, "warning", "chat")
+        if included.notes:
+            self._shown[included.text] = self._as_shown(text)
+        return included.text
 
     async def command(self, text: str) -> None:
         """Run a slash command and show what it returns.
@@ -233,7 +270,7 @@ class Conversation:
         except SessionError:
             raise
         except AppError as error:
-            self._show_outcome(outcome_of(error), "error")
+            show_outcome(self.renderer, outcome_of(error), "error")
         else:
             if reply is not None:
                 self.renderer.reply(reply)
@@ -275,20 +312,24 @@ class Conversation:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                self._show_failure(outcome_of(error))
+                show_failure(self.renderer, outcome_of(error))
                 return False
         if interrupts.terminated:
             raise Terminated
-        self._show_ending()
+        self._was_stopped = show_ending(self.session, self.renderer)
         return self.session.turn.status == "success"
 
     def _take(self, text: str) -> None:
         """Take a line typed during the turn: steer the turn, or run it afterwards."""
         steering = self.session.steering
         command = find(command_in(text) or "", self.commands)
-        if command is not None and command.during_turn:
+        if text.startswith("!") or (command is not None and command.during_turn):
             self._run_concurrently(text)
-        elif self._upcoming or command_in(text) or not steering.send(text):
+        elif (
+            self._upcoming
+            or self._is_command(text)
+            or not steering.send(text := self._with_files(text))
+        ):
             self._upcoming.append(text)
         elif text not in steering.waiting():
             # The orchestrator took the message but does not list what is queued.
@@ -298,7 +339,8 @@ class Conversation:
     def _run_concurrently(self, text: str) -> None:
         if not self.terminal.echoes:
             self.renderer.message_sent(text)
-        self._in_background(self.command(text))
+        shell = text.startswith("!")
+        self._in_background(self._shell(text[1:].strip()) if shell else self.command(text))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -310,11 +352,11 @@ class Conversation:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
-            texts = [text for text in waiting if not command_in(text)]
+            texts = [text for text in waiting if not self._is_command(text)]
             draft = self.terminal.draft
             if texts:
                 self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
-            waiting = [text for text in waiting if command_in(text)]
+            waiting = [text for text in waiting if self._is_command(text)]
         self._upcoming = waiting
 
     # What is shown
@@ -338,29 +380,3 @@ class Conversation:
 
     def _status(self, width: int) -> str:
         return status_line(status_of(self.session), width)
-
-    def _show_outcome(self, outcome: Outcome, level: Any) -> None:
-        hint = f"\n  {outcome.hint}" if outcome.hint else ""
-        self.renderer.notice(f"{outcome.message}{hint}", level, "chat")
-
-    def _show_failure(self, outcome: Outcome) -> None:
-        """Show why a turn failed, and what the user can do next."""
-        following = _NEXT_KEYS.get(outcome.ending, "/retry")
-        hints = [outcome.hint] if outcome.hint else []
-        if outcome.retry_after is not None:
-            hints.append(f"The provider asks to wait {describe.duration(outcome.retry_after)}.")
-        hint = "\n  ".join([*hints, f"Your prompt is kept.  {following}"])
-        self._show_outcome(outcome._replace(hint=hint), "error")
-
-    def _show_ending(self) -> None:
-        session, turn = self.session, self.session.turn
-        if turn.status == "cancelled":
-            self._was_stopped = True
-            note = "stopped; Enter on an empty line continues"
-            self.renderer.notice(note, "warning", "chat")
-            return
-        # The hint on resuming helps only at a limit, which a new run can raise.
-        limited = turn.status == "incomplete" and session.is_saved
-        outcome = outcome_of_turn(turn, None, session.id if limited else None)
-        if outcome.ending is not Ending.OK:
-            self._show_outcome(outcome, "warning")

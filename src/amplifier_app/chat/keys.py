@@ -34,6 +34,7 @@ class Keyboard(Protocol):
     def leave(self) -> None: ...
     def suspend_to_background(self) -> None: ...
     def cycle_mode(self) -> None: ...
+    def edit(self) -> None: ...
 
 
 def key_bindings(chat: Keyboard) -> KeyBindings:
@@ -83,6 +84,10 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
     @bindings.add("s-tab", filter=~has_completions & ~is_searching)
     def cycle_mode(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
         chat.cycle_mode()
+
+    @bindings.add("c-x", "c-e", filter=~is_searching)
+    def edit(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+        chat.edit()
 
     @bindings.add("c-z")
     def suspend(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]

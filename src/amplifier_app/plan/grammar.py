@@ -254,11 +254,12 @@ SETTINGS = Shape(
             ),
         ),
         "display": Fields(
-            "Defaults of `amplifier run --show` and `--screen`.",
-            "a mapping of show, screen",
+            "Defaults of `amplifier run --show` and `--screen`, and the keys of the chat.",
+            "a mapping of show, screen, keys",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
                 "screen": Choice("Default of `--screen`.", ("full", "plain", "answer")),
+                "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
             },
         ),
         "exclude": Texts("Modules to remove from the profile."),

@@ -50,7 +50,12 @@ def _terminal(
         return
     with KeyMode(0) as keys:
         history, failure = project_history(os.getcwd())
-        terminal = ChatApplication(stdout, history=history, keys=keys)
+        terminal = ChatApplication(
+            stdout,
+            history=history,
+            keys=keys,
+            vi=chosen.plan.display.get("keys") == "vi",
+        )
         if failure:
             terminal.commit(f"! prompt history is unavailable: {failure}\n")
         yield terminal

@@ -1,0 +1,52 @@
+"""What the chat shows when a turn or a command has ended without success."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_app.runtime.turn_outcome import outcome_of_turn
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+_NEXT_KEYS = {
+    Ending.AUTHENTICATION: "/retry · /provider",
+    Ending.UNAVAILABLE: "/retry · /model · /provider",
+    Ending.PROVIDER: "/retry · /model · /provider",
+}
+"""How a turn failed → what can be done next; others can be tried again."""
+
+
+def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
+    """Show what happened, with its hint."""
+    hint = f"\n  {outcome.hint}" if outcome.hint else ""
+    renderer.notice(f"{outcome.message}{hint}", level, "chat")
+
+
+def show_failure(renderer: Renderer, outcome: Outcome) -> None:
+    """Show why a turn failed, and what the user can do next."""
+    following = _NEXT_KEYS.get(outcome.ending, "/retry")
+    # Hints of the command line name options; here commands do the same.
+    with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
+    hints = [outcome.hint] if outcome.hint and not with_options else []
+    if outcome.retry_after is not None:
+        hints.append(f"The provider asks to wait {describe.duration(outcome.retry_after)}.")
+    hint = "\n  ".join([*hints, f"Your prompt is kept.  {following}"])
+    show_outcome(renderer, outcome._replace(hint=hint), "error")
+
+
+def show_ending(session: OpenSession, renderer: Renderer) -> bool:
+    """Show how a turn without an error ended, if not well; return whether it was stopped."""
+    turn = session.turn
+    if turn.status == "cancelled":
+        renderer.notice("stopped; Enter on an empty line continues", "warning", "chat")
+        return True
+    # The hint on resuming helps only at a limit, which a new run can raise.
+    limited = turn.status == "incomplete" and session.is_saved
+    outcome = outcome_of_turn(turn, None, session.id if limited else None)
+    if outcome.ending is not Ending.OK:
+        show_outcome(renderer, outcome, "warning")
+    return False

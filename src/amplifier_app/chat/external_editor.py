@@ -1,0 +1,63 @@
+"""Edit the input line in the user's editor."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from amplifier_app.base.errors import AppError
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import find_program
+
+_OTHERS = ("nano", "vi")
+
+
+def edit(text: str, terminal: int) -> str:
+    """Return the text after it was edited with `$VISUAL` or `$EDITOR`.
+
+    Args:
+        text: The text to edit.
+        terminal: The descriptor of the terminal, which nothing else uses meanwhile.
+
+    Raises:
+        AppError: There is no editor, or it failed.
+    """
+    command = _command()
+    with tempfile.TemporaryDirectory(prefix="amplifier-") as folder:
+        file = Path(folder) / "prompt.md"
+        file.write_text(text, encoding="utf-8")
+        try:
+            done = subprocess.run(
+                [*command, str(file)],
+                stdin=0,
+                stdout=terminal,
+                stderr=terminal,
+                env=without_secrets(os.environ),
+                check=False,
+            )
+        except OSError as error:
+            raise AppError(f"cannot start the editor {command[0]}: {error.strerror}") from error
+        if done.returncode:
+            raise AppError(
+                f"the editor ended with exit code {done.returncode}; nothing was changed"
+            )
+        return file.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+
+
+def _command() -> list[str]:
+    """Return the editor with its options; its program is never one of the project."""
+    for variable in ("VISUAL", "EDITOR"):
+        value = os.environ.get(variable)
+        if value:
+            program, *options = shlex.split(value) or [value]
+            found = program if os.path.isabs(program) else find_program(program)
+            if found is None:
+                raise AppError(f"no program {program!r} on PATH", hint=f"It is set in ${variable}.")
+            return [found, *options]
+    found = next(filter(None, map(find_program, _OTHERS)), None)
+    if found is None:
+        raise AppError("no editor found", hint="Set $EDITOR.")
+    return [found]

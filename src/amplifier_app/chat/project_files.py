@@ -1,0 +1,175 @@
+"""Files of the project: which ones can be included in a prompt, and their text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.runtime import describe
+from amplifier_support.git import git_environment
+from amplifier_support.programs import TimedOut, find_program, run
+
+MAX_BYTES = 200_000
+"""The largest text that is included."""
+
+_MAX_LISTED = 20_000
+_LIST_SECONDS = 5.0
+_SECRET = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "id_rsa*", "id_ed25519*"),
+    *(".netrc", ".npmrc", ".pypirc", "credentials*", "*.tfstate", "secrets.*"),
+)
+_MENTION = re.compile(
+    r"(?<!\S)@(?P<path>[^\s@:]+)(?::(?P<first>\d+)(?:-(?P<last>\d+))?)?(?=[\s,;.?!)]|$)"
+)
+
+
+class Included(NamedTuple):
+    """A prompt with the files it mentions.
+
+    Attributes:
+        text: The prompt, followed by the files.
+        notes: What was added.
+        problems: What could not be added, and why.
+    """
+
+    text: str
+    notes: list[str]
+    problems: list[str]
+
+
+def project_files(folder: str) -> list[str]:
+    """Return the files below a folder, relative to it: git's in a repository, without ignored ones.
+
+    Files that usually hold secrets are left out. Git runs without the repository's programs.
+    """
+    found = _listed_by_git(folder)
+    names = _walked(folder) if found is None else found
+    return [name for name in names if not is_secret(name)]
+
+
+def is_secret(name: str) -> bool:
+    """Whether a file usually holds secrets."""
+    base = os.path.basename(name).lower()
+    return any(fnmatchcase(base, pattern) for pattern in _SECRET)
+
+
+def _listed_by_git(folder: str) -> list[str] | None:
+    git = find_program("git", folder)
+    if git is None:
+        return None
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = run(
+            command,
+            cwd=Path(folder),
+            env=git_environment(folder=folder),
+            seconds=_LIST_SECONDS,
+        )
+    except (OSError, TimedOut):
+        return None
+    return done.stdout.split("\0")[:-1][:_MAX_LISTED] if done.code == 0 else None
+
+
+def _walked(folder: str) -> list[str]:
+    found: list[str] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        relative = os.path.relpath(place, folder)
+        found += [os.path.normpath(os.path.join(relative, name)) for name in sorted(files)]
+        if len(found) >= _MAX_LISTED:
+            break
+    return found[:_MAX_LISTED]
+
+
+def matching(names: list[str], typed: str, limit: int = 50) -> list[str]:
+    """Return the names that contain the typed characters in order, the best first."""
+    wanted = typed.lower()
+    ranked = [
+        (rank, len(name), name) for name in names if (rank := _rank(name, wanted)) is not None
+    ]
+    return [name for _, _, name in sorted(ranked)[:limit]]
+
+
+def _rank(name: str, wanted: str) -> int | None:
+    lower = name.lower()
+    if lower.startswith(wanted):
+        return 0
+    if os.path.basename(lower).startswith(wanted):
+        return 1
+    if wanted in lower:
+        return 2
+    position = 0
+    for character in wanted:
+        position = lower.find(character, position) + 1
+        if not position:
+            return None
+    return 3
+
+
+def with_files(prompt: str, folder: str) -> Included:
+    """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`.
+
+    Words that name no file stay as they are. A file outside the folder, a binary file and one that is too
+    large are not added.
+    """
+    parts, notes, problems = [prompt], list[str](), list[str]()
+    for mention in _mentions(prompt):
+        path = mention["path"]
+        if not os.path.isfile(os.path.join(folder, path)):
+            path = path.rstrip(".,;?!)")
+            if not os.path.isfile(os.path.join(folder, path)):
+                continue
+        try:
+            text, lines = _read(folder, path, mention["first"], mention["last"])
+        except ValueError as error:
+            problems.append(f"{one_line(path)} was not added: {error}")
+            continue
+        parts.append(f'<file path="{path}"{lines}>\n{text}\n</file>')
+        size = f"{describe.count(text.count(chr(10)) + 1, 'line')}, {len(text) / 4000:.1f}k tokens"
+        notes.append(f"added {one_line(path)}: {size}")
+    return Included("\n\n".join(parts), notes, problems)
+
+
+def _mentions(prompt: str) -> Iterator[re.Match[str]]:
+    seen: set[str] = set()
+    for mention in _MENTION.finditer(prompt):
+        if mention[0] not in seen:
+            seen.add(mention[0])
+            yield mention
+
+
+def _read(folder: str, path: str, first: str | None, last: str | None) -> tuple[str, str]:
+    """Return the text of a file or some of its lines, and the attribute that names these.
+
+    Raises:
+        ValueError: It cannot be added; the message says why.
+    """
+    real, root = os.path.realpath(os.path.join(folder, path)), os.path.realpath(folder)
+    if os.path.commonpath([real, root]) != root:
+        raise ValueError("it is outside the working directory")
+    try:
+        with open(real, encoding="utf-8") as file:
+            text = file.read(MAX_BYTES * 10 if first else MAX_BYTES + 1)
+    except UnicodeDecodeError:
+        raise ValueError("it is not a text file") from None
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be read") from None
+    if "\0" in text:
+        raise ValueError("it is not a text file")
+    attribute = ""
+    if first:
+        lines = text.splitlines()
+        begin, end = int(first), int(last or first)
+        if not 0 < begin <= min(end, len(lines)):
+            raise ValueError(f"it has {describe.count(len(lines), 'line')}, not {begin}-{end}")
+        end = min(end, len(lines))
+        text, attribute = "\n".join(lines[begin - 1 : end]), f' lines="{begin}-{end}"'
+    if len(text) > MAX_BYTES:
+        hint = f"add some of its lines with @{path}:1-500"
+        raise ValueError(f"it is larger than {describe.size(MAX_BYTES)}; {hint}")
+    return text.rstrip("\n"), attribute

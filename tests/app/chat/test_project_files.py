@@ -1,0 +1,83 @@
+"""Files in prompts: which are offered, which are added, and which are refused."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.chat.project_files import MAX_BYTES, matching, project_files, with_files
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src/parse.py").write_text("".join(f"line {n}\n" for n in range(1, 51)))
+    (folder / "notes.md").write_text("notes\n")
+    (folder / ".env").write_text("KEY=1\n")
+    (folder / "build.log").write_text("x\n")
+    (folder / "image.png").write_bytes(b"\x89PNG\0\xff")
+    (folder / "large.txt").write_text("x" * (MAX_BYTES + 1))
+    (tmp_path / "outside.txt").write_text("secret\n")
+    (folder / "link.txt").symlink_to(tmp_path / "outside.txt")
+    return folder
+
+
+def test_ignored_files_and_secrets_are_not_offered_and_git_runs_no_program(project: Path) -> None:
+    subprocess.run(["git", "init", "-q", project], check=True)
+    (project / ".gitignore").write_text("*.log\n")
+    marker = project.parent / "ran"
+    monitor = project / "monitor"
+    monitor.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    monitor.chmod(0o755)
+    subprocess.run(["git", "-C", project, "config", "core.fsmonitor", monitor], check=True)
+    found = project_files(str(project))
+    assert {"src/parse.py", "notes.md", ".gitignore"} <= set(found)
+    assert not {".env", "build.log"} & set(found)
+    assert not marker.exists()
+
+
+def test_without_git_folders_are_walked(project: Path) -> None:
+    found = project_files(str(project))
+    assert {"src/parse.py", "build.log"} <= set(found)
+    assert ".env" not in found
+
+
+def test_the_best_match_comes_first() -> None:
+    names = ["src/parse.py", "tests/test_parse.py", "docs/paper.md", "src/app.py"]
+    assert matching(names, "par")[0] == "src/parse.py"
+    assert matching(names, "srcapp") == ["src/app.py"]
+    assert matching(names, "zzz") == []
+
+
+def test_files_and_ranges_are_added_after_the_prompt(project: Path) -> None:
+    text = "Compare @src/parse.py:10-12 with @notes.md, and ask @someone about @src/parse.py:50."
+    included = with_files(text, str(project))
+    assert included.text == (
+        f"{text}\n\n"
+        '<file path="src/parse.py" lines="10-12">\nline 10\nline 11\nline 12\n</file>\n\n'
+        '<file path="notes.md">\nnotes\n</file>\n\n'
+        '<file path="src/parse.py" lines="50-50">\nline 50\n</file>'
+    )
+    assert included.notes == [
+        "added src/parse.py: 3 lines, 0.0k tokens",
+        "added notes.md: 1 line, 0.0k tokens",
+        "added src/parse.py: 1 line, 0.0k tokens",
+    ]
+    assert included.problems == []
+
+
+def test_what_cannot_be_added_is_reported_and_the_prompt_is_kept(project: Path) -> None:
+    text = "See @../outside.txt @link.txt @image.png @large.txt @src/parse.py:60"
+    included = with_files(text, str(project))
+    assert included.text == text
+    assert included.problems == [
+        "../outside.txt was not added: it is outside the working directory",
+        "link.txt was not added: it is outside the working directory",
+        "image.png was not added: it is not a text file",
+        "large.txt was not added: it is larger than 200 kB; add some of its lines with "
+        "@large.txt:1-500",
+        "src/parse.py was not added: it has 50 lines, not 60-60",
+    ]

@@ -1,0 +1,92 @@
+"""Files, shell commands, the editor and vi keys in the chat's input line, on a real terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.app.plans import mock_plan
+from tests.app.terminal import CTRL_C, ENTER, TAB, Terminal
+from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
+from tests.e2e.test_chat_pty import leave, prompts
+from tests.support.cli import run_amplifier
+
+CTRL_X_CTRL_E = "\x18\x05"
+
+
+def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "src/parse.py").write_text("one\ntwo\nthree\n")
+    (project / "editor").write_text("#!/bin/sh\ntouch ../ran\n")
+    (project / "editor").chmod(0o755)
+    editor = tmp_path / "bin/edit"
+    editor.parent.mkdir()
+    editor.write_text('#!/bin/sh\nprintf "%s, edited" "$(cat "$2")" > "$2"\n')
+    editor.chmod(0o755)
+    plan = mock_plan(tmp_path, [{"text": "ok", "delay": 2}], mock={"on_end": "repeat"})
+    env = {"EDITOR": f"{editor} --wait"}
+    with Terminal("run", "-f", plan, cwd=project, env=env) as terminal:
+        terminal.prompt()
+        terminal.type("what is @prs")
+        wait_for(terminal, shows(r"src/parse\.py +14 B"))
+        terminal.type(TAB + ":2-3 ?" + ENTER)
+        terminal.until(r"added src/parse\.py: 2 lines, 0\.0k tokens")
+        # The same works for a message to the running turn.
+        terminal.type("and @src/parse.py" + ENTER)
+        terminal.until(r"added src/parse\.py: 3 lines")
+        terminal.type("!echo meanwhile" + ENTER)
+        wait_for(terminal, line_is("[output of `echo meanwhile`, 1 line]"))
+        terminal.type("\x7f")
+        terminal.prompt()
+        terminal.type("!echo out; exit 3" + ENTER)
+        terminal.until("out")
+        terminal.until("exit code 3")
+        terminal.prompt()
+        wait_for(terminal, line_is("[output of `echo out; exit 3`, 1 line]"))
+        terminal.type("why?" + CTRL_X_CTRL_E)
+        wait_for(terminal, shows("why\\?, edited"))
+        terminal.type(ENTER)
+        terminal.prompt()
+        session_id = leave(terminal)
+    first, steered, shell = prompts(session_id)
+    assert first == (
+        'what is @src/parse.py:2-3 ?\n\n<file path="src/parse.py" lines="2-3">\ntwo\nthree\n</file>'
+    )
+    assert steered.endswith("one\ntwo\nthree\n</file>")
+    assert shell == "$ echo out; exit 3\nout\n[exit code 3]\nwhy?, edited"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "edit").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "edit").chmod(0o755)
+    plan = mock_plan(tmp_path, ["ok"])
+    with Terminal("run", "-f", plan, cwd=tmp_path, env={"EDITOR": "edit", "VISUAL": None}) as term:
+        term.prompt()
+        term.type("text" + CTRL_X_CTRL_E)
+        wait_for(term, shows("no program 'edit' on PATH"))
+        term.type(CTRL_C)
+        leave(term)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_vi_keys_are_a_setting(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"])
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "settings.yaml").write_text("display:\n  keys: vi\n")
+    with Terminal("run", "-f", plan, cwd=tmp_path, home=home) as terminal:
+        terminal.prompt()
+        terminal.type("one two three")
+        wait_for(terminal, line_is("one two three"))
+        terminal.type(ESC)
+        terminal.type("bdwbcw2")
+        wait_for(terminal, line_is("one 2"))
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        session_id = leave(terminal)
+    shown = run_amplifier("session", "show", session_id, "--output", "json", home=home)
+    messages = json.loads(shown.stdout)["messages"]
+    assert [message["content"].split() for message in messages[:1]] == [["one", "2"]]
