@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.app.plans import mock_plan
-from tests.app.terminal import CTRL_C, ENTER, TAB, Terminal
+from tests.app.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
@@ -66,8 +66,8 @@ def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
         term.prompt()
         term.type("text" + CTRL_X_CTRL_E)
         wait_for(term, shows("no program 'edit' on PATH"))
-        term.type(CTRL_C)
-        leave(term)
+        term.type(CTRL_C + CTRL_D)
+        assert term.finish() == 0
     assert not (tmp_path / "ran").exists()
 
 
