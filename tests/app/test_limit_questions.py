@@ -96,12 +96,12 @@ def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
         tools=[{"module": "tool-task"}],
         agents={"worker": worker},
     )
-    limit = ("--set", "session.budget.max_turns=2")
+    limit = ("--set", "session.budget.max_steps=2")
     with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
         for used, agent in ((2, "worker: "), (3, "worker: "), (4, "")):
-            terminal.until(f"{agent}Model call budget reached: used {used}, limit {used}. Continue")
+            terminal.until(f"{agent}Step budget reached: used {used}, limit {used}. Continue")
             terminal.type("y")
         terminal.until("the task is done")
         terminal.prompt()

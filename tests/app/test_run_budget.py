@@ -81,11 +81,11 @@ def server_plan(folder: Path, server: ScriptedLLM, **limits: Any) -> Path:
             "--max-cost DOLLARS",
         ),
         (
-            ["--set", "session.budget.max_turns=2"],
-            {"name": "max_turns", "allowed": 2, "spent": 2},
+            ["--set", "session.budget.max_steps=2"],
+            {"name": "max_steps", "allowed": 2, "spent": 2},
             2,
-            "model call budget reached: used 2, limit 2 (session.budget.max_turns)",
-            "--set session.budget.max_turns=N",
+            "step budget reached: used 2, limit 2 (session.budget.max_steps)",
+            "--set session.budget.max_steps=N",
         ),
         (
             ["--set", "session.budget.max_tool_calls=4"],
@@ -116,7 +116,7 @@ def test_a_reached_limit_exits_with_7_and_names_the_limit_and_its_option(
 
 
 def test_stdout_is_empty_without_an_answer(tmp_path: Path) -> None:
-    plan = with_budget(working_plan(tmp_path), max_turns=2)
+    plan = with_budget(working_plan(tmp_path), max_steps=2)
     done = run_amplifier("run", "-f", plan, "go", cwd=tmp_path)
     assert (done.code, done.stdout) == (7, "")
 
@@ -166,15 +166,15 @@ def test_usage_survives_kill_9(tmp_path: Path) -> None:
         Reply("never", fault=Stall(after=1)),
     ]
     with ScriptedLLM.running(replies) as server:
-        plan = server_plan(tmp_path, server, max_turns=9)
+        plan = server_plan(tmp_path, server, max_steps=9)
         run = ["run", "-f", str(plan), "--session", "s", "go"]
         with start_amplifier(*run, cwd=tmp_path, env=KEY) as process:
             server.wait_for_requests(3)
             process.kill()
-        limit = ["--set", "session.budget.max_turns=2"]
+        limit = ["--set", "session.budget.max_steps=2"]
         done = run_amplifier("run", "--resume", "s", "go on", *limit, cwd=tmp_path, env=KEY)
         assert done.code == 7
-        assert "model call budget reached: used 2, limit 2" in done.stderr
+        assert "step budget reached: used 2, limit 2" in done.stderr
         assert len(server.completions) == 3
 
 
@@ -200,8 +200,8 @@ def test_repeated_tool_calls_exit_with_7(tmp_path: Path) -> None:
     ("budget", "message"),
     [
         ("{max_token: 5}", "unknown key 'max_token' in session.budget"),
-        ("{max_turns: 0}", "'session.budget.max_turns' is a number"),
-        ("{max_turns: 1.5}", "expected a whole number greater than 0"),
+        ("{max_steps: 0}", "'session.budget.max_steps' is a number"),
+        ("{max_steps: 1.5}", "expected a whole number greater than 0"),
         ("{max_cost: free}", "expected a number greater than 0"),
         ("{max_tokens: true}", "'session.budget.max_tokens' is a boolean"),
         ("5", "'session.budget' is a number"),
@@ -292,3 +292,12 @@ def test_sub_agents_share_the_budget_and_exceed_it_by_at_most_one_request(tmp_pa
     assert result["usage"]["total_tokens"] == 1000
     assert again.code == 7
     assert "token budget reached: used 1,000, limit 1,000" in again.stderr
+
+
+def test_the_earlier_name_of_the_step_limit_still_works(tmp_path: Path) -> None:
+    plan = working_plan(tmp_path)
+    done = run_amplifier(
+        "run", "-f", plan, "--set", "session.budget.max_turns=2", "hi", cwd=tmp_path
+    )
+    assert done.code == 7
+    assert "limit 2 (session.budget.max_steps)" in done.stderr

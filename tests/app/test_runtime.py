@@ -160,7 +160,7 @@ async def test_saved_usage_is_kept_with_an_orchestrator_that_does_not_count(
         await session.run("hi again")
     metadata = SessionStore().read("s1")[0]
     assert (metadata["prompts"], metadata["spent"]) == (2, spent)
-    assert spent["turns"] == 1
+    assert spent["steps"] == 1
 
 
 async def test_an_orchestrator_that_does_not_load_is_a_module_error(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_a_session_in_use_is_not_deleted_with_any_other(home: Path) -> None:
     done = session(home, "delete", "abcdef", "123456", "--yes")
     held.close()
     assert done.code == 6
-    assert f"session child is in use by process {os.getpid()}" in done.stderr
+    assert f"session child is in use (process {os.getpid()})" in done.stderr
     assert (home / "sessions" / "20260101-000000-abcdef").exists()
     assert (home / "sessions" / "20260102-000000-123456").exists()
 

@@ -215,7 +215,7 @@ async def test_sub_sessions_of_an_unsaved_session_are_not_saved_but_can_be_resum
 
 @pytest.mark.parametrize("save", [True, False])
 async def test_its_own_budget_is_resumed_with_the_sub_session(tmp_path: Path, save: bool) -> None:
-    agent = {**answering("done"), "session": {"budget": {"max_turns": 1}}}
+    agent = {**answering("done"), "session": {"budget": {"max_steps": 1}}}
     async with parent(tmp_path, {"it": agent}, save=save) as session:
         first = await spawn(session)
         again = await resume(session, first["session_id"], "more")

@@ -225,23 +225,23 @@ def test_a_failed_turn_is_reported_and_the_chat_continues(tmp_path: Path) -> Non
 
 def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["first", "second", "third"])
-    limit = ("--set", "session.budget.max_turns=2")
+    limit = ("--set", "session.budget.max_steps=2")
     with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
         for prompt, answer in (
             ("one", "first"),
             ("two", "second"),
-            ("three", r"Model call budget reached: used 2, limit 2\. Continue .*Deny"),
+            ("three", r"Step budget reached: used 2, limit 2\. Continue .*Deny"),
         ):
             terminal.prompt()
             terminal.type(prompt + ENTER)
             terminal.until(answer)
         terminal.type("n")
-        terminal.until("model call budget reached: used 2, limit 2")
-        terminal.until(r"--set\s+session.budget.max_turns=N")
+        terminal.until("step budget reached: used 2, limit 2")
+        terminal.until(r"--set\s+session.budget.max_steps=N")
         terminal.prompt()
         session_id = leave(terminal)
     assert prompts(session_id) == ["one", "two"], "an unanswered prompt is not saved"
-    more = ("--set", "session.budget.max_turns=3")
+    more = ("--set", "session.budget.max_steps=3")
     done = run_amplifier("run", "--resume", session_id, *more, "three", cwd=tmp_path)
     assert done.code == 0
 

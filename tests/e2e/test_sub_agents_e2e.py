@@ -233,7 +233,7 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
         "worker": [SHELL] * 20,
     }
     with running_agents(lines) as server:
-        plan = plan_of(folder, server, {"worker": {}}, session={"budget": {"max_turns": 7}})
+        plan = plan_of(folder, server, {"worker": {}}, session={"budget": {"max_steps": 7}})
         result = result_of(run(plan, "Go.", "--output", "json"), code=7)
         assert result["outcome"] == "budget"
         assert len(server.completions) == 7
@@ -242,9 +242,9 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
 
 def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -> None:
     lines = {LEAD: [tasks("worker"), "It took too long."], "worker": [SHELL] * 20}
-    agents = {"worker": {"session": {"budget": {"max_turns": 2}}}}
+    agents = {"worker": {"session": {"budget": {"max_steps": 2}}}}
     with running_agents(lines) as server:
-        plan = plan_of(folder, server, agents, session={"budget": {"max_turns": 9}})
+        plan = plan_of(folder, server, agents, session={"budget": {"max_steps": 9}})
         result = result_of(run(plan, "Go.", "--output", "json"))
         assert len(requests_of(server, "worker")) == 2
         (task_result,) = tool_results(requests_of(server, LEAD)[1])

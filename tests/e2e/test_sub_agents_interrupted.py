@@ -214,4 +214,4 @@ def test_messages_of_agents_survive_a_killed_run(after: float, tmp_path: Path) -
         (answers,) = [
             [m["content"] for m in store.read("s1")[1] if m["role"] == "tool"],
         ]
-        assert answers == ["interrupted, effects unknown"] * 3
+        assert answers == ["interrupted (it may have taken effect)"] * 3

@@ -32,8 +32,8 @@ def show_failure(renderer: Renderer, outcome: Outcome) -> None:
     # Hints of the command line name options; here commands do the same.
     with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
     hints = [outcome.hint] if outcome.hint and not with_options else []
-    if outcome.retry_after is not None:
-        hints.append(f"The provider asks to wait {describe.duration(outcome.retry_after)}.")
+    if outcome.retry_after is not None and outcome.retry_after >= 1:
+        hints.append(f"Retry in {describe.duration(outcome.retry_after)} (provider's request).")
     hint = "\n  ".join([*hints, f"Your prompt is kept.  {following}"])
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 

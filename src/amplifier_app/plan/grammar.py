@@ -99,7 +99,7 @@ _BUDGET = Fields(
     "Limits of the session over all turns, including sub-agents; exit code 7 at a limit.",
     "a mapping such as '{max_cost: 5}'",
     {
-        "max_turns": Number("Model calls."),
+        "max_steps": Number("Model calls."),
         "max_tool_calls": Number("Tool calls."),
         "max_tokens": Number("Input and output tokens of all model calls."),
         "max_cost": Number(
@@ -109,6 +109,7 @@ _BUDGET = Fields(
     },
     # Removes an inherited budget.
     empty="kept",
+    older=MappingProxyType({"max_turns": "max_steps"}),
 )
 _SESSION = Fields(
     "How a conversation runs, and its limits.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
@@ -290,6 +291,7 @@ class Fields(Rule):
         keys: The rule of each key.
         open: Whether other programs may have keys of their own here.
         filled: Whether at least one key is required.
+        older: Earlier names of keys, which are read as their new names.
     """
 
     def __init__(
@@ -300,10 +302,12 @@ class Fields(Rule):
         *,
         open: bool = False,
         filled: bool = False,
+        older: Mapping[str, str] = MappingProxyType({}),
         **more: Any,
     ) -> None:
         super().__init__(description, **more)
         self.keys = keys
+        self._older = older
         self._expected = expected
         self._open = open
         self._filled = filled
@@ -316,7 +320,8 @@ class Fields(Rule):
     def read_items(self, node: MapNode, where: str, check: Check, *, open: bool) -> MapNode:
         """A mapping with only valid values of known keys; all others are reported."""
         items: dict[str, Node] = {}
-        for key, value in node.items.items():
+        for written, value in node.items.items():
+            key = self._older.get(written, written)
             if key not in self.keys:
                 check.unknown(key, node, tuple(self.keys), where, open=open)
             elif (read := self.keys[key].read(value, f"{where}.{key}", check)) is not None:

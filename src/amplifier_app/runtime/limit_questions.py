@@ -16,7 +16,7 @@ WARN_AT = 0.8
 
 _ANSWER_SECONDS = 24 * 3600.0
 _USED = {
-    "max_turns": "turns",
+    "max_steps": "steps",
     "max_tool_calls": "tool_calls",
     "max_tokens": "tokens",
     "max_cost": "cost_usd",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _LIMITS = {
-    "max_turns": ("model call budget", "{}"),
+    "max_steps": ("step budget", "{}"),
     "max_tool_calls": ("tool call budget", "{}"),
     "max_tokens": ("token budget", "{}"),
     "max_cost": ("cost budget", "${}"),

@@ -79,7 +79,7 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     """Return a hint on how to raise the limit."""
     if limit.spent is None:
         unset = f"--set session.budget.{limit.name}=null"
-        return f"Remove this limit ({unset}) and set another, such as max_turns or max_seconds."
+        return f"Remove this limit ({unset}) and set another, such as max_steps or max_seconds."
     option = _RAISE_OPTIONS.get(limit.name, f"--set session.budget.{limit.name}=N")
     if session_id is None:
         return f"Raise it with {option}."

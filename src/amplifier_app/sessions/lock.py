@@ -26,7 +26,7 @@ class SessionLock:
         try:
             if not try_lock(self._descriptor):
                 raise SessionError(
-                    f"session {session_id} is in use by process {self._holder()}",
+                    f"session {session_id} is in use (process {self._holder()})",
                     hint=f"Stop it, or start from a copy: amplifier run --fork {session_id}",
                 )
             os.ftruncate(self._descriptor, 0)

@@ -6,7 +6,7 @@ from typing import Any
 from amplifier_app.sessions.tool_calls import answered_in, calls_in
 from amplifier_app.sessions.transcript import CLEAR, replacement
 
-INTERRUPTED = "interrupted, effects unknown"
+INTERRUPTED = "interrupted (it may have taken effect)"
 """The result given for a tool call whose real result is lost; the call is not run again."""
 
 

@@ -119,8 +119,8 @@ CORPUS = [
     ),
     Case(
         "budgets",
-        GOOD + "agents: {a: {session: {budget: {max_cost: free, max_turn: 1}}}}\n",
-        [(2, 43, "a number greater than 0"), (2, 49, "did you mean 'max_turns'?")],
+        GOOD + "agents: {a: {session: {budget: {max_cost: free, max_step: 1}}}}\n",
+        [(2, 43, "a number greater than 0"), (2, 49, "did you mean 'max_steps'?")],
     ),
     Case(
         "fallback on an unknown provider",

@@ -149,7 +149,7 @@ def test_problems_of_exclude_are_reported_with_suggestions(merged: Any) -> None:
 
 def test_budgets_merge_by_limit_and_fallbacks_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
-        "session: {orchestrator: a, context: b, budget: {max_turns: 5, max_cost: 1}}\n"
+        "session: {orchestrator: a, context: b, budget: {max_steps: 5, max_cost: 1}}\n"
         "providers: [provider-mock, {module: provider-openai, instance_id: fast}]\n"
         "fallbacks: [fast, provider-mock]\n"
     )
@@ -158,7 +158,7 @@ def test_budgets_merge_by_limit_and_fallbacks_are_replaced(tmp_path: Path) -> No
         "extends: ./base.yaml\nsession: {budget: {max_cost: null}}\nfallbacks: provider-openai\n"
     )
     session = load_plan(child).mount_plan()["session"]
-    assert session["budget"] == {"max_turns": 5, "max_cost": None}
+    assert session["budget"] == {"max_steps": 5, "max_cost": None}
     assert session["fallbacks"] == ["fast"], "by the name it is mounted under"
     base = load_plan(tmp_path / "base.yaml").mount_plan()["session"]
     assert base["fallbacks"] == ["fast", "mock"]

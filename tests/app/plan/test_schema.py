@@ -112,7 +112,7 @@ GOOD = [
     "{extends: default, agents: {inline: {a: {description: d, x-own: 1}}}}",
     "{extends: default, agents: {include: {description: an agent of that name}}}",
     "{extends: default, agents: none}",
-    "{extends: default, session: {budget: {max_turns: 5, max_cost: 0.5, max_seconds: '${S}'}}}",
+    "{extends: default, session: {budget: {max_steps: 5, max_cost: 0.5, max_seconds: '${S}'}}}",
     "{extends: default, session: {budget: {max_cost: null}}, fallbacks: openai}",
     "{extends: default, session: {budget: null, fallbacks: [openai, provider-local]}}",
     "{extends: default, agents: {a: {session: {budget: {max_tokens: 9}}, fallbacks: [x]}}}",
@@ -131,7 +131,7 @@ BAD_CONFIG = [
     "tools: [{module: tool-bash, config: {timeout: soon}}]",
     "tools: [{module: tool-bash, instance_id: sh, config: {timeout: 0}}]",
     "session: {orchestrator: {module: loop-basic, config: {max_iterations: many}}}",
-    "orchestrator: {module: loop-streaming, config: {max_turns: 3}}",
+    "orchestrator: {module: loop-streaming, config: {max_steps: 3}}",
     "context: {module: context-simple, config: {max_tokens: -1}}",
     "hooks: [{module: hooks-logging, config: {events: {includes: []}}}]",
     "providers: [{module: provider-anthropic, config: {thinking: {budget_tokens: 1}}}]",
@@ -139,8 +139,8 @@ BAD_CONFIG = [
     "agents: {a: {tools: [{module: tool-bash, config: {timeot: 3}}]}}",
     "agents: [{name: a, tools: [{module: tool-bash, config: {timeot: 3}}]}]",
     "session: {budget: {max_token: 3}}",
-    "session: {budget: {max_turns: 0}}",
-    "session: {budget: {max_turns: 1.5}}",
+    "session: {budget: {max_steps: 0}}",
+    "session: {budget: {max_steps: 1.5}}",
     "session: {budget: {max_cost: cheap}}",
     "session: {budget: 5}",
     "fallbacks: {openai: 1}",
@@ -157,7 +157,7 @@ VALUES: list[Any] = [
     *({}, {"x": "y"}, {"x": None}, {"x": 1}, {"x y": "z"}, {"module": "m"}, {"module": None}),
     *([None], [{}], [{"module": "m"}], [{"module": "m", "config": [1]}], [{"module": 1}]),
     *({"env": "A"}, {"env": ["A", "$B"]}, {"env": None}, {"no_other": True}, {"no_other": 1}),
-    *("user", "plain", {"show": "user"}, {"show": None}, {"max_cost": 0.5}, {"max_turns": 0.5}),
+    *("user", "plain", {"show": "user"}, {"show": None}, {"max_cost": 0.5}, {"max_steps": 0.5}),
 ]
 
 

@@ -349,14 +349,14 @@ async def with_budget(**limits: Any) -> tuple[SimpleContextManager, Budget]:
 async def test_a_summary_counts_in_the_budget_of_the_session():
     context, budget = await with_budget(max_tokens=1_000)
     await context.get_messages_for_request(provider=Summariser())
-    assert (budget.spent.turns, budget.spent.tokens) == (1, 77)
+    assert (budget.spent.steps, budget.spent.tokens) == (1, 77)
     context, budget = await with_budget()
     await context.get_messages_for_request(provider=Summariser(None))
-    assert (budget.spent.turns, budget.spent.tokens) == (0, 0)
+    assert (budget.spent.steps, budget.spent.tokens) == (0, 0)
 
 
 async def test_without_budget_left_there_is_no_summary(caplog):
-    context, budget = await with_budget(max_turns=1)
+    context, budget = await with_budget(max_steps=1)
     with budget.clock():
         assert budget.admit() is not None
         provider = Summariser()

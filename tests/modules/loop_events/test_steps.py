@@ -341,7 +341,7 @@ async def test_without_a_handler_a_step_at_its_limit_ends_the_turn(rig: Events) 
 
 
 @pytest.mark.parametrize(
-    ("limits", "requests"), [({"max_turns": 2}, 2), ({"max_tokens": 25}, 2), ({"max_turns": 1}, 1)]
+    ("limits", "requests"), [({"max_steps": 2}, 2), ({"max_tokens": 25}, 2), ({"max_steps": 1}, 1)]
 )
 async def test_budgets_are_honoured(rig: Events, limits: dict[str, int], requests: int) -> None:
     rig.plan["session"]["budget"] = limits
@@ -358,7 +358,7 @@ async def test_budgets_are_honoured(rig: Events, limits: dict[str, int], request
 
 
 async def test_planning_counts_in_the_budget(rig: Events) -> None:
-    rig.plan["session"]["budget"] = {"max_turns": 1}
+    rig.plan["session"]["budget"] = {"max_steps": 1}
     await rig.says('[{"name": "a", "prompt": "A."}]')
     rig.config["planning"] = "model"
     assert (await rig.run("go")).startswith("Budget reached: ")

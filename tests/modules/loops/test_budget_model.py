@@ -15,7 +15,7 @@ from amplifier_modules._shared.loop.usage_totals import Spent
 LIMITS = st.fixed_dictionaries(
     {},
     optional={
-        "max_turns": st.integers(1, 8),
+        "max_steps": st.integers(1, 8),
         "max_tool_calls": st.integers(1, 8),
         "max_tokens": st.integers(1, 500),
         "max_cost": st.decimals(Decimal("0.01"), Decimal(2), places=2),
@@ -45,7 +45,7 @@ def test_a_family_of_sessions(limits: list[dict[str, Any]], steps: list[Any]) ->
             asker, ticket = under_way.pop(who % len(under_way))
             ticket.settle(usage if what == "answer" else None)
             if what == "answer":
-                own[asker].turns += 1
+                own[asker].steps += 1
                 own[asker].add(usage)
         _limits_hold(family)
     for _, ticket in under_way:
@@ -54,7 +54,7 @@ def test_a_family_of_sessions(limits: list[dict[str, Any]], steps: list[Any]) ->
     for level, budget in enumerate(family):
         inside = [own[level], *(own[child] for child in _descendants(level))]
         spent = budget.as_dict()
-        assert spent["turns"] == sum(one.turns for one in inside)
+        assert spent["steps"] == sum(one.steps for one in inside)
         assert spent["tool_calls"] == sum(one.tool_calls for one in inside)
         assert spent["tokens"] == sum(one.tokens for one in inside)
         assert Decimal(spent["cost_usd"]) == sum(one.cost for one in inside)
@@ -86,6 +86,6 @@ def _asked(budget: Budget) -> Ticket | None:
 
 def _limits_hold(family: list[Budget]) -> None:
     for budget in family:
-        turns, calls = budget.limits.max_turns, budget.limits.max_tool_calls
-        assert turns is None or budget.spent.turns <= turns
+        steps, calls = budget.limits.max_steps, budget.limits.max_tool_calls
+        assert steps is None or budget.spent.steps <= steps
         assert calls is None or budget.spent.tool_calls <= calls

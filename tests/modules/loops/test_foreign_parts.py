@@ -173,7 +173,9 @@ async def test_when_a_question_about_a_result_fails_every_call_is_answered(rig: 
     with pytest.raises(ConnectionError, match="terminal gone"):
         await rig.run()
 
-    assert rig.context.results() == dict.fromkeys("ab", "Error: interrupted, effects unknown")
+    assert rig.context.results() == dict.fromkeys(
+        "ab", "Error: interrupted (it may have taken effect)"
+    )
     assert rig.last("orchestrator:complete")["status"] == "error"
 
 

@@ -38,7 +38,7 @@ def raising(rig: Rig, *amounts: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("limits", "more", "asked"),
     [
-        ({"max_turns": 2}, [1, 5], [("max_turns", 2, 2), ("max_turns", 3, 3)]),
+        ({"max_steps": 2}, [1, 5], [("max_steps", 2, 2), ("max_steps", 3, 3)]),
         ({"max_tokens": 25}, [50], [("max_tokens", 25, 30)]),
         ({"max_cost": 0.05}, [0.2], [("max_cost", 0.05, 0.06)]),
     ],
@@ -68,7 +68,7 @@ async def test_the_limit_of_calls_for_a_prompt_is_raised_for_this_prompt(rig: Ri
 
 
 async def test_a_limit_that_is_not_raised_is_asked_about_once_per_prompt(rig: Rig) -> None:
-    rig.plan["session"]["budget"] = {"max_turns": 1}
+    rig.plan["session"]["budget"] = {"max_steps": 1}
     working(rig, 5)
     seen = raising(rig)
     assert await rig.run() == "Budget reached: 1 of 1 model calls"
@@ -78,15 +78,15 @@ async def test_a_limit_that_is_not_raised_is_asked_about_once_per_prompt(rig: Ri
 
 
 async def test_sessions_that_reach_a_common_limit_at_once_ask_once(rig: Rig) -> None:
-    parent = Budget(BudgetConfig(max_turns=1))
-    parent.spent.turns = 1
+    parent = Budget(BudgetConfig(max_steps=1))
+    parent.spent.steps = 1
     seen = raising(rig, 10)
     channel = Channel(rig.coordinator.hooks, rig.context, None, "test")
     children = [LimitRequests(Budget(None, None, parent), channel, None) for _ in range(3)]
-    reached = Reached("max_turns", 1, 1)
+    reached = Reached("max_steps", 1, 1)
     done = await asyncio.gather(*(child.raised(reached, {}) for child in children))
     assert (done, len(seen), seen[0]["inherited"]) == ([True] * 3, 1, True)
-    assert parent.allowed == {"max_turns": 11}
+    assert parent.allowed == {"max_steps": 11}
 
 
 async def test_a_limit_whose_usage_is_unknown_cannot_be_raised(rig: Rig) -> None:

@@ -164,7 +164,7 @@ class Budget:
         is_first = not self._has_asked
         for level in self._levels():
             level._under_way += 1
-            level.spent.turns += 1
+            level.spent.steps += 1
             if is_first:
                 level._first.append(self)
         return Ticket(self, is_first)
@@ -190,7 +190,7 @@ class Budget:
         """Usage so far, for `session:end`; the cost is None if part of it is unknown."""
         spent = self.spent
         return {
-            "model_calls": spent.turns,
+            "model_calls": spent.steps,
             "tool_calls": spent.tool_calls,
             "tokens": spent.tokens,
             "cost_usd": None if spent.unpriced else str(spent.cost),
@@ -219,7 +219,7 @@ class Budget:
         cost = None if spent.unpriced else spent.cost
         tokens = None if spent.unmeasured else spent.tokens
         used: tuple[tuple[str, Any, Any], ...] = (
-            ("max_turns", limits.max_turns if turns else None, spent.turns),
+            ("max_steps", limits.max_steps if turns else None, spent.steps),
             ("max_tool_calls", limits.max_tool_calls if tools else None, spent.tool_calls),
             ("max_tokens", limits.max_tokens, tokens),
             ("max_cost", limits.max_cost, cost),
@@ -249,7 +249,7 @@ class Budget:
             if is_first:
                 level._first.remove(self)
             if usage is None:
-                level.spent.turns -= 1
+                level.spent.steps -= 1
             else:
                 level._largest.grow_to(level.spent.add(usage))
             waiting, level._waiting = level._waiting, []

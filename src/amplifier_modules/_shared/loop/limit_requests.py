@@ -16,7 +16,7 @@ from amplifier_modules._shared.loop.limits import Reached
 
 BUDGET_REACHED = "budget:reached"
 
-RAISABLE = ("max_turns", "max_tokens", "max_cost")
+RAISABLE = ("max_steps", "max_tokens", "max_cost")
 """Limits that can be raised while a turn waits."""
 
 

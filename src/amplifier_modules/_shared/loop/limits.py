@@ -14,14 +14,14 @@ class BudgetConfig(ModuleConfig):
     """Limits of a session, counted over all its turns; unset means unlimited.
 
     Attributes:
-        max_turns: Model calls.
+        max_steps: Model calls.
         max_tool_calls: Tool calls.
         max_tokens: Input and output tokens of all model calls.
         max_cost: US dollars of all model calls.
         max_seconds: Total duration of the turns in seconds.
     """
 
-    max_turns: int | None = Field(default=None, gt=0)
+    max_steps: int | None = Field(default=None, gt=0)
     max_tool_calls: int | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, gt=0)
     max_cost: Decimal | None = Field(default=None, gt=0)
@@ -50,7 +50,7 @@ class Reached(NamedTuple):
 
 _UNITS = {
     "max_iterations": "model calls for one prompt",
-    "max_turns": "model calls",
+    "max_steps": "model calls",
     "max_tool_calls": "tool calls",
     "max_tokens": "tokens",
     "max_cost": "US dollars",

@@ -31,7 +31,7 @@ from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
 
-INTERRUPTED = "interrupted, effects unknown"
+INTERRUPTED = "interrupted (it may have taken effect)"
 
 
 class _InvalidArguments(Exception):

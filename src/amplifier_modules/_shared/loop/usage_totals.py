@@ -13,7 +13,7 @@ class Spent:
     """Amounts used so far.
 
     Attributes:
-        turns: Model calls.
+        steps: Model calls.
         tool_calls: Tool calls.
         tokens: Tokens of all model calls.
         cost: US dollars of the model calls whose price is known.
@@ -22,10 +22,10 @@ class Spent:
         seconds: Seconds of completed turns.
     """
 
-    __slots__ = ("cost", "seconds", "tokens", "tool_calls", "turns", "unmeasured", "unpriced")
+    __slots__ = ("cost", "seconds", "steps", "tokens", "tool_calls", "unmeasured", "unpriced")
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.steps = 0
         self.tool_calls = 0
         self.tokens = 0
         self.cost = Decimal(0)
@@ -39,8 +39,10 @@ class Spent:
         spent = cls()
         if not isinstance(value, Mapping):
             return spent
-        data = cast("Mapping[str, Any]", value)
-        for name in ("turns", "tool_calls", "tokens", "unpriced", "unmeasured"):
+        data = dict(cast("Mapping[str, Any]", value))
+        # Sessions saved by earlier versions.
+        data.setdefault("steps", data.get("turns"))
+        for name in ("steps", "tool_calls", "tokens", "unpriced", "unmeasured"):
             if isinstance(data.get(name), int):
                 setattr(spent, name, max(0, data[name]))
         if isinstance(data.get("seconds"), (int, float)):
@@ -51,7 +53,7 @@ class Spent:
     def as_dict(self) -> dict[str, Any]:
         """Plain data; `cost_usd` as a decimal string."""
         return {
-            "turns": self.turns,
+            "steps": self.steps,
             "tool_calls": self.tool_calls,
             "tokens": self.tokens,
             "cost_usd": str(self.cost),

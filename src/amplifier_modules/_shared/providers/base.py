@@ -195,7 +195,7 @@ class HTTPProvider(ABC):
         """The same answer as it comes; its last chunk is the `ChatResponse`.
 
         Raises:
-            StreamError: The answer broke off after its first chunk.
+            StreamError: The answer was cut off after its first chunk.
             LLMError: It failed before, on the last attempt.
         """
         asked = self._asked(request, kwargs)
