@@ -53,7 +53,10 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
         terminal.type("y")
         terminal.until("all is done")
         terminal.prompt()
-        # The next prompt starts at the new limit.
+        # The next prompt starts at the new limit, also with another model.
+        terminal.type("/model other" + ENTER)
+        terminal.until(r"model: other \(was mock-model\)")
+        terminal.prompt()
         terminal.type("more" + ENTER)
         terminal.until(r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
         terminal.type("n")

@@ -13,6 +13,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_app.runtime.provider_access import all_providers, find_provider
 
@@ -20,6 +21,9 @@ _LIST_SECONDS = 10.0
 
 _listed: WeakKeyDictionary[Any, list[tuple[str, str]]] = WeakKeyDictionary()
 """Provider → its models with their limits, once asked."""
+
+_IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
+"""Options that are part of the saved plan of a new session."""
 
 _asking: set[asyncio.Task[Any]] = set()
 
@@ -73,7 +77,11 @@ def _reopened(chat: Chat, **changes: Any) -> Reopen:
     """Return the signal to continue this session with other options."""
     session = chat.session
     if session.is_saved:
-        return Reopen(greets=False, resume=session.id, **changes)
+        options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
+        # As they are now: the user may have raised a limit or changed the mode.
+        options |= {name: session.limits.get(name) for name in ("max_cost", "max_tokens")}
+        options["mode"] = current_mode(session.session.coordinator)
+        return Reopen(greets=False, resume=session.id, **options, **changes)
     if session.recorder.context_tokens is not None:
         raise UsageError(
             "cannot switch the model of a session that is not saved",
