@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     with run(tmp_path, EDIT) as terminal:
         terminal.until("Ctrl-C stop the turn")
         terminal.type("x7 \t")  # other keys do nothing
+        time.sleep(0.3)
         terminal.type("y")
         terminal.until("done here")
         assert terminal.finish() == 0
@@ -151,6 +153,17 @@ def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
         terminal.finish()
     assert "\x1b[31m" not in terminal.raw
     assert "return {}" in (tmp_path / "parse.py").read_text()
+
+
+def test_text_typed_at_the_question_is_not_an_answer(tmp_path: Path) -> None:
+    with run(tmp_path, CHAIN) as terminal:
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("yys")
+        time.sleep(0.5)
+        terminal.type("n")
+        terminal.until("done here")
+        assert terminal.finish() == 8
+    assert not (tmp_path / "log").exists()
 
 
 def test_keys_typed_before_the_question_are_not_an_answer(tmp_path: Path) -> None:

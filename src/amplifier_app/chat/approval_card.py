@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from amplifier_app.base.sanitize import one_line
@@ -25,6 +28,9 @@ from amplifier_app.render.approval import card_lines, key_lines, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _ESCAPE_SECONDS = 0.05
+_ALONE_SECONDS = 0.12
+_KEY_NAMES = ("y", "s", "a", "n", "t", "v", "Esc", "Ctrl-C")
+_ALLOWING = ("y", "s", "a")
 
 
 async def ask_about_tool(
@@ -97,13 +103,13 @@ class _Card:
         lines = key_lines(self._request, self._width)
         keys = (*self._options, "t", "v", "escape", "c-d", "c-c", "<sigint>")
         window = Window(
-            FormattedTextControl("\n".join(lines), show_cursor=False),
+            FormattedTextControl(_with_bold_keys(lines), show_cursor=False),
             height=len(lines),
             always_hide_cursor=True,
         )
         app: Application[str] = Application(
             layout=Layout(window),
-            key_bindings=_bindings(keys),
+            key_bindings=_Answering(keys).bindings,
             erase_when_done=True,
             input=create_input(sys.stdin),
             output=_output(self._fd),
@@ -166,15 +172,51 @@ def _option(request: ToolApproval, *words: str) -> str:
     return words[-1].title()
 
 
-def _bindings(keys: tuple[str, ...]) -> KeyBindings:
-    bindings = KeyBindings()
+class _Answering:
+    """Ends an application with the key pressed.
 
-    def ending_with(key: str) -> Callable[[KeyPressEvent], None]:
-        return lambda event: event.app.exit(result=key)
+    A key that allows the call counts only if no other key comes right before or after it: text that was being typed
+    when the question appeared is not an answer.
+    """
 
-    for key in keys:
-        bindings.add(key)(ending_with(key))
-    return bindings
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.bindings = KeyBindings()
+        self._waiting: asyncio.TimerHandle | None = None
+        self._pressed = -_ALONE_SECONDS  # when the last key was
+        self.bindings.add(Keys.Any)(lambda event: self._forget())
+        for key in keys:
+            self.bindings.add(key)(self._ending_with(key))
+
+    def _ending_with(self, key: str) -> Callable[[KeyPressEvent], None]:
+        def pressed(event: KeyPressEvent) -> None:
+            was_typing = self._forget()
+            if key not in _ALLOWING:
+                event.app.exit(result=key)
+            elif not was_typing:
+                end = functools.partial(event.app.exit, result=key)
+                self._waiting = asyncio.get_running_loop().call_later(_ALONE_SECONDS, end)
+
+        return pressed
+
+    def _forget(self) -> bool:
+        """Discard the last key, if it still waits; return whether it was pressed just now."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        before, self._pressed = self._pressed, asyncio.get_running_loop().time()
+        return self._pressed - before < _ALONE_SECONDS
+
+
+def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:
+    """The lines with the name of each key, at the start of an item, in bold."""
+    parts: StyleAndTextTuples = []
+    for number, line in enumerate(lines):
+        for index, item in enumerate(line.split(" · ")):
+            key, space, rest = item.partition(" ")
+            is_key = key in _KEY_NAMES
+            parts.append(("", ("\n" if number and not index else "") + (" · " if index else "")))
+            parts.append(("bold" if is_key else "", key))
+            parts.append(("", space + rest))
+    return parts
 
 
 def _output(fd: int) -> Any:
