@@ -10,6 +10,7 @@ app = command_group(
         "list": "List saved sessions.",
         "search": "Search the text of all sessions.",
         "show": "Show a session's conversation, or one tool call.",
+        "diff": "Show where two sessions part.",
         "export": "Export a session as Markdown, JSON, HTML, ATIF or a bundle.",
         "import": "Import a bundle.",
         "fork": "Start a new session from a step of another one.",
@@ -17,5 +18,6 @@ app = command_group(
         "rename": "Change a session's title.",
         "delete": "Delete sessions and their sub-sessions.",
         "prune": "Delete old sessions.",
+        "verify": "Check sessions for damage, and repair them.",
     },
 )

@@ -1,0 +1,181 @@
+"""Find what is damaged in a saved session, and repair what can be repaired without losing anything.
+
+A repair keeps the damaged file next to the repaired one, as `NAME.damaged`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.sessions.conversation import read_conversation
+from amplifier_app.sessions.creation import write_new
+from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
+from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_summary
+from amplifier_support import journal
+from amplifier_support.atomic_write import write_private
+from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, sync_folder
+
+_SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
+_TITLE = 80
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a session.
+
+    Attributes:
+        problem: What is wrong.
+        is_error: Whether the session cannot be resumed as it is.
+        repair: Repairs it; None if it cannot be repaired.
+        hint: What else can be done.
+    """
+
+    problem: str
+    is_error: bool
+    repair: Callable[[], None] | None = None
+    hint: str = ""
+
+
+def verify(path: Path) -> list[Finding]:
+    """What is wrong with the session in `path`; nothing is changed."""
+    return [*_metadata(path), *_transcript(path), *_plan(path), *_permissions(path)]
+
+
+def repair(path: Path, findings: list[Finding]) -> list[Finding]:
+    """Repair what can be repaired; returns what is left.
+
+    Raises:
+        SessionError: The session is in use, or cannot be written.
+    """
+    lock = SessionLock(path / "lock", path.name)
+    try:
+        for finding in findings:
+            if finding.repair is not None:
+                finding.repair()
+    except OSError as error:
+        raise SessionError(f"cannot repair session {path.name}: {error.strerror}") from error
+    finally:
+        lock.release()
+    return verify(path)
+
+
+# Metadata
+
+
+def _metadata(path: Path) -> list[Finding]:
+    fault = read_summary(path).fault
+    if fault is None:
+        parent = read_metadata(path).get("parent")
+        if isinstance(parent, str) and not (path.parent / parent).is_dir():
+            return [Finding(f"the session that spawned it is missing: {one_line(parent)}", False)]
+        return []
+    if "schema version" in fault:
+        return [Finding(fault, True, hint="Use the version of Amplifier that wrote it.")]
+    return [Finding(fault, False, lambda: _rebuild_metadata(path))]
+
+
+def _rebuild_metadata(path: Path) -> None:
+    """Write what the other files of the session show."""
+    _set_aside(path / "metadata.json")
+    facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
+    records = _good_records(path / "transcript.jsonl")[0]
+    prompts = read_conversation(records).prompts
+    if prompts:
+        facts |= {"title": one_line(prompts[0].text, _TITLE), "prompts": len(prompts)}
+    spawned = _SPAWNED.fullmatch(path.name)
+    if spawned and (path.parent / spawned[1]).is_dir():
+        facts |= {"parent": spawned[1], "agent": spawned[2]}
+    used = path / "transcript.jsonl"
+    seconds = (used if used.exists() else path).stat().st_mtime
+    time = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    write_metadata(path, {**facts, "created": time, "updated": time, "repaired": True})
+
+
+# Transcript
+
+
+def _transcript(path: Path) -> list[Finding]:
+    file = path / "transcript.jsonl"
+    prompts = read_metadata(path).get("prompts")
+    if not file.exists() or not file.stat().st_size:
+        if not prompts:
+            return []
+        hint = f"Restore it, or remove the session: amplifier session delete {path.name}"
+        return [Finding("the transcript is missing or empty", True, hint=hint)]
+    try:
+        reading = journal.read(file.read_bytes())
+    except journal.Damaged as error:
+        problem = f"the transcript is damaged at line {error.line}"
+        return [Finding(problem, True, lambda: _drop_damaged_records(file))]
+    except OSError as error:
+        return [Finding(f"the transcript is unreadable: {error.strerror}", True)]
+    unknown = [
+        record["control"]
+        for record in reading.records
+        if "role" not in record and record.get("control") not in (None, "clear", "replace")
+    ]
+    if unknown:
+        problem = f"the transcript has an unsupported record: {one_line(str(unknown[0]), 40)}"
+        return [Finding(problem, True, hint="Use the version of Amplifier that wrote it.")]
+    if reading.torn:
+        problem = f"the last record of the transcript is incomplete ({reading.torn} bytes)"
+        return [Finding(problem, False, lambda: _drop_damaged_records(file))]
+    return []
+
+
+def _drop_damaged_records(file: Path) -> None:
+    """Keep the records that can be read."""
+    _, lines = _good_records(file)
+    _set_aside(file)
+    write_private(file, b"".join(line + b"\n" for line in lines))
+
+
+def _good_records(file: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records that can be read, and their lines."""
+    data = file.read_bytes() if file.exists() else b""
+    parsed = [(journal.parse(line), line) for line in data.split(b"\n")]
+    good = [(record, line) for record, line in parsed if record is not None]
+    return [record for record, _ in good], [line for _, line in good]
+
+
+def _set_aside(file: Path) -> None:
+    """Copy a file to `NAME.damaged`, or to another name if there is one already."""
+    if not file.exists():
+        return
+    names = [f"{file.name}.damaged", *(f"{file.name}.damaged-{n}" for n in range(2, 100))]
+    free = next(name for name in names if not os.path.lexists(file.with_name(name)))
+    write_new(file.with_name(free), file.read_bytes())
+    sync_folder(file.parent)
+
+
+# Plan and permissions
+
+
+def _plan(path: Path) -> list[Finding]:
+    plan = path / "plan.yaml"
+    if (path / IMPORTED_PLAN).exists() or (plan.exists() and plan.stat().st_size):
+        return []
+    hint = "Resume it with another plan: --plan FILE or --profile NAME"
+    return [Finding("the plan is missing or empty", False, hint=hint)]
+
+
+def _permissions(path: Path) -> list[Finding]:
+    if os.name == "nt":
+        return []
+    open_ones = [one for one in (path, *path.iterdir()) if one.lstat().st_mode & 0o077]
+    open_ones = [one for one in open_ones if not one.is_symlink()]
+    if not open_ones:
+        return []
+
+    def close() -> None:
+        for one in open_ones:
+            one.chmod(FOLDER_MODE if one.is_dir() else FILE_MODE)
+
+    return [Finding("other users can read it", False, close)]
