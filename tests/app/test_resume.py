@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.runtime.resume import restored_from
 from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier
 
@@ -112,3 +113,21 @@ def test_each_difference_is_one_line(tmp_path: Path, home: Path) -> None:
     other = mock_plan(tmp_path, ["ok"], name="other.yaml")
     done = run("--resume", "s", "three", "-f", other, home=home, cwd=here)
     assert notices(done) == ["plan: test (changed since then)"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "sets"),
+    [
+        ({"max_cost": 0.000001}, ("session.budget.max_cost=0.000001",)),
+        ({"max_tokens": 9, "max_cost": None}, None),
+        ({"max_cost": "all", "other": 3, "max_tokens": {}}, ()),
+        ("damaged", ()),
+    ],
+)
+def test_limits_are_restored_from_valid_metadata_only(budget: Any, sets: Any) -> None:
+    restored = restored_from({"budget": budget, "chosen": {"model": 3, "provider": "mock"}})
+    assert (restored.provider, restored.model) == ("mock", None)
+    expected = sets
+    if sets is None:
+        expected = ("session.budget.max_tokens=9", "session.budget.max_cost=null")
+    assert restored.sets == expected

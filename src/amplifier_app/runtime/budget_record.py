@@ -53,7 +53,7 @@ class BudgetRecord:
     @property
     def raised(self) -> dict[str, float]:
         """The limits raised since the session was opened."""
-        return {name: most for name, most in self.limits.items() if self._planned[name] != most}
+        return {name: most for name, most in self.limits.items() if self._planned.get(name) != most}
 
     def as_dict(self) -> dict[str, Any] | None:
         """Return the usage so far, or the saved usage if the orchestrator does not count."""

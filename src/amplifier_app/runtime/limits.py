@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-_LIMITS = {
+BUDGET_LIMITS = {
     "max_steps": ("step budget", "{}"),
     "max_tool_calls": ("tool call budget", "{}"),
     "max_tokens": ("token budget", "{}"),
     "max_cost": ("cost budget", "${}"),
     "max_seconds": ("time budget", "{} s"),
-    "max_iterations": ("step limit of the prompt", "{}"),
 }
-"""Key of a limit → what to call it, and the form of its amounts."""
+"""Key under `session.budget` → what to call the limit, and the form of its amounts."""
+
+_LIMITS = {**BUDGET_LIMITS, "max_iterations": ("step limit of the prompt", "{}")}
 
 
 def name_of(limit: str) -> str:
