@@ -83,7 +83,8 @@ def three_running() -> dict[str, list[Any]]:
     silent = iter([HANGING])
     return {
         LEAD: [tasks("thinker", "sheller", "sheller"), "I was interrupted.", "Yes."],
-        "thinker": [lambda _: next(silent, "So I thought.")],
+        # What it had said when it was stopped is kept as an answer.
+        "thinker": [lambda _: next(silent, "So I thought."), "So I thought."],
         "sheller": [sleeping(), "I had been cut off."],
     }
 
