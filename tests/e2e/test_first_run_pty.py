@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyte
 import pytest
 import yaml
 
@@ -73,6 +74,7 @@ def test_a_key_is_asked_for_saved_and_the_prompt_is_answered(tmp_path: Path) -> 
             terminal.until("hello")
             assert terminal.finish() == 0
         assert KEY not in terminal.raw
+        assert "because ANTHROPIC_API_KEY" not in terminal.raw
         done = run_amplifier("run", "again", env=env)
         assert (done.code, done.stdout) == (0, "again\n"), done.stderr
         assert [one.body["model"] for one in server.completions] == ["claude-first"] * 3
@@ -163,3 +165,21 @@ def test_suggestions_fit_the_folder(files: list[str], expected: str, tmp_path: P
     found = suggestions(tmp_path)
     assert len(found) == 3
     assert expected in "\n".join(found)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_menu_fits_the_terminal(columns: int) -> None:
+    with Terminal("run", "hi", env={**NO_OLLAMA, "COLUMNS": None}, size=(columns, 30)) as terminal:
+        terminal.until(MENU)
+        screen = pyte.Screen(columns, 30)
+        pyte.Stream(screen).feed(terminal.raw)
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 130
+    lines = [line.rstrip() for line in screen.display]
+    # Words and addresses are whole: nothing was wrapped by the terminal itself.
+    text = "\n".join(lines)
+    words = ("Anthropic", "paste a key", "OpenAI-compatible", "Just try it", "chat only, no tools")
+    assert [word for word in words if word not in text] == []
+    rows = [line for line in lines if re.match(r"  \d  ", line)]
+    assert [line[2:].split()[0] for line in rows] == ["1", "2", "3", "4"]
+    assert ("paste" in rows[0]) == (columns >= 60)

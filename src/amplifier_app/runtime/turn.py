@@ -259,6 +259,7 @@ def combined(turns: Sequence[TurnResult]) -> TurnResult:
         cost=sum(known, Decimal(0)) if costs and len(known) == len(costs) else None,
         tools=tuple(tool for turn in turns for tool in turn.tools),
         sub_sessions=tuple(sub for turn in turns for sub in turn.sub_sessions),
+        denied=tuple(call for turn in turns for call in turn.denied),
     )
 
 

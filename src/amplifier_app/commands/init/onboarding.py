@@ -22,6 +22,7 @@ from amplifier_app.commands.init.setup import Given, offer_of, problem_of_addres
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.provider_access import find_provider
+from amplifier_app.runtime.status import git_branch
 
 _TEST_SECONDS = 60.0
 _PROBE_SECONDS = 0.4
@@ -70,10 +71,15 @@ def onboard() -> bool:
         "My server": server,
         "Just try it": "a tiny offline demo model, 98 MB, chat only, no tools",
     }
-    folder = os.getcwd().replace(os.path.expanduser("~"), "~", 1)
-    to_stderr(for_terminal(f"{version_line().capitalize()} · {folder}\n"))
-    to_stderr("No model is set up yet. How do you want to work?")
-    for line in _menu(rows, shutil.get_terminal_size().columns):
+    folder = os.getcwd()
+    branch = git_branch(folder)
+    head = [version_line().capitalize(), folder.replace(os.path.expanduser("~"), "~", 1)]
+    head += [f"git {branch}"] if branch else []
+    columns = shutil.get_terminal_size().columns
+    question = "No model is set up yet. How do you want to work?"
+    for text in (for_terminal(" · ".join(head)), "", question):
+        to_stderr(textwrap.fill(text, columns))
+    for line in _menu(rows, columns):
         to_stderr(line)
     interview = Interview(run_loop, StderrNotices(quiet=False), _TEST_SECONDS)
     answer = _answer(interview, list(rows))

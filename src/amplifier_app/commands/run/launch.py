@@ -96,6 +96,7 @@ def _set_up(request: Request) -> Request:
     """Set up a provider, or choose the demo model for this run."""
     from amplifier_app.commands.init.onboarding import onboard
 
+    request = request._replace(is_set_up=True)
     if onboard():
         return request
     if request.plan is None and request.profile is None:

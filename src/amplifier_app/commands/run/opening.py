@@ -65,7 +65,7 @@ async def opened(
         invocation.report.model = session.facts.model
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
-        if request.provider is None:
+        if request.provider is None and not request.is_set_up:
             notify_provider(plan, session, renderer)
         yield session
 

@@ -26,11 +26,13 @@ class Request(NamedTuple):
     Attributes:
         prompt: The prompt argument; None if there is none.
         whole_stdin: Whether to read stdin to its end, however long that takes.
+        is_set_up: Whether a provider was set up just before the run.
         timeout: Seconds the prompt may take.
     """
 
     prompt: str | None = None
     whole_stdin: bool = False
+    is_set_up: bool = False
     profile: Annotated[
         str | None,
         Option("--profile", "-P", metavar="NAME", group=_PLAN, help="Profile to use."),
