@@ -1,5 +1,6 @@
 """The chat's commands on saved sessions."""
 
+import gzip
 import io
 import os
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.chat.resumed import resumed
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
@@ -105,3 +106,16 @@ async def test_a_session_that_is_not_saved_cannot_be_forked(chat: Any) -> None:
     for command in ("/fork", "/rename x"):
         with pytest.raises(UsageError, match="not saved"):
             await run_command(command, chat)
+
+
+@pytest.mark.parametrize("name", ["out.md", "out.json", "out.html", "out.tar.gz"])
+async def test_export_writes_a_new_file_in_the_format_of_its_ending(
+    chat: Any, tmp_path: Path, name: str
+) -> None:
+    assert (await said(chat, f"/export {name}")).strip() == f"Written to {name}."
+    content = (tmp_path / name).read_bytes()
+    assert b"first prompt" in (gzip.decompress(content) if name.endswith(".gz") else content)
+    with pytest.raises(AppError, match="already exists"):
+        await run_command(f"/export {name}", chat)
+    with pytest.raises(UsageError, match="does not know the format"):
+        await run_command("/export x.pdf", chat)

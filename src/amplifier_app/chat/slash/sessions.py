@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from rich.console import Group
 from rich.text import Text
 
+from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.resumed import conversation_of
@@ -134,6 +136,49 @@ async def save(chat: Chat, argument: str) -> Reply:
     if not answers:
         raise UsageError("there is no answer to save yet")
     return _write(Path(argument), answers[-1].rstrip("\n") + "\n")
+
+
+_FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bundle"}
+
+
+@command("/export", "Write the session to a .md, .json, .html or .tar.gz file", usage="FILE")
+async def export(chat: Chat, argument: str) -> Reply:
+    if not argument:
+        raise UsageError("/export expects a file name", hint="Its ending is the format: .md .html")
+    path = Path(argument).expanduser()
+    if path.suffix not in _FORMATS:
+        raise UsageError(
+            f"/export does not know the format of {path.name!r}",
+            hint=f"Known endings: {', '.join(_FORMATS)}",
+        )
+    # Exports load archives, a Markdown parser and the patterns of secrets.
+    from amplifier_app.runtime.export.data import as_data
+    from amplifier_app.runtime.export.exported import exported, redactor
+    from amplifier_app.runtime.export.markdown import session_markdown
+    from amplifier_app.runtime.export.page import as_page
+    from amplifier_app.sessions.bundle import write_bundle
+
+    folder = SessionFolder(_saved(chat).path)
+    spawned = _spawned(folder)
+    with _not_fatal():
+        redact = redactor().value
+        if path.suffix == ".gz":
+            write_bundle(path, [folder, *spawned], redact, __version__)
+            return f"Written to {path}."
+        found = exported(folder, spawned, redact)
+    if path.suffix == ".html":
+        return _write(path, as_page(found))
+    data = path.suffix == ".json"
+    text = json.dumps(as_data(found), indent=2) + "\n" if data else session_markdown(found)
+    return _write(path, text)
+
+
+def _spawned(folder: SessionFolder) -> list[SessionFolder]:
+    from amplifier_app.sessions.index import ask_index  # Loads SQLite.
+
+    root = folder.path.parent
+    found, _ = ask_index(root, lambda index: index.spawned_by(folder.id))
+    return [SessionFolder(root / one.id) for one in found]
 
 
 def _write(path: Path, text: str) -> str:

@@ -1,0 +1,5 @@
+"""`amplifier session resume`: another name of `amplifier resume`."""
+
+from amplifier_app.commands.resume.command import app
+
+__all__ = ["app"]

@@ -1,0 +1,97 @@
+"""Play a logged session again: its events reach a renderer in the order and at the pace they had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.subscriptions import show_once
+from amplifier_app.runtime.turn import TurnRecorder
+from amplifier_app.runtime.visibility import visible_only
+
+_LONGEST_PAUSE = 3.0
+"""Seconds after which waiting, for example for the next prompt, is cut short."""
+
+_PIECE = 12
+"""Characters of an answer that appear at once; its deltas are not in the log by default."""
+
+
+class Moment(NamedTuple):
+    """An event, and the seconds to wait before it."""
+
+    wait: float
+    event: str
+    data: dict[str, Any]
+
+
+def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
+    """The events with the pauses between them; answers are divided into pieces."""
+    streamed = any(event.get("event") == "content_block:delta" for event in events)
+    before: float | None = None
+    for event in events:
+        data = event.get("data")
+        at = _time(event.get("ts"))
+        if not isinstance(data, dict) or at is None:
+            continue
+        name, wait = str(event.get("event")), 0.0 if before is None else max(0.0, at - before)
+        before = at if before is None else max(before, at)
+        if name == "content_block:end" and not streamed:
+            yield from _pieces(cast("dict[str, Any]", data), min(wait, _LONGEST_PAUSE))
+            wait = 0.0
+        yield Moment(min(wait, _LONGEST_PAUSE), name, cast("dict[str, Any]", data))
+
+
+def _pieces(data: dict[str, Any], seconds: float) -> Iterator[Moment]:
+    block = data.get("block")
+    text = block.get("text") or block.get("thinking") if isinstance(block, dict) else None
+    if not isinstance(text, str) or not text:
+        return
+    pieces = [text[n : n + _PIECE] for n in range(0, len(text), _PIECE)]
+    for piece in pieces:
+        yield Moment(seconds / len(pieces), "content_block:delta", {**data, "delta": piece})
+
+
+async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: float) -> None:
+    """Show the events.
+
+    Args:
+        events: The log of a session.
+        renderer: Shows them.
+        speed: How many times as fast as it was; 0 does not wait at all.
+    """
+    recorder = TurnRecorder()
+    recording = recorder.handlers()
+    showing = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    response, running = "", False
+    for wait, event, data in moments(events):
+        if speed and wait:
+            await asyncio.sleep(wait / speed)
+        if event == "prompt:submit":
+            if running:
+                renderer.turn_ended(recorder.result(response, "cancelled"))
+            renderer.message_sent(str(data.get("prompt") or ""))
+            recorder.begin()
+            renderer.turn_started()
+            response, running = "", True
+        if event == "prompt:complete":
+            response = str(data.get("response") or "")
+        for handlers in (recording, showing) if running else ():
+            if event in handlers:
+                handlers[event](event, data)
+        if event == "orchestrator:complete" and running:
+            renderer.turn_ended(recorder.result(response))
+            running = False
+    if running:
+        renderer.turn_ended(recorder.result(response, "cancelled"))
+
+
+def _time(value: object) -> float | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
