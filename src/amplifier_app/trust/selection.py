@@ -39,8 +39,8 @@ class Fact(NamedTuple):
 
     Attributes:
         at: Where it is written, with the file name as given.
-        what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"command"`, `"address"` or
-            `"variable"`.
+        what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"excludes"`, `"approval"`,
+            `"command"`, `"address"` or `"variable"`.
         text: The value as written.
     """
 
@@ -96,6 +96,10 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "extends", text))
         elif keys[:1] == ("includes",):
             found.append(Fact(node.at, "includes", text))
+        elif keys == ("exclude",):
+            found.append(Fact(node.at, "excludes", text))
+        elif keys[0] == "approvals" or keys[-2:] == ("config", "mode"):
+            found.append(Fact(node.at, "approval", f"{keys[-1]} {text}"))
         elif keys[-1:] == ("command",):
             found.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):

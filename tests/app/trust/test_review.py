@@ -127,3 +127,22 @@ def test_a_thousand_files_are_summarised_in_the_question(tmp_path: Path) -> None
     assert len(lines) < 60
     assert any("980 more files" in line for line in lines)
     assert os.fspath(project) in lines[0]
+
+
+def test_what_weakens_approvals_is_shown(tmp_path: Path) -> None:
+    settings = (
+        "exclude: [hooks-approval]\n"
+        "approvals:\n"
+        "  - {action: allow, tool: bash, command: make *}\n"
+        "hooks:\n"
+        "  - {module: hooks-x, config: {mode: auto}}\n"
+    )
+    project = write_files(tmp_path / "p", {".amplifier/settings.yaml": settings})
+    assert selection(examine(project / ".amplifier")) == [
+        ".amplifier/settings.yaml:1: excludes hooks-approval",
+        ".amplifier/settings.yaml:3: approval action allow",
+        ".amplifier/settings.yaml:3: approval tool bash",
+        ".amplifier/settings.yaml:3: approval command make *",
+        ".amplifier/settings.yaml:5: module hooks-x",
+        ".amplifier/settings.yaml:5: approval mode auto",
+    ]
