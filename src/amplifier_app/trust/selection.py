@@ -98,8 +98,8 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "includes", text))
         elif keys == ("exclude",):
             found.append(Fact(node.at, "excludes", text))
-        elif keys[0] == "approvals" or keys[-2:] == ("config", "mode"):
-            found.append(Fact(node.at, "approval", f"{keys[-1]} {text}"))
+        elif keys[:1] == ("approvals",) or keys[-2:] == ("config", "mode"):
+            found.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
         elif keys[-1:] == ("command",):
             found.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):

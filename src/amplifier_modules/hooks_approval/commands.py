@@ -59,10 +59,14 @@ def words_of(command: str) -> list[str]:
     return words
 
 
-def segments_of(command: str) -> list[list[str]]:
+def segments_of(command: str, *, wildcards: bool = False) -> list[list[str]]:
     """The words of each plain command in one that joins them by `|`, `&&`, `||` or `;`.
 
     Redirections to `/dev/null` and of stderr to stdout are left out.
+
+    Args:
+        command: The command.
+        wildcards: Allow wildcards, braces and `~`, which the shell expands to any words.
 
     Raises:
         Unclear: One of them is not plain.
@@ -78,7 +82,7 @@ def segments_of(command: str) -> list[list[str]]:
         else:
             pieces[-1] += " " if found["quiet"] else found[0]
     pieces[-1] += command[at:]
-    segments = [_Scanner(piece).words() for piece in pieces]
+    segments = [_Scanner(piece, wildcards=wildcards).words() for piece in pieces]
     for words in segments:
         _check_program(words)
     return segments
@@ -140,8 +144,9 @@ def _is_odd(character: str) -> bool:
 class _Scanner:
     """Split a command as a POSIX shell does, stopping at anything special."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, *, wildcards: bool = False) -> None:
         self._rest = iter(command)
+        self._wildcards = wildcards
 
     def words(self) -> list[str]:
         found: list[str] = []
@@ -168,6 +173,8 @@ class _Scanner:
             raise Unclear(f"{_OPERATORS[character]} ({character})")
         if character in "$`":
             raise Unclear(f"it contains an expansion ({character})")
+        if self._wildcards:
+            return character
         if character in _EXPANDED or (character == "~" and (not before or before[-1] in "=:")):
             raise Unclear(f"it contains '{character}', which the shell expands")
         return character

@@ -54,9 +54,17 @@ def only_reads(command: str) -> bool:
     try:
         segments = segments_of(command)
     except Unclear:
-        return False
+        return _only_reads_anything(command)
     moved = any(words[0] == "cd" for words in segments)
     return all(_reads(words, moved=moved) for words in segments)
+
+
+def _only_reads_anything(command: str) -> bool:
+    """Whether a command can only read, whatever its wildcards expand to."""
+    try:
+        return all(words[0] in _PROGRAMS for words in segments_of(command, wildcards=True))
+    except Unclear:
+        return False
 
 
 def _reads(words: Sequence[str], *, moved: bool) -> bool:

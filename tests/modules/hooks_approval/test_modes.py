@@ -35,6 +35,8 @@ READS = [
     "tree -L 2",
     "rg --files",
     'grep "a|b" f',
+    "ls *.py src/{a,b}",
+    "cat ~/notes.txt | head",
 ]
 CHANGES = [
     "make",
@@ -84,7 +86,15 @@ CHANGES = [
     "",
     "echo x >/dev/nullx",
     "echo x>/dev/null",
-    "ls *",
+    "git status *",
+    "sort *",
+    "find *",
+    "* x",
+    "{ls,rm} x",
+    "l? x",
+    "ls * > x",
+    "ls *; rm x",
+    "ls $(x)*",
 ]
 
 
