@@ -57,7 +57,9 @@ def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: in
     )
     script = [Reply("First", tool_calls=[before]), Reply("Now", tool_calls=calls), "never said"]
     with ScriptedLLM.running(script) as server:
-        process = start_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        process = start_amplifier(
+            "run", "--approve", "allow", "go", cwd=tmp_path, env=key_and_url(server)
+        )
         with process:
             expected = len(STUBBORN) + 1
             started = wait_until(lambda: len(pids(tmp_path)) >= expected or process.poll(), 30)
@@ -78,7 +80,9 @@ def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: in
 def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:
     call = ToolCall("bash", {"command": "sleep 300 & echo $! > pids"})
     with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
-        finished = run_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        finished = run_amplifier(
+            "run", "--approve", "allow", "go", cwd=tmp_path, env=key_and_url(server)
+        )
         result = server.completions[1].body["messages"][-1]["content"][0]
     assert (finished.code, finished.stdout) == (0, "done\n"), finished.stderr
     text = result["content"] if isinstance(result["content"], str) else result["content"][0]["text"]
@@ -90,7 +94,9 @@ def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:
 def test_commands_of_a_run_do_not_see_its_key(tmp_path: Path) -> None:
     call = ToolCall("bash", {"command": "env; cat /proc/$PPID/environ"})
     with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
-        finished = run_amplifier("run", "go", cwd=tmp_path, env=key_and_url(server))
+        finished = run_amplifier(
+            "run", "--approve", "allow", "go", cwd=tmp_path, env=key_and_url(server)
+        )
         sent = str(server.completions[1].body)
     assert finished.code == 0, finished.stderr
     assert "AMPLIFIER_HOME=" in sent
@@ -102,7 +108,13 @@ def test_processes_left_running_do_not_hold_standard_error_open(tmp_path: Path) 
     call = ToolCall("bash", {"command": "setsid sleep 300 >/dev/null 2>&1 & echo $! > pids"})
     with ScriptedLLM.running([Reply(tool_calls=[call]), "done"]) as server:
         process = start_amplifier(
-            "run", "go", cwd=tmp_path, env=key_and_url(server), stderr=subprocess.STDOUT
+            "run",
+            "--approve",
+            "allow",
+            "go",
+            cwd=tmp_path,
+            env=key_and_url(server),
+            stderr=subprocess.STDOUT,
         )
         with process:
             output, _ = process.communicate(timeout=30)
