@@ -14,6 +14,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, environment, fill_environment
+from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -325,10 +326,11 @@ def test_a_stored_key_makes_a_provider_available_and_is_used_by_it(home: Path) -
     KeyStore().store("OPENAI_API_KEY", KEY)
     with ScriptedLLM.running(["hello"]) as server:
         env = {"OPENAI_BASE_URL": server.base_url}
-        done = run_amplifier("run", "-m", "gpt-test", "hi", env=env)
+        with Terminal("run", "-m", "gpt-test", "hi", env=env) as terminal:
+            assert terminal.finish() == 0
         assert server.completions[0].headers["authorization"] == f"Bearer {KEY}"
-    assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
-    assert "because OPENAI_API_KEY is stored" in done.stderr
+    assert "hello" in terminal.shown
+    assert "because OPENAI_API_KEY is stored" in " ".join(terminal.shown.split())
 
 
 def test_a_set_variable_wins_even_if_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

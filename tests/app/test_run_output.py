@@ -200,6 +200,17 @@ def test_the_chosen_provider_is_reported_once_with_the_reason(tmp_path: Path) ->
     assert "because ANTHROPIC_API_KEY is not set; change with --provider" in notice
 
 
+def test_the_provider_that_a_plan_adds_itself_needs_no_notice(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "extends: default\nproviders: [{module: provider-mock, config: {replies: [ok]}}]\n"
+    )
+    with Terminal("run", "-f", plan, "hi") as terminal:
+        assert terminal.finish() == 0
+    assert "ok" in terminal.shown
+    assert "using" not in terminal.shown
+
+
 def test_without_a_provider_the_reason_is_given_for_each(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(

@@ -58,7 +58,7 @@ def apply_conditions(
             continue
         names = _names(when)
         if names and not any(environ.get(name) for name in names):
-            dropped[key] = _dropped(entry, _unset(names), names)
+            dropped[key] = _dropped(entry, unset(names), names)
         elif _is_true(when.items.get("no_other")):
             fallbacks.append(key)
     for key in fallbacks:
@@ -86,7 +86,8 @@ def _names(when: MapNode) -> tuple[str, ...]:
     return tuple(text for item in nodes if (text := text_of(item)))
 
 
-def _unset(names: tuple[str, ...]) -> str:
+def unset(names: tuple[str, ...]) -> str:
+    """The clause that none of these environment variables is set."""
     if len(names) == 1:
         return f"{names[0]} is not set"
     return f"none of {', '.join(names)} is set"

@@ -1,4 +1,4 @@
-"""Mount Claude as the provider `anthropic`."""
+"""provider-anthropic: Claude models, through the API of Anthropic."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ async def _invoke(
     async with tool_session(request, invocation, result, replies) as (session, approvals):
         find_tool(session, name)
         # The script of the model has no lines for sub-agents.
-        SPAWN.register(session.session.coordinator, _no_agents)
-        RESUME.register(session.session.coordinator, _no_agents)
+        for capability in (SPAWN, RESUME):
+            capability.register(session.session.coordinator, _no_agents)
         with Interrupts(session.stop) as interrupts:
             turn = await session.run(f"Call {name}.")
         if interrupts.received is not None:
