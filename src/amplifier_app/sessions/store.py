@@ -80,7 +80,8 @@ class SessionStore:
             sync_folder(self.root)
         except FileExistsError:
             raise SessionError(
-                f"session {session_id} already exists", hint=f"Resume it: --resume {session_id}"
+                f"session {session_id} already exists",
+                hint=f"Resume it: amplifier run --resume {session_id}",
             ) from None
         except OSError as error:
             raise SessionError(f"cannot create {path}: {error.strerror}") from error
@@ -141,10 +142,10 @@ class SessionStore:
             raise SessionError(
                 f"{session_id!r} matches {len(matches)} sessions, for example "
                 + ", ".join(sorted(matches)[-3:]),
-                hint="Add more of the id. All sessions: amplifier session list",
+                hint="Add more of the id. All sessions: amplifier session list --all",
             )
         raise SessionError(
-            f"there is no session {session_id!r}", hint="All sessions: amplifier session list"
+            f"there is no session {session_id!r}", hint="All sessions: amplifier session list --all"
         )
 
     def latest(self, project: str | None = None) -> SessionFolder:
@@ -161,7 +162,7 @@ class SessionStore:
         where = f" in {project}" if project else ""
         raise SessionError(
             f"no earlier session{where}",
-            hint="Start one with: amplifier run. All sessions: amplifier session list",
+            hint="Start one with: amplifier run. All sessions: amplifier session list --all",
         )
 
     def summaries(self) -> list[SessionSummary]:

@@ -47,7 +47,8 @@ def read_transcript(path: Path) -> Reading:
         raise SessionError(
             "this record of the transcript is damaged",
             location=Location(str(path), error.line),
-            hint="The file is unchanged. Fix or remove the line, then resume again.",
+            hint="The file is unchanged. Drop what cannot be read, and keep a copy: "
+            f"amplifier session verify --repair {path.parent.name}",
         ) from error
     except journal.UnknownControl as error:
         raise SessionError(

@@ -1,0 +1,57 @@
+"""Every command that a message or a page tells the user to run exists."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.chat.slash.registry import all_commands
+from amplifier_app.commands.group import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    *(ROOT / "src").rglob("*.py"),
+    *(ROOT / "src").rglob("*.md"),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+]
+GROUPS = ("session", "plan", "module", "profile", "provider", "settings")
+
+
+def mentioned(pattern: str) -> dict[str, str]:
+    """Each word a text has in the place of the group, and a file that has it."""
+    found: dict[str, str] = {}
+    for file in TEXTS:
+        for word in re.findall(pattern, file.read_text(encoding="utf-8")):
+            found.setdefault(word, str(file.relative_to(ROOT)))
+    return found
+
+
+def commands_of(group: str) -> set[str]:
+    app = import_module(f"amplifier_app.commands.{group}.command").app
+    table = getattr(app.info.cls, "table", None)
+    if table:
+        return set(table)
+    names = {one.name or one.callback.__name__ for one in app.registered_commands}
+    return {name.removesuffix("_").replace("_", "-") for name in names}
+
+
+@pytest.mark.parametrize("group", [name for name in GROUPS if name in COMMANDS])
+def test_commands_of_groups_exist(group: str) -> None:
+    words = mentioned(rf"amplifier {group} ([a-z]+(?:-[a-z]+)*)\b(?![.:,;)`'\"]*\w*/)")
+    unknown = {word: file for word, file in words.items() if word not in commands_of(group)}
+    assert not unknown
+    assert words
+
+
+def test_session_commands_are_mentioned() -> None:
+    words = mentioned(r"amplifier session ([a-z]+)")
+    assert {"list", "show", "delete", "verify", "export"} <= set(words)
+
+
+def test_slash_commands_in_hints_exist() -> None:
+    words = mentioned(r"hint=f?\"[^\"]*?(/[a-z]+)\b(?!/)")
+    known = set(all_commands())
+    assert not {word: file for word, file in words.items() if word not in known}
