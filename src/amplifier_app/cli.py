@@ -107,12 +107,14 @@ def leave(code: int) -> NoReturn:
 def _main(argv: list[str]) -> int:
     if argv == ["--version"]:
         argv = ["version"]
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+    if argv[:1] == ["continue"]:
+        argv = ["run", "--continue", *argv[1:]]
     # `amplifier` without a command is `amplifier run`.
     implied = not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS)
     if implied:
         argv = ["run", *argv]
-    elif argv[0] == "help":
-        argv = [*argv[1:], "--help"]
     # `amplifier "a prompt"` begins a chat with it; one word is a command.
     is_prompt = len(argv[0].split()) > 1
     if is_prompt:

@@ -176,3 +176,13 @@ def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: 
     assert "To send the text to the model, start it with a space." in done.stderr
     assert run_amplifier("run", "-f", plan, stdin=prompt + "\n").code == 2
     assert run_amplifier("run", "-f", plan, " " + prompt).code == 0
+
+
+def test_continue_is_short_for_run_with_the_option(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    first = run_amplifier("run", "-f", plan, "one", "--output", "json", cwd=tmp_path)
+    again = run_amplifier("continue", "-f", plan, "two", "--output", "json", cwd=tmp_path)
+    ids = [json.loads(done.stdout)["session_id"] for done in (first, again)]
+    assert ids[0] == ids[1]
+    nothing = run_amplifier("continue", "two", cwd=tmp_path.parent)
+    assert (nothing.code, nothing.stdout) == (6, "")

@@ -14,6 +14,7 @@ from amplifier_app.commands.help import with_plain_help
 
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
+    "continue": "Continue the last session of this directory (run --continue).",
     "resume": "Choose a saved session and go on with it.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
@@ -51,7 +52,9 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.commands:
             if cmd_name not in self.table:
                 return None
-            app = import_module(self.where.format(cmd_name)).app
+            # `continue` is `run --continue`, see `amplifier_app.cli`.
+            module = "run" if cmd_name == "continue" else cmd_name
+            app = import_module(self.where.format(module)).app
             # Shown in usage lines; a single-command app is otherwise named after its function.
             self.commands[cmd_name] = command = with_plain_help(get_command(app))
             command.name = cmd_name
