@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
@@ -42,6 +43,9 @@ _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 # Marks of a prompt and of the output after it: terminals jump between them.
 _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"
+
+_TYPING_PAUSE = 1.0
+"""Seconds after the last key when a question may take over the keyboard."""
 
 _LEAVE_NOTE = "Ctrl-C again to leave"
 
@@ -135,6 +139,8 @@ class ChatApplication:
         self._app.ttimeoutlen = 0.05
         self._app.timeoutlen = 0.3
         self._task: asyncio.Task[None] | None = None
+        self._last_key = -_TYPING_PAUSE
+        self._app.key_processor.before_key_press += lambda _: self._key_pressed()
 
     # Screen
 
@@ -213,6 +219,12 @@ class ChatApplication:
             app._running_in_terminal = False  # pyright: ignore[reportPrivateUsage]
             app.renderer.reset()
             self._redraw()
+
+    async def typing_paused(self) -> None:
+        """Wait until no key has been pressed for a moment."""
+        # A key only moves the end.
+        while (left := self._last_key + _TYPING_PAUSE - time.monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(left)
 
     async def __aenter__(self) -> Self:
         keys: list[KeyPress] = []
@@ -303,6 +315,9 @@ class ChatApplication:
         self._app.suspend_to_background()
 
     # Drawing
+
+    def _key_pressed(self) -> None:
+        self._last_key = time.monotonic()
 
     @property
     def _is_drawn(self) -> bool:

@@ -100,6 +100,9 @@ class PlainTerminal:
         if self._begun:
             self._output.write(f"{_PROMPT}{for_terminal(self._begun)}")
 
+    async def typing_paused(self) -> None:
+        """Return at once: a line that was begun is kept, see `suspended`."""
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -91,12 +91,18 @@ class RetryReports:
         return True
 
 
+async def _no_wait() -> None:
+    """Return at once."""
+
+
 class Renderer:
     """Base class of renderers; shows nothing itself.
 
     Attributes:
         on_failure: Called when the output can no longer be written, to stop the turn.
         while_paused: Context to enter while the terminal is released.
+        typing_paused: Waits until the user does not type, so that no key answers a question that
+            was not there when it was pressed.
         visibility: Which blocks of an answer are shown.
         verbose: Whether results of tools are shown in full.
         retries: The retries shown so far.
@@ -113,6 +119,7 @@ class Renderer:
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.typing_paused: Callable[[], Awaitable[None]] = _no_wait
         self.call_number: Callable[[str], int | None] = lambda call_id: None
         self.visibility = Visibility()
         self.verbose = False

@@ -9,7 +9,6 @@ from collections.abc import Generator
 from amplifier_app.base.outcome import Outcome
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
-from amplifier_app.chat.conversation import chat
 from amplifier_app.chat.history import project_history
 from amplifier_app.chat.plain_terminal import PlainTerminal
 from amplifier_app.chat.slash.registry import Reopen
@@ -17,8 +16,8 @@ from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
-from amplifier_app.commands.run.opening import approvals_for, choose_renderer, draws, opened
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.runtime.mount_limit import Opening
 
 
@@ -70,9 +69,14 @@ async def _chat(
     greets: bool,
 ) -> Outcome:
     async with terminal:
+        # After the input line is painted: it brings most of the chat.
+        from amplifier_app.chat.conversation import chat
+        from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
+
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
         renderer.while_paused = terminal.suspended
+        renderer.typing_paused = terminal.typing_paused
         approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)
         async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
             if approvals.is_interactive:

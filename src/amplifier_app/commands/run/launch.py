@@ -18,15 +18,8 @@ from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
-from amplifier_app.commands.run.one_shot import (
-    OneShot,
-    checks_of_run,
-    read_schema,
-    requirements,
-    write_reports,
-)
-from amplifier_app.commands.run.opening import approvals_for, choose_renderer, draws, opened
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
 
@@ -44,6 +37,8 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     invocation.report = invocation.report or RunReport()
     if not request.report:
         return _launch(request, invocation)
+    from amplifier_app.commands.run.one_shot import write_reports
+
     try:
         outcome = _launch(request, invocation)
     except BaseException as error:
@@ -63,7 +58,11 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
     if chat and (request.schema is not None or request.check or request.report):
         message = "--schema, --check and --report need a prompt; a chat does not use them"
         raise UsageError(message, hint='Give one: amplifier run "…"')
-    schema = read_schema(request)
+    schema = None
+    if not chat:
+        from amplifier_app.commands.run.one_shot import read_schema
+
+        schema = read_schema(request)
     chosen = choose(request, invocation.stdout)
     if chosen.plan.default_provider is None and _can_set_up(request, invocation):
         request = _set_up(request)
@@ -148,6 +147,10 @@ async def _run(
     opening: Opening,
     schema: AnswerSchema | None,
 ) -> Outcome:
+    # The chat paints its input line before it loads these.
+    from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
+    from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
+
     checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, cast
@@ -14,6 +13,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.run.screen_mode import is_dumb, screen_mode
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.mount_limit import Opening
@@ -89,23 +89,10 @@ def choose_renderer(
     """
     from amplifier_app.runtime.visibility import Shown, Visibility
 
-    renderer = _renderer(request, invocation, _screen(request, display), screen, hold)
+    renderer = _renderer(request, invocation, screen_mode(request, display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
     renderer.visibility = Visibility(level, folds=renderer.folds_thinking)
     return renderer
-
-
-def _screen(request: Request, display: Mapping[str, str]) -> str:
-    return request.screen or display.get("screen") or "full"
-
-
-def draws(request: Request, display: Mapping[str, str]) -> bool:
-    """Whether to draw on the terminal, not only to write lines."""
-    return _screen(request, display) == "full" and not _is_dumb()
-
-
-def _is_dumb() -> bool:
-    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
 
 
 def _renderer(
@@ -130,7 +117,7 @@ def _renderer(
         from amplifier_app.render.plain import AnswerRenderer
 
         return AnswerRenderer(stdout, quiet=quiet)
-    if mode == "plain" or _is_dumb():
+    if mode == "plain" or is_dumb():
         from amplifier_app.render.plain import PlainRenderer
 
         return PlainRenderer(stdout, quiet=quiet)
@@ -151,6 +138,7 @@ def approvals_for(
     async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
         from amplifier_app.chat.ask import Stopped, ask_on_terminal
 
+        await renderer.typing_paused()
         try:
             with renderer.paused():
                 return await ask_on_terminal(terminal, prompt, options, timeout)
@@ -164,6 +152,7 @@ def approvals_for(
         from amplifier_app.chat import approval_card
         from amplifier_app.chat.ask import Stopped
 
+        await renderer.typing_paused()
         try:
             with renderer.paused():
                 return await approval_card.ask_about_tool(
