@@ -14,7 +14,7 @@ from amplifier_app.plan.nodes import (
     ScalarValue,
     with_items,
 )
-from amplifier_core.utils.truncate import SENSITIVE_KEYS
+from amplifier_support.secret_names import SENSITIVE_KEYS
 
 MASK = "[REDACTED]"
 

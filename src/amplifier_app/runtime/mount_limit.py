@@ -20,6 +20,7 @@ from typing import Any
 
 import amplifier_core
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.runtime.opening import Opening
 from amplifier_core._foreign import place_of, root_of
 from amplifier_core.load_errors import ModuleImportError, ModuleMountError
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
@@ -29,34 +30,6 @@ DEFAULT_SECONDS = 120.0
 `session.mount_timeout`."""
 
 _REPEAT_SECONDS = 0.5
-
-
-class Opening:
-    """Progress of opening a session.
-
-    Args:
-        deadline: When it must be open, by the monotonic clock; None for no limit.
-
-    Attributes:
-        module: The id of the module being imported or mounted; empty if none is.
-    """
-
-    def __init__(self, deadline: float | None = None) -> None:
-        self.deadline = deadline
-        self.module = ""
-
-    def begin(self, module_id: str) -> None:
-        """Set the current module, unless the deadline has passed."""
-        if not self.expired:
-            self.module = module_id
-
-    @property
-    def expired(self) -> bool:
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
-
-class OpeningTimedOut(Exception):
-    """A session was not open by its deadline; the text names the current step."""
 
 
 class _TimeReached(BaseException):

@@ -8,8 +8,9 @@ from typing import Any
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
-from amplifier_app.runtime.mount_limit import LimitedLoader, Opening, OpeningTimedOut, seconds_of
+from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.observer import FIRST, Renderer
+from amplifier_app.runtime.opening import Opening, OpeningTimedOut
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import

@@ -19,9 +19,9 @@ from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.capabilities import first_provider, model_of
 from amplifier_app.runtime.delegation import Delegation, share
 from amplifier_app.runtime.module_faults import blaming, checked_answer, messages_of
-from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.mounting import Mounting, unsupported_settings
 from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
+from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.resume import Resumption, State
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering

@@ -18,7 +18,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.run.screen_mode import draws
-from amplifier_app.runtime.mount_limit import Opening
+from amplifier_app.runtime.opening import Opening
 
 
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:

@@ -21,7 +21,7 @@ from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.mount_limit import Opening, OpeningTimedOut
+from amplifier_app.runtime.opening import Opening, OpeningTimedOut
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema

@@ -14,7 +14,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.mount_limit import Opening
+from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.turn import TurnResult
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 

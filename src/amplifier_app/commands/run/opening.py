@@ -16,8 +16,8 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.run.screen_mode import is_dumb, screen_mode
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
-from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.tool_selection import ToolSelection
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from amplifier_app.plan.nodes import node_of, with_items
 from amplifier_app.plan.overrides import without_default_of_others
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.mount_limit import Opening
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.opening import Opening
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
