@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from amplifier_modules.hooks_approval import commands, places
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, listed
 from amplifier_modules.hooks_approval.dangers import danger_in
+from amplifier_modules.hooks_approval.git_config import runs_only_git
 from amplifier_modules.hooks_approval.modes import Mode
 from amplifier_modules.hooks_approval.reading import only_reads
 
@@ -81,12 +82,23 @@ class Call:
     @property
     def runs_elsewhere(self) -> bool:
         """Whether a command would run outside the working directory."""
-        folders = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
-        return any(
-            not isinstance(folder, str)
-            or not places.is_below(places.place(folder, self.base).real, self.base)
-            for folder in folders
-        )
+        try:
+            return not all(places.is_below(folder, self.base) for folder in self.folders)
+        except (TypeError, ValueError):
+            return True
+
+    @property
+    def folders(self) -> list[str]:
+        """Where a command runs: the folders the call names, or else the working directory.
+
+        Raises:
+            TypeError: One of them is not text.
+            ValueError: One contains a NUL character.
+        """
+        given = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
+        if not all(isinstance(folder, str) for folder in given):
+            raise TypeError("a folder is not text")
+        return [places.place(folder, self.base).real for folder in given] or [self.base]
 
     def _read_command(self) -> None:
         given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
@@ -183,6 +195,7 @@ def _reads(config: ApprovalConfig, call: Call) -> bool:
         and call.command is not None
         and not call.runs_elsewhere
         and only_reads(call.command)
+        and ("git" not in call.command or all(map(runs_only_git, call.folders)))
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,38 @@ def test_a_command_that_only_reads_is_recognised(command: str) -> None:
 @pytest.mark.parametrize("command", CHANGES)
 def test_a_command_that_may_change_something_is_not_reading(command: str) -> None:
     assert not only_reads(command)
+
+
+def git(*arguments: str | Path) -> None:
+    subprocess.run(["git", *map(str, arguments)], check=True, capture_output=True)
+
+
+def test_git_is_not_free_where_the_repository_names_programs(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    git("init", "-q", work)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git("-C", work, *who, "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", work, "worktree", "add", "-q", tmp_path / "tree")
+    (work / "sub").mkdir()
+    base = os.path.realpath(tmp_path)
+
+    def is_free(folder: str) -> bool:
+        call = Call("bash", {"command": "git status", "working_directory": folder}, base)
+        return judge(Policy(ApprovalConfig()), call, "ask").action == "allow"
+
+    folders = ("work", "work/sub", "tree")
+    assert all(map(is_free, folders))
+    for key in ("core.fsmonitor", "diff.external", "diff.x.textconv", "include.path", "alias.st"):
+        git("-C", work, "config", key, "evil")
+        assert not any(map(is_free, folders)), key
+        git("-C", work, "config", "--unset", key)
+        assert all(map(is_free, folders)), key
+    git("init", "-q", "--bare", tmp_path / "bare")
+    assert is_free("bare")
+    git("-C", tmp_path / "bare", "config", "core.fsmonitor", "evil")
+    assert not is_free("bare")
+    (tmp_path / "tree/.git").write_text("nonsense")
+    assert not is_free("tree")
 
 
 @pytest.mark.parametrize(
