@@ -105,6 +105,13 @@ def leave(code: int) -> NoReturn:
 
 
 def _main(argv: list[str]) -> int:
+    instruction = os.environ.get("_AMPLIFIER_COMPLETE", "")
+    if instruction.startswith("complete_"):
+        from amplifier_app.commands.completion.shells import answer
+
+        code = answer(instruction)
+        if code is not None:
+            return code
     if argv == ["--version"]:
         argv = ["version"]
     if argv[:1] == ["help"]:

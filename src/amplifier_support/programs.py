@@ -8,7 +8,6 @@ with it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -158,31 +157,6 @@ def run(
         _kill_group(process)
     texts = (data.decode("utf-8", "replace") for data in (stdout, stderr))
     return Finished(process.returncode, *texts)
-
-
-async def run_in_thread(
-    argv: Sequence[str],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    seconds: float | None,
-    most: int | None = None,
-) -> Finished:
-    """`run` without blocking the event loop; cancelling it ends the helper, and waits for that."""
-    stop = threading.Event()
-    work = asyncio.ensure_future(
-        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=seconds, stop=stop, most=most)
-    )
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        stop.set()
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        # How it ended makes no difference now; asking keeps asyncio from reporting it.
-        work.exception()
-        raise
 
 
 def _read_to_end(

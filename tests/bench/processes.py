@@ -60,6 +60,7 @@ class Bench:
 
     def __init__(self, url: str, folder: Path) -> None:
         self._folder = folder
+        self.sessions = folder / "home" / "sessions"
         (folder / "reader.py").write_text(READER)
         keys = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "test-key"}
         # Without its guard: what watches over the network is not part of what a run costs.
@@ -75,6 +76,13 @@ class Bench:
         """`amplifier` with these arguments."""
         return self._cost(str(_bin() / "amplifier"), *arguments)
 
+    def completion(self, *words: str) -> Cost:
+        """The answer to Tab in bash at the end of these words."""
+        line = ["amplifier", *words]
+        asking = {"COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(words))}
+        env = {**self._env, **asking, "_AMPLIFIER_COMPLETE": "complete_bash"}
+        return self._cost(str(_bin() / "amplifier"), env=env)
+
     def interpreter(self) -> Cost:
         """An interpreter that starts and ends."""
         return self._cost(str(_bin() / "python"), "-c", "pass")
@@ -83,11 +91,11 @@ class Bench:
         """The program on httpx that does the same."""
         return self._cost(str(_bin() / "python"), str(self._folder / "reader.py"))
 
-    def _cost(self, *command: str) -> Cost:
+    def _cost(self, *command: str, env: dict[str, str] | None = None) -> Cost:
         with subprocess.Popen(
             command,
             cwd=self._folder,
-            env=self._env,
+            env=env or self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

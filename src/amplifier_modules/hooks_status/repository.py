@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_support.async_programs import run_in_thread
 from amplifier_support.git import git_environment
-from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, run_in_thread
+from amplifier_support.programs import TimedOut, TooMuchOutput, find_program
 
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_HEAD = 4096
