@@ -27,6 +27,7 @@ FILE = ".index.sqlite3"
 
 _VERSION = 1
 _WAIT_SECONDS = 2.0
+_MOST_AT_ONCE, _MOST_TEXT_AT_ONCE = 200, 10_000_000
 _COLUMNS = SessionSummary._fields
 _SCHEMA = (
     f"CREATE TABLE sessions (id TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, signature)",
@@ -208,17 +209,29 @@ class Index:
                 hint="Use another Python, or grep in the folder of the sessions.",
             ) from error
         changed, gone = self._changes("transcripts", "transcript.jsonl", "metadata.json")
+        read: list[tuple[str, str, str]] = []
+        size = 0
         for session_id, signature in changed:
             text = search_text(self._root / session_id)
-            with _transaction(self._database):
+            read.append((session_id, signature, text))
+            size += len(text)
+            if len(read) >= _MOST_AT_ONCE or size >= _MOST_TEXT_AT_ONCE:
+                self._store_texts(read)
+                read, size = [], 0
+        self._store_texts(read)
+        with _transaction(self._database):
+            for session_id in gone:
+                self._forget_text(session_id)
+
+    def _store_texts(self, read: list[tuple[str, str, str]]) -> None:
+        """Store texts in one transaction, which is short: the files have been read before."""
+        with _transaction(self._database):
+            for session_id, signature, text in read:
                 self._forget_text(session_id)
                 row = self._database.execute(
                     "INSERT INTO transcripts (id, signature) VALUES (?, ?)", (session_id, signature)
                 ).lastrowid
                 self._database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (row, text))
-        with _transaction(self._database):
-            for session_id in gone:
-                self._forget_text(session_id)
 
     def _forget_text(self, session_id: str) -> None:
         found = self._database.execute("SELECT row FROM transcripts WHERE id = ?", (session_id,))
