@@ -46,9 +46,9 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
     with Terminal("run", "-f", plan, *options, home=home, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until(r"90 % of the cost budget is used: \$0.09 of \$0.1")
+        terminal.until(r"90 % of the cost budget is used: \$0.09 of \$0.10")
         terminal.until(
-            r"Cost budget reached: used \$0.12, limit \$0.1. Continue with \$0.05 more\?"
+            r"Cost budget reached: used \$0.12, limit \$0.10. Continue with \$0.05 more\?"
         )
         terminal.type("y")
         terminal.until("all is done")

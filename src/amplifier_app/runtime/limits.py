@@ -21,8 +21,9 @@ def name_of(limit: str) -> str:
 
 def describe_amount(limit: str, amount: float) -> str:
     """An amount of what a limit counts: "$1.50", "2,000"."""
-    form = _LIMITS.get(limit, ("", "{}"))[1]
-    return form.format(_number(amount))
+    form, text = _LIMITS.get(limit, ("", "{}"))[1], _number(amount)
+    # Cents have two digits: $0.10.
+    return form.format(f"{text}0" if limit == "max_cost" and text[-2:-1] == "." else text)
 
 
 def describe_reached(limit: str, allowed: float, spent: float) -> str:
