@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime import describe
+from amplifier_app.runtime.answers import partial_answer, shown_answer
 from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
 from amplifier_app.runtime.approvals import check_policy, give_approval_provider
 from amplifier_app.runtime.budget_record import BudgetRecord
@@ -25,17 +25,16 @@ from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.resume import Resumption, State
 from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
+from amplifier_app.runtime.stopping import Stopping
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.tool_selection import ToolSelection
 from amplifier_app.runtime.turn import (
     NO_TURN,
-    RunningTool,
     Status,
     TurnRecorder,
     TurnResult,
     Usage,
 )
-from amplifier_app.runtime.visibility import shown_text
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.plan_resolver import resolver_for
@@ -118,6 +117,7 @@ class OpenSession:
         renderer: Shows the session.
         recorder: Records what a turn does.
         active: Its sub-sessions with a running turn.
+        stopping: Stops its running turn.
         asks_at_limits: See `ask_at_limits`.
         unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents`.
         saved: The saved session; None with ``save=False``.
@@ -167,11 +167,11 @@ class OpenSession:
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
         self.active: set[OpenSession] = set()
+        self.stopping = Stopping(self.session.coordinator, self.recorder, renderer, self.active)
         self.unsaved: dict[str, Any] = {}
         self.asks_at_limits = False
         self._task: asyncio.Task[str] | None = None
         self._budget: BudgetRecord
-        self._emitting: set[asyncio.Task[Any]] = set()
         if saved is not None:
             renderer.call_number = lambda call_id: saved.calls.of(call_id)
         renderer.on_failure = lambda: self.stop(immediate=True)
@@ -307,14 +307,16 @@ class OpenSession:
                 await self._begin_conversation()
                 self._task = asyncio.create_task(self.session.execute(prompt))
                 answer = checked_answer(self.session, await self._task)
-                response = await self._shown(answer)
+                response = await shown_answer(self.session, self.renderer.visibility, answer)
             if self.is_stopping and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
             status = "cancelled"
             if not self.is_stopping:
                 raise
-            response = await self._partial_answer()
+            if self.recorder.has_requested:
+                partial = await partial_answer(self.session)
+                response = await shown_answer(self.session, self.renderer.visibility, partial)
         except BaseException:
             status = "error"
             raise
@@ -323,25 +325,6 @@ class OpenSession:
             hidden = bool(answer and not response.strip())
             self._turn_ended(prompt, response, status, hidden)
         return self.turn
-
-    async def _partial_answer(self) -> str:
-        """Return what a stopped turn has kept of its answer."""
-        messages = await messages_of(self.session) if self.recorder.has_requested else []
-        last = messages[-1] if messages else None
-        content = last.get("content") if isinstance(last, dict) else None
-        is_answer = isinstance(last, dict) and last.get("role") == "assistant"
-        return await self._shown(content) if is_answer and isinstance(content, str) else ""
-
-    async def _shown(self, response: str) -> str:
-        """Return the answer without hidden blocks."""
-        if not response:
-            return response
-        return shown_text(
-            response,
-            await messages_of(self.session),
-            self.renderer.visibility,
-            lambda text: redacted_text(self.session.coordinator, text),
-        )
 
     @property
     def _runs_for_parent(self) -> bool:
@@ -388,44 +371,12 @@ class OpenSession:
     @property
     def is_stopping(self) -> bool:
         """Whether a stop of the running turn was requested."""
-        return self.session.coordinator.cancellation.is_cancelled
+        return self.stopping.is_requested
 
     def stop(self, immediate: bool) -> None:
-        """Stop the running turn: after the running tool, or at once if none runs.
-
-        Args:
-            immediate: Stop at once in any case; the tool may have taken effect.
-        """
-        running = None if immediate else self.running_tool()
-        immediate = running is None
-        token = self.session.coordinator.cancellation
-        changed = token.request_immediate() if immediate else token.request_graceful()
-        if changed:
-            self._emit_cancel(immediate)
-            if running is not None:
-                about = f"`{running.about}` ({describe.duration(running.seconds)})"
-                note = f"stopping after {about} · again: kill it now"
-                self.renderer.notice(note, "info", "session")
-        if immediate and self._task is not None:
+        """Stop the running turn; see `Stopping.request`."""
+        if self.stopping.request(immediate=immediate) and self._task is not None:
             self._task.cancel()
-
-    def running_tool(self) -> RunningTool | None:
-        """Return a tool call in progress, also of a sub-agent; calls of sub-agents do not count."""
-        for sub_session in self.active:
-            if (found := sub_session.running_tool()) is not None:
-                return found
-        running = self.recorder.running
-        return running[-1] if len(running) > len(self.active) else None
-
-    def _emit_cancel(self, immediate: bool) -> None:
-        """Emit `cancel:requested` in this session and in its active sub-sessions."""
-        hooks = self.session.coordinator.hooks
-        event = hooks.emit("cancel:requested", {"immediate": immediate})
-        task = asyncio.get_running_loop().create_task(event)
-        self._emitting.add(task)
-        task.add_done_callback(self._emitting.discard)
-        for session in self.active:
-            session._emit_cancel(immediate)
 
     async def clear(self) -> None:
         """Clear the context; the instruction is added again with the next prompt."""
