@@ -31,7 +31,10 @@ OUTPUT_MARK = re.escape("\x1b]133;C\x1b\\")
 """Written when it begins to work."""
 
 _WHERE_IS_THE_CURSOR = re.escape("\x1b[6n")
-_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
+_SIGNALS = r"\x1b\](?:2;|8;;)[^\x07\x1b]*\x1b\\"
+"""The titles and links that the program itself sends."""
+
+_SEQUENCES = re.compile(rf"{_SIGNALS}|\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
 
 
 class _Spawned(pexpect.spawn):
@@ -143,8 +146,8 @@ class Terminal:
 
     @property
     def unmarked(self) -> str:
-        """The output without the marks of prompts."""
-        return re.sub(f"{PROMPT_MARK}|{OUTPUT_MARK}", "", self.raw)
+        """The output without the marks of prompts, titles and links."""
+        return re.sub(f"{PROMPT_MARK}|{OUTPUT_MARK}|{_SIGNALS}", "", self.raw)
 
     def type(self, keys: str) -> None:
         self.process.send(keys)

@@ -173,6 +173,9 @@ class ChatApplication:
     def show(self, lines: Sequence[str]) -> None:
         self.commit("", lines)
 
+    def signal(self, sequence: str) -> None:
+        self._output.write(sequence)
+
     def close(self) -> None:
         """Clear the live region; the input line stays until the end of the chat."""
         self.show([])

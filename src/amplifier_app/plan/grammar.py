@@ -255,12 +255,15 @@ SETTINGS = Shape(
             ),
         ),
         "display": Fields(
-            "Defaults of `amplifier run --show` and `--screen`, and the keys of the chat.",
-            "a mapping of show, screen, keys",
+            "Defaults of `amplifier run --show` and `--screen`, the keys of the chat, and signals.",
+            "a mapping of show, screen, keys, signals",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
                 "screen": Choice("Default of `--screen`.", ("full", "plain", "answer")),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
+                "signals": Choice(
+                    "Window title, links to files, and a bell after long turns.", ("all", "none")
+                ),
             },
         ),
         "exclude": Texts("Modules to remove from the profile."),

@@ -49,6 +49,10 @@ class Screen(Protocol):
         """Replace the live region; no lines clear it. Lines wider than the screen are cut."""
         ...
 
+    def signal(self, sequence: str) -> None:
+        """Send a control sequence that neither draws nor moves the cursor, such as a title."""
+        ...
+
     def close(self) -> None:
         """Clear the live region and leave the terminal as it was before."""
         ...
@@ -92,6 +96,9 @@ class AnsiScreen:
 
     def show(self, lines: Sequence[str]) -> None:
         self.commit("", lines)
+
+    def signal(self, sequence: str) -> None:
+        self._output.write(sequence)
 
     def close(self) -> None:
         self.show([])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import one_line
@@ -40,8 +41,16 @@ class Shown(NamedTuple):
     is_folded: bool
 
 
-def shown_call(call: FinishedCall, width: int) -> Shown:
-    """Draw a finished call in lines of at most `width` cells."""
+def shown_call(
+    call: FinishedCall, width: int, link: Callable[[str, str], str] | None = None
+) -> Shown:
+    """Draw a finished call in lines of at most `width` cells.
+
+    Args:
+        call: The call.
+        width: Cells per line.
+        link: Returns a text as a link to a file.
+    """
     notes = [describe.duration(call.seconds)]
     body: list[str] = []
     is_folded = False
@@ -72,6 +81,9 @@ def shown_call(call: FinishedCall, width: int) -> Shown:
     body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
     mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
     head = _head(mark, call, " · ".join(notes), width)
+    path = describe.file_of(call.data)
+    if link is not None and path and f" {path} " in head and os.path.exists(path):
+        head = head.replace(path, link(path, path), 1)
     return Shown([head, *(f"{_INDENT}{line}".rstrip() for line in body)], is_folded)
 
 

@@ -48,13 +48,19 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
 
 def changed_files(data: dict[str, Any]) -> list[str]:
     """Return the files that a successful tool call has changed, as far as its event shows."""
+    path = file_of(data)
+    return [path] if path and peek(data, "tool_name") in _EDITING_TOOLS else []
+
+
+def file_of(data: dict[str, Any]) -> str | None:
+    """Return the file or folder that the input of a tool call names."""
     value = peek(data, "tool_input")
     value = peek(data, "input") if value is None else value
-    if peek(data, "tool_name") not in _EDITING_TOOLS or not isinstance(value, Mapping):
-        return []
+    if not isinstance(value, Mapping):
+        return None
     fields = cast("Mapping[str, Any]", value)
     found = (fields.get(name) for name in ("file_path", "path"))
-    return [path for path in found if isinstance(path, str)][:1]
+    return next((path for path in found if isinstance(path, str) and path), None)
 
 
 def _progress(todos: list[Any]) -> str:

@@ -106,6 +106,7 @@ class Renderer:
         visibility: Which blocks of an answer are shown.
         verbose: Whether results of tools are shown in full.
         retries: The retries shown so far.
+        signals: Whether to set the title of the window, link files and ring after long turns.
         call_number: Returns the number of a tool call in the session, by the call's id.
         folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
@@ -120,6 +121,7 @@ class Renderer:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.typing_paused: Callable[[], Awaitable[None]] = _no_wait
+        self.signals = False
         self.call_number: Callable[[str], int | None] = lambda call_id: None
         self.visibility = Visibility()
         self.verbose = False

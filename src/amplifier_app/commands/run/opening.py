@@ -91,6 +91,7 @@ def choose_renderer(
 
     renderer = _renderer(request, invocation, screen_mode(request, display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
+    renderer.signals = display.get("signals") != "none"
     renderer.visibility = Visibility(level, folds=renderer.folds_thinking)
     return renderer
 
