@@ -55,8 +55,8 @@ class SavedSession:
             _require_known_version(self.metadata, self.id)
             reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
-            self._records = reading.file.records
-            self._numbers: CallNumbers | None = None
+            self._numbers = CallNumbers()
+            self._unnumbered = list(reading.file.records)
             self._writer = TranscriptWriter(self._transcript, reading)
             self.repaired = reading.file.torn
         except BaseException:
@@ -88,13 +88,15 @@ class SavedSession:
             SessionError: It cannot be written; earlier records are unaffected.
         """
         self._writer.append(record)
-        self.calls.add(record)
+        self._unnumbered.append(record)
 
     @property
     def calls(self) -> CallNumbers:
         """The numbers of its tool calls so far."""
-        if self._numbers is None:
-            self._numbers = CallNumbers(self._records)
+        # Most runs on a long conversation ask for none.
+        for record in self._unnumbered:
+            self._numbers.add(record)
+        self._unnumbered.clear()
         return self._numbers
 
     def update(self, **metadata: Any) -> None:
