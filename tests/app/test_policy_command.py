@@ -141,6 +141,9 @@ def test_rules_without_a_module_that_applies_them_are_refused(tmp_path: Path) ->
     done = run_amplifier("run", "-f", file, "go", home=tmp_path / "home")
     assert done.code == 78
     assert "no module applies the plan's approvals" in done.stderr
+    checked = run_amplifier("plan", "check", "-f", file, home=tmp_path / "home")
+    assert checked.code == 78
+    assert "no module applies the plan's approvals" in checked.stderr
 
 
 @pytest.mark.parametrize("call", [["nothing"], ["task: x"], ["bash", "{"], ["bash", "[1]"]])

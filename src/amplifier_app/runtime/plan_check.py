@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app.base.errors import AppError, Location, ModuleError
+from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.tool_schemas import tool_faults
 from amplifier_app.plan.config_check import config_problems, ignored_keys
@@ -29,6 +29,7 @@ from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.plan.sections import PARTS
+from amplifier_app.runtime.approvals import check_policy
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mount_problems import mount_problem, package_of
@@ -171,6 +172,7 @@ class _Checker:
                 async with asyncio.timeout(CLEANUP_SECONDS):
                     await self._session.cleanup()
         self._check_providers()
+        self._check_approvals()
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
@@ -298,6 +300,18 @@ class _Checker:
         reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped if not one.is_fallback]
         hint = "; ".join([*reasons, SET_UP])
         self._found.append(Finding("plan", Problem(NO_PROVIDER, at, hint)))
+
+    def _check_approvals(self) -> None:
+        """Report rules for tool calls that nothing applies, as a run would."""
+        approvals = self._plan.merged.document.items.get("approvals")
+        hooks = [one for one in self.modules if one.kind == "hook" and one.agent is None]
+        # A hook with a problem may be what applies them.
+        if approvals is None or any(one.status == "broken" for one in hooks):
+            return
+        try:
+            check_policy(self._session.coordinator)
+        except ConfigError as error:
+            self._found.append(Finding("plan", Problem(error.message, approvals.at, error.hint)))
 
 
 def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:
