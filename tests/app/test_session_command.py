@@ -187,7 +187,7 @@ def test_sub_sessions_are_named_with_the_session_that_spawned_them(home: Path) -
     store.create("child", project="/p", parent=parent, agent="reader", title="Look").close()
     store.create("deeper", project="/p", parent="child", agent="helper").close()
     shown = session(home, "show", "abcdef").stdout
-    assert "sub-session child (reader: Look)\n\nsub-session deeper (helper: )" in shown
+    assert "sub-session child (reader: Look)\n\nsub-session deeper (helper: (no title))" in shown
     data = json.loads(session(home, "show", "abcdef", "--output", "json").stdout)
     assert data["sub_sessions"] == ["child"]
 

@@ -33,11 +33,6 @@ class Choice(NamedTuple):
     session_id: str
 
 
-def about(session: SessionSummary) -> str:
-    """The title of a session, or what is wrong with it."""
-    return f"({session.fault})" if session.fault else one_line(session.title or "(no title)", 200)
-
-
 def listed_sessions(*, everywhere: bool) -> list[Listed]:
     """The sessions of this directory, or of all, last used first.
 
@@ -112,14 +107,14 @@ class Picker:
         columns, _ = self._size()
         tail = "  ".join(filter(None, facts))
         room = max(12, columns - 18 - cells(tail))
-        title = clip(about(session), room)
+        title = clip(one_line(session.about), room)
         return f"{age:<11} {title}{' ' * max(2, room - cells(title) + 2)}{tail}"
 
     def _prompt(self, columns: int) -> StyleAndTextTuples:
         if self._mode == "rename":
             return [("bold", "  New title: "), ("", in_line(self._title)), ("reverse", " ")]
         if self._mode == "delete" and self.current is not None:
-            question = f'Delete "{clip(about(self.current.session), 40)}"'
+            question = f'Delete "{clip(one_line(self.current.session.about), 40)}"'
             if self.current.spawned:
                 question += f" and {describe.count(self.current.spawned, 'sub-agent')}"
             return [("bold", f"  {question}? [y/N] ")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from amplifier_app.runtime.event_log import time_of
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.subscriptions import show_once
 from amplifier_app.runtime.turn import TurnRecorder
@@ -33,7 +33,7 @@ def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
     before: float | None = None
     for event in events:
         data = event.get("data")
-        at = _time(event.get("ts"))
+        at = time_of(event)
         if not isinstance(data, dict) or at is None:
             continue
         name, wait = str(event.get("event")), 0.0 if before is None else max(0.0, at - before)
@@ -86,12 +86,3 @@ async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: f
             running = False
     if running:
         renderer.turn_ended(recorder.result(response, "cancelled"))
-
-
-def _time(value: object) -> float | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -49,6 +49,14 @@ class SessionSummary(NamedTuple):
     fault: str | None = None
 
     @property
+    def about(self) -> str:
+        """What a list shows: its title, of a sub-session also its agent, or what is wrong."""
+        if self.fault is not None:
+            return f"({self.fault})"
+        title = self.title or "(no title)"
+        return f"{self.agent}: {title}" if self.agent else title
+
+    @property
     def cost(self) -> Decimal | None:
         """US dollars, sub-agents included."""
         return dollars(self.cost_usd)

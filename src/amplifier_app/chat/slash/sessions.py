@@ -32,7 +32,10 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     listed = _sessions_here()
     if not listed:
         return "No saved sessions in this directory."
-    return rows((short_id(one.id), f"{describe.age(one.updated)}  {_about(one)}") for one in listed)
+    return rows(
+        (short_id(one.id), f"{describe.age(one.updated)}  {one_line(one.about, 80)}")
+        for one in listed
+    )
 
 
 def _sessions_here() -> list[SessionSummary]:
@@ -42,14 +45,10 @@ def _sessions_here() -> list[SessionSummary]:
     return [one.session for one in page.listed]
 
 
-def _about(session: SessionSummary) -> str:
-    return f"({session.fault})" if session.fault else one_line(session.title or "", 80)
-
-
 def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
     for one in _sessions_here():
         if one.id != chat.session.id:
-            yield short_id(one.id), _about(one)
+            yield short_id(one.id), one_line(one.about, 80)
 
 
 @command("/resume", "Continue another session", usage="[ID]", complete=_ids)

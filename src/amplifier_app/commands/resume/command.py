@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import read_line, stdin_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import launch
@@ -73,11 +74,11 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
 
 
 def _choose_by_number(*, everywhere: bool) -> dict[str, str] | None:
-    from amplifier_app.chat.session_picker import about, listed_sessions
+    from amplifier_app.chat.session_picker import listed_sessions
 
     listed = listed_sessions(everywhere=everywhere)[:_LISTED]
     for number, (session, _) in enumerate(listed, 1):
-        print(f"{number:>3}  {describe.age(session.updated):<11}  {about(session)}")
+        print(f"{number:>3}  {describe.age(session.updated):<11}  {one_line(session.about)}")
     print(f"Resume which one? [1-{len(listed)}, Enter for none] ", end="", flush=True)
     answer = (read_line(_PATIENCE_SECONDS) or "").strip()
     if not answer:

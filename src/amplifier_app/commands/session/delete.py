@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.commands.session.shared import YesOption, about, confirm, from_index
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.commands.session.shared import YesOption, confirm, from_index
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import (
     remove_leftovers,
@@ -40,7 +41,7 @@ def delete(
         wanted += [one for one in with_sub_sessions(found, summaries) if one not in wanted]
     for session_id in reversed(wanted):
         size = describe.size(size_of(store.root / session_id))
-        title = about(by_id[session_id], 60)
+        title = one_line(by_id[session_id].about, 60)
         typer.echo(f"  {session_id}  {title}  ({size})".replace("    ", "  "), err=True)
     if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
         typer.echo("Nothing was deleted.", err=True)

@@ -11,9 +11,10 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.session.shared import about, from_index
+from amplifier_app.commands.session.shared import from_index
 from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.status import short_path
 from amplifier_app.sessions.index import Index, Listed, Page
 from amplifier_app.sessions.summary import SessionSummary, short_id
 
@@ -110,7 +111,7 @@ def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[lis
                 "" if session.prompts is None else str(session.prompts),
                 _cost(session),
                 *([f"+{spawned}" if spawned else ""] if agents else []),
-                about(session, 10_000),
+                one_line(session.about, 10_000),
                 *([_directory(session.project, width)] if everywhere else []),
                 session.model or "",
             ]
@@ -124,11 +125,8 @@ def _cost(session: SessionSummary) -> str:
 
 
 def _directory(project: str | None, width: int | None) -> str:
-    home = os.path.expanduser("~")
     text = one_line(project or "", 10_000)
-    if width is not None and (text == home or text.startswith(home + os.sep)):
-        return "~" + text[len(home) :]
-    return text
+    return text if width is None else short_path(text)
 
 
 def _remarks(page: Page, everywhere: bool) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.duration import parse_duration
-from amplifier_app.commands.session.shared import YesOption, about, confirm, from_index
+from amplifier_app.commands.session.shared import YesOption, confirm, from_index
 from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import (
@@ -125,7 +126,7 @@ def _print(families: list[_Family]) -> None:
             describe.age(one.updated) if on_terminal else one.updated,
             describe.size(one.size),
             f"+{len(one.ids) - 1}" if len(one.ids) > 1 else "",
-            about(one.session),
+            one_line(one.session.about),
         ]
         for one in families
     ]

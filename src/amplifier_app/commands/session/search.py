@@ -11,7 +11,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.session.shared import about, from_index
+from amplifier_app.commands.session.shared import from_index
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.index import Match
@@ -72,7 +72,7 @@ def _print(match: Match) -> None:
     head = Text.assemble(
         (short_id(session.id), "bold"),
         "  ",
-        about(session, 80),
+        one_line(session.about, 80),
         (f"  {describe.age(session.updated)}", "dim"),
     )
     console.print(head, no_wrap=True, overflow="ellipsis")

@@ -9,11 +9,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import read_line, stdin_is_tty, to_stderr
 from amplifier_app.sessions.index import Index, ask_index
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import SessionSummary
 
 _Answer = TypeVar("_Answer")
 _PATIENCE_SECONDS = 600.0
@@ -33,14 +31,6 @@ def from_index(question: Callable[[Index], _Answer]) -> _Answer:
     if remark:
         to_stderr(f"amplifier: {remark}")
     return answer
-
-
-def about(summary: SessionSummary, limit: int = 200) -> str:
-    """A session in a few words: its title, of a sub-session also its agent, or what is wrong."""
-    if summary.fault is not None:
-        return f"({summary.fault})"
-    title = one_line(summary.title or "", limit)
-    return f"{one_line(summary.agent, 40)}: {title}" if summary.agent else title
 
 
 def confirm(question: str, yes: bool) -> bool:

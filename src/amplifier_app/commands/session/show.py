@@ -9,8 +9,8 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.pager import show_paged
-from amplifier_app.base.sanitize import for_pipe, for_terminal
-from amplifier_app.commands.session.shared import SessionArgument, about, from_index
+from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
+from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Format, OutputOption, terminal_width
 from amplifier_app.runtime.export.markdown import as_markdown
 from amplifier_app.runtime.export.parts import (
@@ -76,7 +76,7 @@ def show(
         return
     parts = list(parts_of(last_prompts(conversation, last or 0), visibility))
     heading = heading_of(found.id, found.metadata, conversation, age=width is not None)
-    lines = [f"sub-session {one.id} ({about(one, 60)})" for one in spawned]
+    lines = [f"sub-session {one.id} ({one_line(one.about, 60)})" for one in spawned]
     heading = Heading(heading.title, heading.facts, lines)
     if width is None:
         print(as_markdown(heading, parts), end="")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.keys import fill_environment
+from amplifier_app.runtime.event_log import read_events
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_support import journal
 from amplifier_support.redaction import Redactor, secrets_in
 
 
@@ -60,19 +59,3 @@ def exported(
         return Exported(folder.id, redact(folder.metadata), records, events)
 
     return read(session)._replace(sub_sessions=tuple(read(folder) for folder in spawned))
-
-
-def read_events(session: Path) -> list[dict[str, Any]]:
-    """The events that hooks-logging wrote for a session; lines that cannot be read are left out."""
-    events: list[dict[str, Any]] = []
-    rotated = sorted(
-        session.glob("events.jsonl.[0-9]*"), key=lambda path: int(path.suffix[1:]), reverse=True
-    )
-    for file in [*rotated, session / "events.jsonl"]:
-        try:
-            lines = file.read_bytes().split(b"\n")
-        except (OSError, ValueError):
-            continue
-        found = (journal.parse(line) for line in lines)
-        events += [event for event in found if event is not None and "event" in event]
-    return events

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
+from amplifier_app.runtime.event_log import time_of
 from amplifier_support.usage import dollars
 
 
@@ -53,7 +53,7 @@ def turns_of(events: Iterable[Mapping[str, Any]]) -> list[Turn]:
     turns: list[Turn] = []
     begun: dict[tuple[str, str], float] = {}
     for event in events:
-        name, time = str(event.get("event")), _time(event.get("ts"))
+        name, time = str(event.get("event")), time_of(event)
         raw = event.get("data")
         if time is None or not isinstance(raw, dict):
             continue
@@ -96,12 +96,3 @@ def _span(kind: str, data: Mapping[str, Any], start: float, end: float, is_ok: b
 
 def _key(data: Mapping[str, Any]) -> str:
     return str(data.get("tool_call_id") or data.get("span_id"))
-
-
-def _time(value: object) -> float | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

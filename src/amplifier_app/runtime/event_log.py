@@ -1,0 +1,34 @@
+"""The log of events that hooks-logging writes for a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from amplifier_support import journal
+
+
+def read_events(session: Path) -> list[dict[str, Any]]:
+    """The events that hooks-logging wrote for a session; lines that cannot be read are left out."""
+    events: list[dict[str, Any]] = []
+    rotated = sorted(
+        session.glob("events.jsonl.[0-9]*"), key=lambda path: int(path.suffix[1:]), reverse=True
+    )
+    for file in [*rotated, session / "events.jsonl"]:
+        try:
+            lines = file.read_bytes().split(b"\n")
+        except (OSError, ValueError):
+            continue
+        found = (journal.parse(line) for line in lines)
+        events += [event for event in found if event is not None and "event" in event]
+    return events
+
+
+def time_of(event: Mapping[str, Any]) -> float | None:
+    """When an event happened, in seconds since the epoch; None if its time cannot be read."""
+    try:
+        return datetime.fromisoformat(event["ts"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
