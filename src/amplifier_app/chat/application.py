@@ -37,6 +37,7 @@ from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
 from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
+from amplifier_app.render.screen import ERASE_DOWN
 
 # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
@@ -86,6 +87,14 @@ class _UpdateFile:
 
     def fileno(self) -> int:
         return self._output.fd
+
+
+class _TerminalOutput(Vt100_Output):
+    """A terminal whose scrollback has nothing of what is erased."""
+
+    def erase_down(self) -> None:
+        """Erase from the start of the line; prompt_toolkit does this in the first column only."""
+        self.write_raw(ERASE_DOWN)
 
 
 class ChatApplication:
@@ -358,7 +367,7 @@ class ChatApplication:
     def _create_output(self) -> Vt100_Output:
         file: Any = self._file
         # Without reports of the cursor position nothing is mixed with the keys that are typed.
-        return Vt100_Output(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
+        return _TerminalOutput(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
 
     def _size(self) -> Size:
         try:

@@ -17,6 +17,10 @@ from amplifier_app.render.ansi import cells, clip
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
+ERASE_DOWN = " \x1b[J\r\x1b[K"
+"""Erases from the first column down. Not just `ESC [ J`: if that erases the whole screen, tmux moves what
+was on it to the scrollback."""
+
 
 class Screen(Protocol):
     """Where a renderer draws. All text may have colours (SGR) and links (OSC 8), nothing else."""
@@ -123,7 +127,7 @@ class AnsiScreen:
         if self._reflows:
             # Of a terminal that has become narrower since, each line may take several rows.
             rows = sum(max(1, -(-cells(line) // width)) for line in self._drawn)
-        return f"\r\x1b[{rows - 1}A\x1b[J" if rows > 1 else "\r\x1b[J"
+        return (f"\r\x1b[{rows - 1}A" if rows > 1 else "\r") + ERASE_DOWN
 
     def _size(self) -> tuple[int, int]:
         try:

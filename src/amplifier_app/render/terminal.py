@@ -256,7 +256,8 @@ class TerminalRenderer(Renderer):
         shown = shown_call(call, self._screen.width, link)
         self._scrollback.print(shown.lines)
         if shown.is_folded and self.full_result_hint:
-            self._scrollback.print([paint(f"    {self.full_result_hint}", "dim")])
+            hint = self._scrollback.wrapped(self.full_result_hint, 4)
+            self._scrollback.print(paint(f"    {line}", "dim") for line in hint)
             self.full_result_hint = ""  # once is enough
         self._progress.started()
         self._refresh()

@@ -62,7 +62,7 @@ def test_an_update_is_one_write_and_repaints_nothing_above() -> None:
     rig.screen.commit("second\n", ["live 2"])
     update = rig.written()
     assert "first" not in update
-    assert update.startswith("\x1b[?2026h\r\x1b[J")
+    assert update.startswith("\x1b[?2026h\r \x1b[J\r\x1b[K")
     rig.screen.show(["live 2"])
     assert rig.written() == "", "nothing changed"
 
@@ -101,7 +101,7 @@ def test_a_terminal_that_wraps_lines_again_is_erased_as_far_as_they_reach() -> N
     rig.written()
     rig.resize(25, 10)  # `a` takes three rows now, `b` one
     rig.screen.show(["c"])
-    assert rig.written().startswith("\x1b[?2026h\r\x1b[3A\x1b[J")
+    assert rig.written().startswith("\x1b[?2026h\r\x1b[3A \x1b[J\r\x1b[K")
 
 
 def test_a_closed_terminal_is_reported() -> None:
