@@ -145,11 +145,12 @@ def current_items(
 
 def parse(line: bytes) -> Record | None:
     """The record of a line; None if it has none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if isinstance(record, dict):
-            return cast("Record", record)
-    return None
+    # Once per message of a conversation: given bytes, `json` would look for their encoding each time.
+    try:
+        record = json.loads(line.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+    return cast("Record", record) if isinstance(record, dict) else None
 
 
 def ends_inside_line(descriptor: int) -> bool:

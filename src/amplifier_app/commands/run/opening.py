@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
+_GC_THRESHOLD = 20_000
+"""Objects created until garbage is collected again."""
+
 
 @contextlib.asynccontextmanager
 async def opened(
@@ -56,8 +59,10 @@ async def opened(
         tools=None if request.tools is None else ToolSelection.parse(request.tools),
     ) as session:
         approvals.stop = lambda: session.stop(immediate=True)
-        # Disabled since the process started; what exists by now is never garbage.
+        # Disabled since the process started; what exists by now is never garbage. The default threshold
+        # is for programs that use less memory than one request of a long conversation.
         gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
         logs.show_held(session.not_mounted)
         invocation.report.session_id = session.id

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from amplifier_core.message_models import Message, ThinkingBlock, ToolCallBlock
+from amplifier_core.message_models import Message, TextBlock, ThinkingBlock, ToolCallBlock
 from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.parsed_cache import Readings
 from amplifier_modules._shared.history.parsing import Call, Reading, Result, read
@@ -37,6 +37,8 @@ _NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
 
 _FIELDS = Message.model_fields.keys()
 _UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
+_TEXT_KEYS = {"type", "text"}
+_UNSET_TEXT: dict[str, Any] = dict.fromkeys(TextBlock.model_fields)
 _set_slot = object.__setattr__
 
 
@@ -185,7 +187,9 @@ def _message(
 ) -> Message | None:
     known = cast("Any", role)
     if isinstance(content, str):
-        return _text_message(role, content, extras)
+        return _valid_message(role, content, extras)
+    if all(map(_is_plain_text, content)):
+        return _valid_message(role, [_text_block(block["text"]) for block in content], extras)
     try:
         return Message(role=known, content=content, **extras)
     except ValidationError:
@@ -216,14 +220,33 @@ def _add_listed_form(message: Message) -> None:
         extra["tool_calls"] = calls
 
 
-def _text_message(role: str, text: str, extras: dict[str, Any]) -> Message:
+def _is_plain_text(block: Any) -> bool:
+    return (
+        type(block) is dict
+        and block.keys() == _TEXT_KEYS
+        and block["type"] == "text"
+        and type(block["text"]) is str
+    )
+
+
+def _text_block(text: str) -> TextBlock:
+    """A block that needs no validation; see `_valid_message`."""
+    block = TextBlock.__new__(TextBlock)
+    _set_slot(block, "__dict__", {**_UNSET_TEXT, "type": "text", "text": text})
+    _set_slot(block, "__pydantic_fields_set__", {"type", "text"})
+    _set_slot(block, "__pydantic_extra__", {})
+    _set_slot(block, "__pydantic_private__", None)
+    return block
+
+
+def _valid_message(role: str, content: str | list[TextBlock], extras: dict[str, Any]) -> Message:
     """A message that needs no validation.
 
     Built by hand: a request has one for most of its messages, and pydantic's `model_construct`
     takes several times as long.
     """
     message = Message.__new__(Message)
-    fields = {**_UNSET, "role": role, "content": text, **extras}
+    fields = {**_UNSET, "role": role, "content": content, **extras}
     more = {key: fields.pop(key) for key in extras.keys() - _FIELDS}
     _set_slot(message, "__dict__", fields)
     _set_slot(message, "__pydantic_fields_set__", {"role", "content", *extras} - more.keys())
@@ -253,7 +276,7 @@ def _answer(asked: _Asked, repairs: list[str]) -> Message:
     known = len(repairs)
     message = _message("tool", result.content, extras, repairs)
     if message is None:
-        return _text_message("tool", "", extras)
+        return _valid_message("tool", "", extras)
     if len(repairs) == known:
         result.built = BuiltMessage(message)
     return message
@@ -263,15 +286,15 @@ def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
     """Add a user message before or after the messages, or in place of none, where required."""
     spoken = [i for i, message in enumerate(whole) if message.role not in _COLLECTED]
     if not spoken:
-        whole.append(_text_message("user", NO_MESSAGE, {}))
+        whole.append(_valid_message("user", NO_MESSAGE, {}))
         repairs.append("added a user message: there was none")
         return whole
     last = whole[spoken[-1]]
     if last.role == "assistant" and not last.get("prefill"):
-        whole.append(_text_message("user", CONTINUE, {}))
+        whole.append(_valid_message("user", CONTINUE, {}))
         repairs.append("added a user message: the last one was the assistant's")
     if whole[spoken[0]].role == "assistant":
-        whole.insert(spoken[0], _text_message("user", LEAD_IN, {}))
+        whole.insert(spoken[0], _valid_message("user", LEAD_IN, {}))
         repairs.append("added a user message: the first one was the assistant's")
     return whole
 
