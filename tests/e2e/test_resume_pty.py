@@ -90,7 +90,7 @@ def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) 
         terminal.type("/resume nosuch" + ENTER)
         terminal.until("there is no session 'nosuch'")
         terminal.type("/fork 1" + ENTER)
-        terminal.until('Resumed "Review it" · 1 prompt · just now · plan task')
+        terminal.until('Forked "Review it" · 1 prompt · just now · plan task')
         terminal.prompt()
         terminal.type("go on" + ENTER)
         terminal.until(r"After\.")
@@ -112,7 +112,7 @@ def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
     with Terminal("resume", cwd=project, env=env) as terminal:
         terminal.until("type to filter")
         terminal.type("review" + CTRL_F)
-        terminal.until('Resumed "Review it" · 2 prompts')
+        terminal.until('Forked "Review it" · 2 prompts')
         terminal.prompt()
         terminal.type(CTRL_D)
         assert terminal.finish() == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group
 from rich.text import Text
 
@@ -37,7 +40,7 @@ async def resumed(session: OpenSession) -> Group:
     metadata = session.saved.metadata if session.saved is not None else {}
     title = metadata.get("title")
     facts = [
-        f'Resumed "{one_line(title, 60)}"' if isinstance(title, str) else "Resumed",
+        f'{_verb(metadata)} "{one_line(title, 60)}"' if isinstance(title, str) else _verb(metadata),
         describe.count(prompts, "prompt"),
         describe.age(str(metadata.get("updated"))),
         f"plan {one_line(session.facts.profile, 40)}",
@@ -52,6 +55,12 @@ async def resumed(session: OpenSession) -> Group:
             Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
         )
     return Group(*lines)
+
+
+def _verb(metadata: Mapping[str, Any]) -> str:
+    """`Forked` for a fork that nothing was sent to yet."""
+    is_new = "forked_from" in metadata and "usage" not in metadata
+    return "Forked" if is_new else "Resumed"
 
 
 def _dim(parts: list[Part]) -> list[Text]:

@@ -132,5 +132,7 @@ def call_text(call: Call) -> str:
             lines += [f"{name}:", *text.splitlines(), ""] if below else [f"{name}: {text}"]
     elif call.input is not None:
         lines.append(as_text(call.input))
-    lines += ["", "result:" if call.result is not None else "no result was recorded"]
+    if lines[-1]:
+        lines.append("")
+    lines.append("result:" if call.result is not None else "no result was recorded")
     return "\n".join([*lines, *(call.result or "").splitlines()])
