@@ -222,3 +222,33 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    words = "a sentence whose words are wrapped where the terminal ends, not inside of them. " * 3
+    replies = [{"tool_calls": [{"name": "bash", "input": {"command": "seq 1 30"}}]}, words]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.process.setwinsize(30, columns)
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("wrapped")
+        terminal.prompt()
+        for command in ("/verbose on", "/help", "/status"):
+            terminal.type(command + ENTER)
+            terminal.prompt()
+        terminal.type("an input line that is longer than forty columns, for sure")
+        terminal.until("sure")
+        emulator = Emulator(columns, 30)
+        emulator.feed(terminal.raw)
+    lines = emulator.lines()
+    for word in ("whose", "wrapped", "Continue", "approval"):
+        assert any(re.search(rf"\b{word}\b", line) for line in lines), word
+    # The input line is the last but the status line, and nothing was left behind by redrawing.
+    text = "\n".join(lines)
+    assert text.count("an input line") == 1
+    assert "for sure" in " ".join(line.strip() for line in lines[-4:])
+    assert "mock-model" in lines[-1]
+    assert sum(line.startswith("› go") for line in lines) == 1
+    assert not any(mark in text for mark in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")

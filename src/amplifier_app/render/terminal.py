@@ -253,7 +253,7 @@ class TerminalRenderer(Renderer):
         self._message.finish()
         self._scrollback.begin("tool")
         link = self._signals.link if self.signals else None
-        shown = shown_call(call, self._screen.width, link)
+        shown = shown_call(call, self._screen.width, link, whole=self.verbose)
         self._scrollback.print(shown.lines)
         if shown.is_folded and self.full_result_hint:
             hint = self._scrollback.wrapped(self.full_result_hint, 4)

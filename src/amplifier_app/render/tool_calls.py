@@ -14,6 +14,7 @@ from amplifier_app.render.finished_call import FinishedCall, about_call
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turn import peek
 
+_MOST_LINES = 2000
 RESULT_LINES = 4
 FAILED_LINES = 12
 CHANGED_LINES = 12
@@ -42,7 +43,11 @@ class Shown(NamedTuple):
 
 
 def shown_call(
-    call: FinishedCall, width: int, link: Callable[[str, str], str] | None = None
+    call: FinishedCall,
+    width: int,
+    link: Callable[[str, str], str] | None = None,
+    *,
+    whole: bool = False,
 ) -> Shown:
     """Draw a finished call in lines of at most `width` cells.
 
@@ -50,6 +55,7 @@ def shown_call(
         call: The call.
         width: Cells per line.
         link: Returns a text as a link to a file.
+        whole: Show all of the result.
     """
     notes = [describe.duration(call.seconds)]
     body: list[str] = []
@@ -66,7 +72,9 @@ def shown_call(
         if exit_code and call.has_failed:
             notes.append(exit_code)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-        if call.has_failed:
+        if whole:
+            shown, style = _rows("\n".join(lines), width, _MOST_LINES), "dim"
+        elif call.has_failed:
             shown, style = _rows("\n".join(lines), width, FAILED_LINES, tail=True), ""
         elif describe.tool_name(call.data) in _CONTENT_TOOLS:
             shown, style = [], "dim"

@@ -6,17 +6,21 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.status import status_of
 
 
 @command("/status", "Session, profile, model and directory", during_turn=True)
 async def status(chat: Chat, argument: str) -> Reply:
-    session, facts = chat.session, chat.session.facts
+    session, facts, now = chat.session, chat.session.facts, status_of(chat.session)
+    context = "" if now.context_percent is None else f"{now.context_percent} % full"
     table = [
         ("session", f"{session.id}{'' if facts.saved else ' (not saved)'}"),
         ("profile", facts.profile),
-        ("provider", facts.provider),
-        ("model", facts.model or "the provider's default"),
-        ("directory", facts.working_dir),
+        ("provider", now.provider),
+        ("model", now.model or "the provider's default"),
+        ("mode", now.mode or "no module asks for approval"),
+        ("directory", facts.working_dir + (f" ({now.branch})" if now.branch else "")),
+        ("context", context or "no model call yet"),
         ("tools", ", ".join(facts.tools) or "none"),
         ("messages", str(len(await session.context.get_messages()))),
     ]

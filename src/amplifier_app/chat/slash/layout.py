@@ -4,26 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.render.ansi import cells
+
+_LEAST_VALUE = 24
+"""Cells a value needs next to its name; with fewer it goes below it."""
 
 
-def rows(pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> Table:
+class Rows:
+    """Names with values, aligned; on a narrow terminal each value is below its name."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], numbers: bool) -> None:
+        self._pairs = [(for_terminal(name), for_terminal(value)) for name, value in pairs]
+        self._numbers = numbers
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widest = max((cells(name) for name, _ in self._pairs), default=0)
+        if not self._numbers and widest + 2 + _LEAST_VALUE > options.max_width:
+            for name, value in self._pairs:
+                yield Text(name)
+                if value:
+                    yield Padding(Text(value), (0, 0, 0, 4))
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(justify="right" if self._numbers else "left", overflow="fold")
+        for name, value in self._pairs:
+            grid.add_row(Text(name), Text(value))
+        yield grid
+
+
+def rows(pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> Rows:
     """Return names with values; a long value wraps at words, below its beginning.
 
     Args:
         pairs: The names and values.
         numbers: Align the values at the right.
     """
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(justify="right" if numbers else "left", overflow="fold")
-    for name, value in pairs:
-        grid.add_row(Text(for_terminal(name)), Text(for_terminal(value)))
-    return grid
+    return Rows(pairs, numbers)
 
 
 def lines(*parts: RenderableType) -> Group:
