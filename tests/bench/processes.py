@@ -8,6 +8,7 @@ command line, and so makes the program everything is compared with look dearer t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import subprocess
@@ -41,6 +42,10 @@ with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as respon
                 sys.stdout.write(event["delta"]["text"])
 """
 """The least that asks for the same and prints it: a synchronous program on httpx."""
+
+
+PAINTED = b"\x1b[?2004h"
+"""Written by prompt_toolkit with the first prompt: from now on pasted text is marked."""
 
 
 class Cost(NamedTuple):
@@ -83,9 +88,52 @@ class Bench:
         env = {**self._env, **asking, "_AMPLIFIER_COMPLETE": "complete_bash"}
         return self._cost(str(_bin() / "amplifier"), env=env)
 
+    def on_terminal(self, *command: str, until: bytes = b"") -> Cost:
+        """A program of the environment with a terminal for its standard streams.
+
+        Args:
+            command: Its name and arguments.
+            until: It is killed once it has written this; by default it runs to its end.
+        """
+        ours, theirs = os.openpty()
+        env = {**self._env, "TERM": "xterm-256color"}
+        env.pop("NO_COLOR", None)
+        process = subprocess.Popen(
+            [str(_bin() / command[0]), *command[1:]],
+            cwd=self._folder,
+            env=env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        written = b""
+        with contextlib.suppress(OSError):  # the terminal is closed with its last user
+            while not until or until not in written:
+                part = os.read(ours, 1 << 16)
+                if not part:
+                    break
+                written += part
+                if b"\x1b[6n" in part:  # the terminal is asked where its cursor is
+                    os.write(ours, b"\x1b[1;1R")
+        if until:
+            process.kill()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        os.close(ours)
+        assert until in written, written
+        assert until or process.returncode == 0, written
+        return Cost(usage.ru_utime, usage.ru_stime, written)
+
     def interpreter(self) -> Cost:
         """An interpreter that starts and ends."""
         return self._cost(str(_bin() / "python"), "-c", "pass")
+
+    def hello(self) -> Cost:
+        """The least that shows a prompt of prompt_toolkit, until it is painted."""
+        code = "from prompt_toolkit import PromptSession; PromptSession().prompt('> ')"
+        return self.on_terminal("python", "-c", code, until=PAINTED)
 
     def reader(self) -> Cost:
         """The program on httpx that does the same."""
