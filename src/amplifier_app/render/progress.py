@@ -55,7 +55,7 @@ class Progress:
         """A piece of the answer has arrived."""
         self._doing = "thinking" if kind == "thinking" else "writing"
         self._characters += characters
-        self._retry = None
+        self._end_wait()
 
     def seconds(self) -> float:
         """Seconds since the model call started."""
@@ -63,6 +63,7 @@ class Progress:
 
     def retries(self, data: dict[str, Any]) -> None:
         """The provider waits before it repeats a request."""
+        self._end_wait()
         delay = peek(data, "delay")
         delay = float(delay) if isinstance(delay, (int, float)) else 0.0
         message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
@@ -73,11 +74,17 @@ class Progress:
         self._retry = (cause, time.monotonic() + delay, count)
         self._waited += delay
 
+    def _end_wait(self) -> None:
+        if self._retry is not None:
+            # The wait may have been cut short.
+            self._waited -= max(0.0, self._retry[1] - time.monotonic())
+            self._retry = None
+
     def settled(self) -> str:
         """Return, once, a summary of the retries; empty if there were none."""
+        self._end_wait()
         waited, self._waited = self._waited, 0.0
-        self._retry = None
-        return f"waited {describe.duration(waited)} {self._waited_for}" if waited else ""
+        return f"waited {round(waited)} s {self._waited_for}" if waited >= 0.5 else ""
 
     def line(self, width: int, *, stop: str = "", hint: str = "") -> str:
         """Return the line for what is going on, at most `width` cells wide.

@@ -83,6 +83,9 @@ def shown_call(
             part = lines[-RESULT_LINES:] if tail else lines[:RESULT_LINES]
             shown, style = [clip(_untabbed(line), width - len(_INDENT)) for line in part], "dim"
         body = [paint(line, style) for line in shown]
+        content = call.input.get("content")
+        if describe.tool_name(call.data) == "write_file" and isinstance(content, str):
+            notes.insert(0, describe.count(len(content.splitlines()), "line"))
         note = _counted_lines(len(lines), len(shown), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
