@@ -28,7 +28,9 @@ def test_deltas_on_a_terminal(benchmark: Any, tmp_path: Path) -> None:
             lambda: bench.on_terminal("python", reader),
             rounds=7,
         )
-    assert own.stdout.count(b"word") == bare.stdout.count(b"word") == deltas
+    assert bare.stdout.count(b"word") == deltas
+    # What is not final yet is painted more than once.
+    assert own.stdout.count(b"word") >= deltas
     benchmark.extra_info["deltas"] = deltas
 
 
