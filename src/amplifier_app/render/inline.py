@@ -142,9 +142,8 @@ def wrapped_line(line: str, width: int) -> list[tuple[int, int]]:
             begin, used, gap = start, 0, 0
         if used + gap + word <= width:
             used += gap + word
-        else:
-            used += gap
-            for position in range(start, stop):
+        else:  # too wide for a row, with the indentation before it
+            for position in range(start - gap, stop):
                 wide = cell_width(line[position])
                 if used + wide > width and used:
                     rows.append((begin, position))

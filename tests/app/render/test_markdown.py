@@ -264,6 +264,7 @@ def test_any_text_is_the_same_character_by_character(text: str, width: int) -> N
 
 
 @given(st.text(st.sampled_from("ab   "), max_size=80), st.integers(2, 20))
+@example("   a", 2)
 def test_wrapping_is_the_same_with_and_without_wide_characters(line: str, width: int) -> None:
     line = line.rstrip()
     assert wrapped_ascii(line, width) == wrapped_line(line, width)
