@@ -57,6 +57,10 @@ def test_a_fork_goes_on_from_a_step(project: Path) -> None:
         assert result["response"] == "Once more."
         assert store.read(result["session_id"])[0]["forked_from"]["step"] == 3
         assert (store.root / "s1" / "transcript.jsonl").read_bytes() == whole
+        count = len(store.summaries())
+        for refused in (("--dry-run",), ("--resume", "s1", "x"), ("",)):
+            run_amplifier("run", "--fork", "s1", *refused, cwd=project, env=env)
+        assert len(store.summaries()) == count, "a run that does not start leaves no fork"
         assert server.rejections == []
 
 

@@ -82,14 +82,27 @@ def write_bundle(
                 _write_tar(packed, {_MANIFEST: text, **contents})
             raw.flush()
             os.fsync(raw.fileno())
-        # Unlike a rename, a link does not replace a file that appeared in the meantime.
-        os.link(unfinished, file)
+        _publish(unfinished, file)
     except FileExistsError:
         raise SessionError(f"{file} already exists", hint="Choose another name.") from None
     except OSError as error:
         raise SessionError(f"cannot write {file}: {error.strerror}") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _publish(unfinished: Path, file: Path) -> None:
+    """Give a whole file its name, unless there is one by now. Raises OSError."""
+    try:
+        # Unlike a rename, a link never replaces a file.
+        os.link(unfinished, file)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Not every file system has links.
+        if os.path.lexists(file):
+            raise FileExistsError from None
+        os.rename(unfinished, file)
 
 
 def _write_tar(packed: Any, contents: Mapping[str, bytes]) -> None:

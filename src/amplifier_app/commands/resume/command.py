@@ -28,7 +28,7 @@ def resume(
     session_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]", help="Session id. [default: choose from a list]", show_default=False
+            metavar="ID", help="Session id. [default: choose from a list]", show_default=False
         ),
     ] = None,
     everywhere: Annotated[

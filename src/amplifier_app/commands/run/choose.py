@@ -50,10 +50,18 @@ def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen
     """
     resume = _session_to_resume(request)
     project = _project(request, resume, stdout)
-    plan = _plan(request, resume, project, stdout, lenient)
-    if request.fork is not None and resume is not None and not lenient:
-        resume = fork_with(plan, request, resume, project)
-    return Chosen(plan, project, resume)
+    return Chosen(_plan(request, resume, project, stdout, lenient), project, resume)
+
+
+def with_fork(request: Request, chosen: Chosen) -> Chosen:
+    """Fork the session to resume, if the request asks for it.
+
+    Raises:
+        SessionError: The source is damaged, or the fork cannot be written.
+    """
+    if request.fork is None or chosen.resume is None:
+        return chosen
+    return chosen._replace(resume=fork_with(chosen.plan, request, chosen.resume, chosen.project))
 
 
 def fork_with(

@@ -17,7 +17,7 @@ from amplifier_app.base.stdio import (
 from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.render.result import RunReport
@@ -68,6 +68,7 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
         request = _set_up(request)
         chosen = choose(request, invocation.stdout)
     prompt = "" if chat else _prompt(request)
+    chosen = with_fork(request, chosen)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
         if chat:
