@@ -12,6 +12,7 @@ from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
     "chat": "chat",
+    "completion": "commands/completion",
     "output": "render",
     "plans": "plan",
     "providers": "commands/provider",
