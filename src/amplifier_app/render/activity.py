@@ -106,6 +106,12 @@ class Activity:
             agent.doing = what
             agent.steps += bool(what)
 
+    def agent_waits(self, session_id: str, why: str) -> None:
+        """Record that a sub-agent waits before it repeats a request."""
+        agent = self._agents.get(session_id)
+        if agent is not None:
+            agent.doing = why
+
     def agent_ended(self, session_id: str) -> None:
         """Remove a sub-agent."""
         self._waiting.pop(session_id, None)
@@ -171,7 +177,7 @@ def _head_of_call(call: _Call, width: int, hint: str) -> str:
 
 
 def _head_of_agent(agent: _SubAgent, width: int, hint: str) -> str:
-    if not agent.steps:
+    if not agent.steps and not agent.doing:
         return _running_line(agent.about, agent.started, width, hint)
     doing = f" → {agent.doing}" if agent.doing else ""
     text = f"{agent.agent} · {describe.count(agent.steps, 'step')}{doing}"

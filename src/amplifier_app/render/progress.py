@@ -64,14 +64,9 @@ class Progress:
     def retries(self, data: dict[str, Any]) -> None:
         """The provider waits before it repeats a request."""
         self._end_wait()
-        delay = peek(data, "delay")
-        delay = float(delay) if isinstance(delay, (int, float)) else 0.0
-        message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
-        known = _CAUSES.get(str(peek(data, "error_type")), (message, _OTHER_WAIT))
-        cause, self._waited_for = known
-        attempt, attempts = peek(data, "attempt"), peek(data, "max_retries")
-        count = f" ({attempt} of {attempts})" if attempt and attempts else ""
-        self._retry = (cause, time.monotonic() + delay, count)
+        delay = _delay(data)
+        cause, self._waited_for = _cause(data)
+        self._retry = (cause, time.monotonic() + delay, _attempt(data))
         self._waited += delay
 
     def _end_wait(self) -> None:
@@ -95,12 +90,10 @@ class Progress:
             hint: More keys.
         """
         if self._retry is not None:
-            cause, end, count = self._retry
-            left = max(0, round(end - time.monotonic()))
-            when = f"retrying in {left} s" if left else "retrying"
+            cause, end, attempt = self._retry
             give_up = f" · {stop} to give up" if stop else ""
-            comma = "" if cause.endswith("…") else ","
-            return clip(f"{spinner()} {cause}{comma} {when}{count}{give_up}", width)
+            retrying = _retrying(cause, end - time.monotonic(), attempt)
+            return clip(f"{spinner()} {retrying}{give_up}", width)
         text = " ".join(filter(None, (self._model, self._doing)))
         if self.seconds() > _SECONDS_SHOWN_AFTER:
             text += f" · {int(self.seconds())} s"
@@ -109,6 +102,33 @@ class Progress:
             text += f" · ↓ {describe.count(count, 'token')}"
         keys = " · ".join(filter(None, (f"{stop} stop" if stop else "", hint)))
         return with_hint(f"{spinner()} {text}", keys, width)
+
+
+def retry_text(data: dict[str, Any]) -> str:
+    """Describe a retry: `rate limited, retrying in 4 s (2 of 4)`."""
+    return _retrying(_cause(data)[0], _delay(data), _attempt(data))
+
+
+def _retrying(cause: str, seconds: float, attempt: str) -> str:
+    left = max(0, round(seconds))
+    when = f"retrying in {left} s" if left else "retrying"
+    comma = "" if cause.endswith("…") else ","
+    return f"{cause}{comma} {when}{attempt}"
+
+
+def _cause(data: dict[str, Any]) -> tuple[str, str]:
+    message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
+    return _CAUSES.get(str(peek(data, "error_type")), (message, _OTHER_WAIT))
+
+
+def _delay(data: dict[str, Any]) -> float:
+    delay = peek(data, "delay")
+    return float(delay) if isinstance(delay, (int, float)) else 0.0
+
+
+def _attempt(data: dict[str, Any]) -> str:
+    attempt, attempts = peek(data, "attempt"), peek(data, "max_retries")
+    return f" ({attempt} of {attempts})" if attempt and attempts else ""
 
 
 def spinner() -> str:

@@ -16,10 +16,10 @@ from typing import Any
 
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.render.activity import Activity
-from amplifier_app.render.ansi import paint
+from amplifier_app.render.ansi import clip, paint
 from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.message_view import MessageView
-from amplifier_app.render.progress import Progress, footer
+from amplifier_app.render.progress import Progress, footer, retry_text
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
@@ -60,6 +60,7 @@ class TerminalRenderer(Renderer):
 
     longest_note = NOTE_ON_TERMINAL
     folds_thinking = True
+    draws_retries = True
     is_for_people = True
 
     def __init__(
@@ -141,7 +142,9 @@ class TerminalRenderer(Renderer):
             self._message.add_text(result.response)
         for about in self._activity.calls():
             self._scrollback.begin("tool")
-            self._scrollback.print([f"{paint('✗', 'yellow')} {about} · interrupted"])
+            room = max(self._screen.width - len("✗  · interrupted"), 8)
+            line = f"{paint('✗', 'yellow')} {clip(about, room)} · interrupted"
+            self._scrollback.print([line])
         self._activity.clear()
         self._message.print_retries()
         if not self._quiet:
@@ -279,6 +282,10 @@ class TerminalRenderer(Renderer):
 
     def sub_session_doing(self, session_id: str, what: str) -> None:
         self._activity.agent_doing(session_id, what)
+        self._schedule()
+
+    def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
+        self._activity.agent_waits(session_id, retry_text(data))
         self._schedule()
 
     def sub_session_ended(self, ended: SubSession) -> None:

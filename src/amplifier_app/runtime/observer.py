@@ -108,6 +108,7 @@ class Renderer:
         retries: The retries shown so far.
         signals: Whether to set the title of the window, link files and ring after long turns.
         call_number: Returns the number of a tool call in the session, by the call's id.
+        draws_retries: Whether it shows the retries of sub-agents without a notice each.
         folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
         is_for_people: Whether only a person reads it, who answers questions, not a program.
@@ -115,6 +116,7 @@ class Renderer:
 
     longest_note = 10_000
     folds_thinking = False
+    draws_retries = False
     is_for_people = False
 
     def __init__(self) -> None:
@@ -145,6 +147,9 @@ class Renderer:
 
     def sub_session_doing(self, session_id: str, what: str) -> None:
         """A sub-agent runs a tool call, or calls its model if `what` is empty."""
+
+    def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
+        """A sub-agent waits before it repeats a request; `data` is that of `provider:retry`."""
 
     def sub_session_ended(self, ended: SubSession) -> None:
         """The turn of a sub-agent has ended, in whatever way."""

@@ -25,6 +25,7 @@ class SubSessionRenderer(Renderer):
         super().__init__()
         self._parent = parent
         self.retries, self.longest_note = parent.retries, parent.longest_note
+        self.draws_retries = parent.draws_retries
         self._delegation = delegation
         self._id = session_id
 
@@ -48,6 +49,7 @@ class SubSessionRenderer(Renderer):
         return {
             **notice_handlers(self),
             "provider:request": self._on_request,
+            "provider:retry": self._on_retry,
             "tool:pre": self._on_tool,
         }
 
@@ -65,11 +67,21 @@ class SubSessionRenderer(Renderer):
     def sub_session_doing(self, session_id: str, what: str) -> None:
         self._parent.sub_session_doing(session_id, what)
 
+    def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
+        self._parent.sub_session_retries(session_id, data)
+
     def sub_session_ended(self, ended: SubSession) -> None:
         self._parent.sub_session_ended(ended)
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._parent.sub_session_doing(self._id, "")
+
+    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
+        if self.draws_retries:
+            self.retries.is_new_event(data)
+            self._parent.sub_session_retries(self._id, data)
+        else:
+            notice_handlers(self)[event](event, data)
 
     def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()

@@ -61,6 +61,15 @@ def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
     assert texts(activity) == ["delegate"]
 
 
+def test_a_sub_agent_that_waits_says_why() -> None:
+    activity = Activity()
+    activity.agent_started(facts(1))
+    activity.agent_waits("s1-1", "rate limited, retrying in 4 s (1 of 4)")
+    assert texts(activity) == ["reader · 0 steps → rate limited, retrying in 4 s (1 of 4)"]
+    activity.agent_doing("s1-1", "grep x")
+    assert texts(activity) == ["reader · 1 step → grep x"]
+
+
 def test_the_last_output_line_of_a_command_is_below_it() -> None:
     activity = Activity()
     activity.call_started(call(1, "bash", command="make"))

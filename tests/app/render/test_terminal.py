@@ -195,6 +195,18 @@ async def test_a_call_is_one_line_whatever_its_input(columns: int) -> None:
     assert all(len(line) <= columns for line in lines)
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+async def test_calls_that_run_when_the_turn_ends_are_interrupted(columns: int) -> None:
+    it = Shown(columns=columns)
+    it.renderer.turn_started()
+    await it.emit("tool:pre", **call(1, "bash", command="sleep " * 40))
+    it.end()
+    (line,) = it.close()
+    assert line.startswith("✗ bash sleep")
+    assert line.endswith("… · interrupted")
+    assert len(line) == columns
+
+
 async def test_a_failed_call_shows_more_of_its_output() -> None:
     it = Shown()
     it.renderer.turn_started()
