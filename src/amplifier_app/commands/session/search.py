@@ -65,6 +65,7 @@ def _snippet(match: Match) -> str:
 
 def _print(match: Match) -> None:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     console = Console(highlight=False, markup=False, emoji=False)
@@ -76,9 +77,9 @@ def _print(match: Match) -> None:
         (f"  {describe.age(session.updated)}", "dim"),
     )
     console.print(head, no_wrap=True, overflow="ellipsis")
-    line = Text("    ")
+    line = Text()
     for text, is_match in match.snippet:
         # A line break in the text is shown as a space.
         style = "bold yellow" if is_match else "dim"
         line.append(" ".join(one_line(f"|{text}|", 400)[1:-1].split("\n")), style)
-    console.print(line)
+    console.print(Padding(line, (0, 0, 0, 4)))
