@@ -29,8 +29,9 @@ hypothesis.settings.load_profile("quick")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers to a core: half of a test's time is spent waiting for processes and servers."""
-    cores = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
-    return 2 * len(cores)
+    """More workers than cores: half of a test's time is spent waiting for processes and servers."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return cores + min(cores, 4)
