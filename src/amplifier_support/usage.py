@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from decimal import Decimal, InvalidOperation
 
+_MOST_ZEROS = 30
+"""Amounts with more zeros before or behind the point are invalid: as text they could fill the memory."""
+
 
 def add_counts(totals: MutableMapping[str, int], usage: Mapping[str, object]) -> None:
     """Add every count of `usage` to `totals`; anything else in it is left out."""
@@ -21,4 +24,6 @@ def dollars(value: object) -> Decimal | None:
         amount = Decimal(str(value))
     except InvalidOperation:
         return None
-    return amount if amount.is_finite() and amount >= 0 else None
+    if not amount.is_finite() or amount < 0 or abs(amount.adjusted()) > _MOST_ZEROS:
+        return None
+    return amount

@@ -96,6 +96,18 @@ def test_parts_add_up_to_what_the_session_counted(by: By) -> None:
     assert parts(report)["other model calls, such as summaries"] == 500_000
 
 
+def test_the_cost_is_unknown_if_the_session_counted_a_call_without_a_price() -> None:
+    spent = {"cost_usd": "0.01", "unpriced": 1}
+    assert cost_report(billed(*LONG, spent=spent), [], "tool").total is None
+    assert cost_report(billed(*LONG, spent=spent), [], "tool", prices_of(MODEL)).total
+
+
+def test_a_cost_without_tokens_is_charged_to_the_answer() -> None:
+    report = cost_report(billed(user("x"), step({"cost_usd": "0.5"}, "Yes")), [], "message")
+    assert (report.total, parts(report)) == (500_000, {"answer 1: Yes": 500_000})
+    assert cost_report(billed(user("x"), step({"input_tokens": 0})), [], "tool").total is None
+
+
 def test_steps_cost_what_the_provider_reported() -> None:
     found = parts(cost_report(billed(*LONG), [], "step"))
     assert list(found) == ["step 1", "step 2", "step 3"]

@@ -21,7 +21,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.price_list import ModelPrices, Prices, Tokens, model_prices
 from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
-from amplifier_app.sessions.summary import cost_in
+from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_support.usage import dollars
 
@@ -90,7 +90,8 @@ def cost_report(
     listed = model_prices()
     costs: dict[str, Fraction] = {}
     tokens: dict[str, Fraction] = {}
-    is_known = True
+    # The session counts model calls without a price that leave no message.
+    is_known = what_if is not None or not has_unpriced_calls(lead.metadata)
     for billed in (lead, *agents):
         for charge in _charges(billed, listed, what_if):
             name = billed.name
@@ -199,6 +200,9 @@ def _of_step(
     charged = _at_prices(parts, used, prices)
     charged.append((answer, Fraction(used.output), Fraction(prices.output) * used.output))
     raw = sum((price for _, _, price in charged), Fraction(0))
+    if not any(tokens for _, tokens, _ in charged):
+        # A provider may report a cost without tokens, or an answer without either.
+        yield _Charge(answer, None if cost is None else Fraction(cost), Fraction(0))
     for source, tokens, price in charged:
         if not tokens:
             continue

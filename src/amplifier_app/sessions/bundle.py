@@ -315,6 +315,8 @@ def _facts(metadata: Any, session_id: str, ids: Mapping[str, str]) -> dict[str, 
     facts = {key: metadata[key] for key, kind in _FACTS.items() if type(metadata.get(key)) is kind}
     if "turns" in metadata and type(metadata["turns"]) is int:
         facts.setdefault("prompts", metadata["turns"])
-    if facts.get("parent") in ids:
-        facts["parent"] = ids[facts["parent"]]
+    # A session that is here already does not get sub-sessions from a bundle.
+    parent = ids.get(facts.pop("parent", ""))
+    if parent is not None:
+        facts["parent"] = parent
     return {"schema_version": SCHEMA_VERSION, "id": session_id, **facts, "imported": True}

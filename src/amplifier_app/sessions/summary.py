@@ -118,11 +118,17 @@ def read_summary(path: Path) -> SessionSummary:
 
 def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
     """What the session has cost so far in US dollars; None if any price is unknown."""
+    return None if has_unpriced_calls(metadata) else dollars(_spent(metadata).get("cost_usd"))
+
+
+def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
+    """Whether the session has made model calls whose price is unknown."""
+    return bool(_spent(metadata).get("unpriced"))
+
+
+def _spent(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     spent = metadata.get("spent")
-    if not isinstance(spent, dict):
-        return None
-    used = cast("dict[str, Any]", spent)
-    return None if used.get("unpriced") else dollars(used.get("cost_usd"))
+    return cast("dict[str, Any]", spent) if isinstance(spent, dict) else {}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str | None]:

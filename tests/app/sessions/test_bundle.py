@@ -108,6 +108,16 @@ def test_taken_ids_are_refused_or_replaced(store: SessionStore, tmp_path: Path) 
     assert remove_leftovers(store.root) == []
 
 
+def test_a_bundle_adds_no_sub_sessions_to_sessions_that_are_here(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "child.tar.gz"
+    write_bundle(file, [store.find("lead-1")], Redactor().value, "1.0")
+    (imported,) = import_bundle(store, read_bundle(file), new_ids=True)
+    assert [one.id for one in store.spawned_by("lead")] == ["lead-1"]
+    assert "parent" not in store.read(imported)[0]
+
+
 def archive(
     *members: tuple[str, bytes], change: Callable[[tarfile.TarInfo], None] | None = None
 ) -> bytes:
