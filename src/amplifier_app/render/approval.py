@@ -11,11 +11,16 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import visible
 from amplifier_app.render.ansi import cells, fold, paint
-from amplifier_app.render.diff import FileDiff, compare, diff_lines, summary
+from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_core.approval import ToolApproval
 
 _MOST_CHANGED = 24
 _MOST_LINES = 24
+_CONTEXT = 3
+_MOST_ALL = 1000
+_WIDE_CONTEXT = 500
+_MOST_COMPARED = 4_000_000
+"""Lines of the old text times lines of the new text from which all count as changed."""
 _LARGEST_FILE = 2 * 1024 * 1024
 _LONGEST_LINE = 100_000
 _PATHS = ("file_path", "path", "filename")
@@ -52,7 +57,8 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
         width: The cells of a line.
         whole: Show all of it, and of an edit the whole file.
     """
-    preview = preview_of(request)
+    limit, context = (_MOST_ALL, _WIDE_CONTEXT) if whole else (_MOST_CHANGED, _CONTEXT)
+    preview = preview_of(request, context)
     name = visible(f"{agent}: {request.tool_name}" if agent else request.tool_name, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
@@ -61,7 +67,6 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
     lines = _header(name, about, " · ".join(right), width)
     inner = width - 2
     if preview is not None:
-        limit, context = (None, _LONGEST_LINE) if whole else (_MOST_CHANGED, 3)
         body = diff_lines(preview.diff, inner, limit=limit, context=context)
         lines += [f"  {line}" for line in body]
         lines += [f"  {line}" for note in preview.notes for line in _noted(note, inner)]
@@ -97,8 +102,13 @@ def key_lines(request: ToolApproval, width: int) -> list[str]:
     return [line for line in lines if line]
 
 
-def preview_of(request: ToolApproval) -> Preview | None:
-    """Return what a call of a tool that changes one file would change, without doing it."""
+def preview_of(request: ToolApproval, context: int = _CONTEXT) -> Preview | None:
+    """Return what a call of a tool that changes one file would change, without doing it.
+
+    Args:
+        request: The call.
+        context: Lines to show around the changes.
+    """
     values = request.tool_input
     path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
     if path is None:
@@ -110,19 +120,19 @@ def preview_of(request: ToolApproval) -> Preview | None:
     if isinstance(content, str):
         if old is None and not notes:
             notes = ["a new file"]
-        return Preview(path, _compared(old or "", content, path), notes)
+        return Preview(path, _compared(old or "", content, path, context), notes)
     if old is None:
         return Preview(path, _of_edits(edits, path), notes or ["the file does not exist"])
     new, problem = _edited(old, edits)
     if problem:
         return Preview(path, _of_edits(edits, path), [*notes, problem])
-    return Preview(path, _compared(old, new, path), notes)
+    return Preview(path, _compared(old, new, path, context), notes)
 
 
 def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
     """The edits by themselves, without a file they apply to."""
     olds, news = [edit[0] for edit in edits], [edit[1] for edit in edits]
-    return _compared("\n".join(olds), "\n".join(news), path)
+    return _compared("\n".join(olds), "\n".join(news), path, _CONTEXT)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -205,8 +215,32 @@ def _edited(text: str, edits: list[_Edit]) -> tuple[str, str]:
     return text, ""
 
 
-def _compared(old: str, new: str, path: str) -> FileDiff:
-    return compare(_visible_lines(old), _visible_lines(_lf(new)), path)
+def _compared(old: str, new: str, path: str, context: int) -> FileDiff:
+    """The changes from one text to another, quickly also for long ones, with the lines around."""
+    before, after = _visible_lines(old).split("\n"), _visible_lines(_lf(new)).split("\n")
+    shared = min(len(before), len(after))
+    start = next((n for n in range(shared) if before[n] != after[n]), shared)
+    rest = shared - start
+    end = next((n for n in range(rest) if before[-1 - n] != after[-1 - n]), rest)
+    stop = len(after) - end
+    above = [DiffLine(" ", n + 1, after[n]) for n in range(max(start - context, 0), start)]
+    lines = len(after) - (after[-1] == "")  # what follows the last line break is no line
+    below = [DiffLine(" ", n + 1, after[n]) for n in range(stop, min(stop + context, lines))]
+    changes = _changes(before[start : len(before) - end], after[start:stop])
+    return FileDiff(
+        path, [*above, *(one._replace(number=one.number + start) for one in changes), *below]
+    )
+
+
+def _changes(old: list[str], new: list[str]) -> list[DiffLine]:
+    if len(old) * len(new) > _MOST_COMPARED:
+        removed = [DiffLine("-", number, line) for number, line in enumerate(old, 1)]
+        return [*removed, *(DiffLine("+", number, line) for number, line in enumerate(new, 1))]
+    lines = compare("\n".join(old), "\n".join(new)).lines if old and new else []
+    if not lines:
+        mark, only = ("-", old) if old else ("+", new)
+        return [DiffLine(mark, number, line) for number, line in enumerate(only, 1)]
+    return lines[1:] if lines[0].mark == "@" else lines
 
 
 def _visible_lines(text: str) -> str:

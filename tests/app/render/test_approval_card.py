@@ -45,6 +45,21 @@ def test_an_edit_is_a_numbered_diff_of_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "a.py").read_text().startswith("one\ntwo\nthree\nfour\n")
 
 
+def test_the_whole_file_is_shown_on_request_up_to_a_limit(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 41)]
+    (tmp_path / "a").write_text("\n".join(lines) + "\n")
+    values = {"path": "a", "old_string": "line 20", "new_string": "twenty"}
+    assert "line 1\n" not in shown(tmp_path, "edit_file", values)
+    whole = shown(tmp_path, "edit_file", values, whole=True).splitlines()
+    assert whole[1].split() == ["1", "line", "1"]
+    assert whole[-1].split() == ["40", "line", "40"]
+    assert len(whole) == 1 + 41
+    other = "}\nx\n" * 30_000
+    (tmp_path / "a").write_text("x\n}\n\n" * 20_000)
+    text = shown(tmp_path, "write_file", {"path": "a", "content": other}, whole=True)
+    assert "more changed lines" in text
+
+
 def test_several_edits_are_one_diff_and_an_impossible_one_is_noted(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x\ny\nx\n")
     edits = [{"old_string": "y", "new_string": "z"}, {"old_string": "z", "new_string": "w"}]
