@@ -7,11 +7,8 @@ from inspect import Parameter, signature
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from amplifier_app.commands.option import Option
-
-_OTHER = "Other"
 
 
 def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[..., None]], Any]:
@@ -54,20 +51,3 @@ def _option(hint: Any) -> Any:
     if option is None:
         return None
     return Annotated[kind, typer.Option(*option.flags, **option.settings)]
-
-
-class GroupedHelp(TyperCommand):
-    """A command whose help lists its options in groups."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                group = getattr(parameter, "rich_help_panel", None) or _OTHER
-                groups.setdefault(group, []).append(record)
-        # `--help` and its like come last.
-        groups[_OTHER] = groups.pop(_OTHER, [])
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)

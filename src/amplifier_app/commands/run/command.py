@@ -7,13 +7,13 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import GroupedHelp, takes_options_of
+from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(cls=GroupedHelp)
+@app.command()
 @takes_options_of(Request)
 def run(
     context: typer.Context,
