@@ -2,13 +2,14 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
 from tests.app.terminal import Terminal
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, amplifier_command, child_environment, run_amplifier
 
 CALL = {"type": "tool_call", "id": "1", "name": "bash", "input": {"command": "ls"}}
 FUNCTION = {"id": "1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
@@ -285,3 +286,15 @@ def test_pruning_keeps_new_locked_and_damaged_sessions(tmp_path: Path) -> None:
     assert session(home, "prune", "--keep", "2", "--yes").code == 0
     left = sorted(path.name for path in (home / "sessions").iterdir() if path.is_dir())
     assert left == ["broken", "new", "old", "old-child"], "its sub-session was used just now"
+
+
+def test_a_removed_directory_is_named_as_the_problem(home: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    listing = f"rmdir {gone} && exec {' '.join(amplifier_command())} session list"
+    environment = child_environment(home)
+    done = subprocess.run(
+        ["sh", "-c", listing], cwd=gone, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the current directory no longer exists" in done.stderr

@@ -11,6 +11,8 @@ import os
 import stat
 from pathlib import Path
 
+from amplifier_app.base.errors import UsageError
+
 PROJECT_FOLDER = ".amplifier"
 
 
@@ -39,6 +41,20 @@ def state_dir() -> Path:
 def cache_dir() -> Path:
     """Data that can be fetched again: git checkouts, packages, model weights."""
     return _home("cache")
+
+
+def working_dir() -> str:
+    """The working directory.
+
+    Raises:
+        UsageError: It was removed.
+    """
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the current directory no longer exists", hint="Change to another one."
+        ) from None
 
 
 def sessions_dir() -> Path:

@@ -14,6 +14,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import in_line, one_line
 from amplifier_app.render.ansi import cells, clip
 from amplifier_app.runtime import describe
@@ -39,7 +40,7 @@ def listed_sessions(*, everywhere: bool) -> list[Listed]:
     Raises:
         SessionError: The folder of the sessions cannot be read.
     """
-    where = None if everywhere else os.getcwd()
+    where = None if everywhere else working_dir()
     page, _ = ask_index(SessionStore().root, lambda index: index.page(where, 0))
     return page.listed
 

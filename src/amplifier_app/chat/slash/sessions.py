@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
+from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.resumed import conversation_of
 from amplifier_app.chat.slash.layout import rows
@@ -41,7 +41,7 @@ async def sessions(chat: Chat, argument: str) -> Reply:
 def _sessions_here() -> list[SessionSummary]:
     from amplifier_app.sessions.index import ask_index  # Loads SQLite.
 
-    page, _ = ask_index(SessionStore().root, lambda index: index.page(os.getcwd(), _LISTED))
+    page, _ = ask_index(SessionStore().root, lambda index: index.page(working_dir(), _LISTED))
     return [one.session for one in page.listed]
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
@@ -56,7 +57,7 @@ def list_sessions(
     """
     if everywhere and project is not None:
         raise UsageError("--all and --project are mutually exclusive")
-    where = None if everywhere else os.path.abspath(project) if project else os.getcwd()
+    where = None if everywhere else os.path.abspath(project) if project else working_dir()
     width = terminal_width(1)
     if limit is None:
         limit = _ON_A_TERMINAL if width is not None and output is Format.TEXT else 0
