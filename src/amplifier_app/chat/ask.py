@@ -46,8 +46,6 @@ async def ask_on_terminal(
         TimeoutError: No answer within `timeout` seconds.
     """
     output = terminal_output(fd)
-    output.write(f"\n{for_terminal(question)}\n")
-    output.flush()
     keys = _yes_and_no(options)
     if keys and len(options) == len(keys):
         choices = "  ".join(f"[{key}] {one_line(option)}" for key, option in keys.items())
@@ -61,6 +59,8 @@ async def ask_on_terminal(
         # What was typed before was not typed as an answer.
         forget_typed()
         clear_typeahead(session.app.input)
+    output.write(f"\n{for_terminal(question)}\n")
+    output.flush()
     session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
     async with asyncio.timeout(timeout):
         while True:
