@@ -178,3 +178,32 @@ def test_keys_typed_before_the_question_are_not_an_answer(tmp_path: Path) -> Non
         terminal.until("done here")
         assert terminal.finish() == 8
     assert not (tmp_path / "log").exists()
+
+
+def test_approve_changes_how_the_next_requests_are_answered(tmp_path: Path) -> None:
+    asking = {"tool_calls": [CHAIN]}
+    file = mock_plan(
+        tmp_path,
+        [asking, "done one", asking, "done two", asking, "done three"],
+        tools=[{"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval"}],
+    )
+    with Terminal("run", "-f", file, cwd=tmp_path, size=(80, 40)) as terminal:
+        terminal.until("/help for commands")
+        terminal.type(f"first{ENTER}")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("s")
+        terminal.until("done one")
+        terminal.type(f"/approve forget{ENTER}")
+        terminal.until("ask again")
+        terminal.type(f"second{ENTER}")
+        terminal.until("Ctrl-C stop the turn")
+        terminal.type("n")
+        terminal.until("done two")
+        terminal.type(f"/approve allow{ENTER}")
+        terminal.until("allow without asking")
+        terminal.type(f"third{ENTER}")
+        terminal.until("done three")
+        terminal.type(f"/quit{ENTER}")
+        assert terminal.finish() == 0
+    assert (tmp_path / "log").read_text() == "one\ntwo\none\ntwo\n"

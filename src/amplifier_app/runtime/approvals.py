@@ -45,6 +45,7 @@ class Approvals:
         ask_about_tool: How to ask about a tool call; by default like any other question.
 
     Attributes:
+        policy: How to answer; may be changed at any time.
         denied: The questions that were denied, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
     """
@@ -55,7 +56,7 @@ class Approvals:
         ask: Ask | None = None,
         ask_about_tool: AskAboutTool | None = None,
     ) -> None:
-        self._policy = policy
+        self.policy: Policy = policy
         self._ask = ask
         self._ask_about_tool = ask_about_tool
         self._always: dict[str, str] = {}
@@ -66,7 +67,11 @@ class Approvals:
     @property
     def is_interactive(self) -> bool:
         """Whether requests are answered by the user."""
-        return self._policy == "ask" and self._ask is not None
+        return self.policy == "ask" and self._ask is not None
+
+    def forget(self) -> None:
+        """Ask again about what was always allowed in this session."""
+        self._always.clear()
 
     async def request_approval(
         self, prompt: str, options: list[str], timeout: float | None, default: str
@@ -96,9 +101,9 @@ class Approvals:
         self, request: ToolApproval, timeout: float | None, agent: str
     ) -> ToolApprovalAnswer:
         ask = self._ask_about_tool
-        if ask is None or self._policy != "ask":
+        if ask is None or self.policy != "ask":
             option = await self._request(request.question, request.options, timeout, "deny", agent)
-            asked = self._policy == "ask" and self._ask is not None
+            asked = self.policy == "ask" and self._ask is not None
             return ToolApprovalAnswer(option, by_user=asked)
         answer = None
         try:
@@ -127,9 +132,9 @@ class Approvals:
     async def _answer(
         self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
-        if self._policy == "allow" or (self._policy == "policy" and default == "allow"):
+        if self.policy == "allow" or (self.policy == "policy" and default == "allow"):
             return _option(options, "allow")
-        if self._policy != "ask" or self._ask is None:
+        if self.policy != "ask" or self._ask is None:
             return _option(options, "deny")
         async with self._one_at_a_time:
             remembered = self._always.get(prompt)

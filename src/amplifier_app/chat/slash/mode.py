@@ -1,11 +1,23 @@
-"""`/mode`: which tool calls are free, ask or are denied."""
+"""`/mode` and `/approve`: which tool calls are free, ask or are denied, and who answers."""
 
 from __future__ import annotations
+
+from typing import cast
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.runtime.approval_mode import MEANINGS, NO_MODES, NO_MODES_HINT, mode_control
+from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_core.session_capabilities import REMEMBERED_APPROVALS
+
+_ANSWERS = {
+    "ask": "ask you each time",
+    "allow": "allow without asking",
+    "deny": "deny without asking",
+    "policy": "use each request's own default",
+}
+_FORGET = "forget"
 
 
 @command(
@@ -24,3 +36,34 @@ async def mode(chat: Chat, argument: str) -> Reply:
         return rows(zip(shown, (MEANINGS.get(one, "") for one in control.modes), strict=True))
     await control.set(one_of("/mode", argument, control.modes))
     return f"mode {control.mode}: {MEANINGS.get(control.mode, '')}"
+
+
+@command(
+    "/approve",
+    "Show or set how approval requests are answered",
+    usage="[ask|allow|deny|policy|forget]",
+    during_turn=True,
+    complete=lambda chat, argument: (
+        *_ANSWERS.items(),
+        (_FORGET, "ask again about what this session allowed"),
+    ),
+)
+async def approve(chat: Chat, argument: str) -> Reply:
+    coordinator = chat.session.session.coordinator
+    approvals = coordinator.approval_system
+    if not isinstance(approvals, Approvals):
+        raise AppError("approval requests of this session are not answered here")
+    if argument == _FORGET:
+        approvals.forget()
+        remembered = REMEMBERED_APPROVALS.of(coordinator)
+        if isinstance(remembered, set):
+            remembered.clear()
+        return "Calls allowed for this session ask again."
+    if not argument:
+        shown = (
+            (f"{'*' if one == approvals.policy else ' '} {one}", _ANSWERS[one]) for one in _ANSWERS
+        )
+        return rows(shown)
+    one_of("/approve", argument, (*_ANSWERS, _FORGET))
+    approvals.policy = cast("Policy", argument)
+    return f"approval requests: {_ANSWERS[argument]}"
