@@ -21,14 +21,14 @@ _ANY = """
 
 _FORBIDDEN = {
     "sort": r"-[a-zA-Z]*o|-[a-zA-Z]*T|--[oct]",
-    "tree": r"-[a-zA-Z]*o|--o",
+    "tree": r"-[a-zA-Z0-9]*[oR]|--o",
     "rg": r"--pre|--hostname-bin|--search-zip|-[a-zA-Z]*z",
     "find": r"-delete|-fprint|-fls|-exec|-ok|-files0-from",
-    "file": r"-[a-zA-Z]*[Cm]|--(comp|mag)",
-    "date": r"[^+-]|-[a-zA-Z]*[sf]|--(set|file)",
+    "file": r"-[a-zA-Z]*[Cm]|--(co|ma)",
+    "date": r"[^+-]|-[a-zA-Z]*[sf]|--[sf]",
     "xxd": r"-[a-zA-Z]*r|[^-]",
 }
-"""Programs that only read without arguments that begin like this."""
+"""Programs that only read without arguments that begin like this; long options may be abbreviated."""
 
 _GIT_READS = """
     status diff log show rev-parse ls-files ls-tree blame describe shortlog grep cat-file rev-list

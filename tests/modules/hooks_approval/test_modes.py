@@ -74,9 +74,12 @@ CHANGES = [
     "sort --compress-program=evil y",
     "sort --outp=x y",
     "tree -o x",
+    "tree -R -L 1 -H .",
     "rg --pre evil x",
     "file -C -m x",
+    "file --compil --mag x",
     "date -s tomorrow",
+    "date --se=12:00",
     "date 01010101",
     "env ls",
     "./ls",
@@ -128,7 +131,8 @@ def test_git_is_not_free_where_the_repository_names_programs(tmp_path: Path) -> 
 
     folders = ("work", "work/sub", "tree")
     assert all(map(is_free, folders))
-    for key in ("core.fsmonitor", "diff.external", "diff.x.textconv", "include.path", "alias.st"):
+    keys = ("core.fsmonitor", "diff.external", "diff.x.textconv", "include.path", "alias.st")
+    for key in (*keys, "pager.log", "remote.origin.uploadpack", "protocol.ext.allow"):
         git("-C", work, "config", key, "evil")
         assert not any(map(is_free, folders)), key
         git("-C", work, "config", "--unset", key)
@@ -139,6 +143,18 @@ def test_git_is_not_free_where_the_repository_names_programs(tmp_path: Path) -> 
     assert not is_free("bare")
     (tmp_path / "tree/.git").write_text("nonsense")
     assert not is_free("tree")
+    hook = work / ".git/hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\n")
+    assert not is_free("work")
+    hook.unlink()
+    assert is_free("work")
+    # git status also follows the configuration of a repository that is an entry of this one.
+    git("init", "-q", work / "inner")
+    git("-C", work / "inner", *who, "commit", "-q", "--allow-empty", "-m", "x")
+    assert is_free("work")
+    git("-C", work, "-c", "advice.addEmbeddedRepo=false", "add", "inner")
+    assert not is_free("work")
 
 
 @pytest.mark.parametrize(
