@@ -39,6 +39,16 @@ def open_regular(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:
     return descriptor
 
 
+def read_regular(path: str | Path) -> bytes:
+    """The content of a regular file; never through a link, never blocking.
+
+    Raises:
+        OSError: It is a link or not a regular file, or the system refused; `strerror` says which.
+    """
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 def open_private(path: str | Path, flags: int) -> int:
     """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
     descriptor = open_regular(path, flags)

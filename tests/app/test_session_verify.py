@@ -1,6 +1,7 @@
 """`amplifier session verify` and `session diff` as their users meet them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,13 @@ def test_whole_sessions_have_no_problems(store: SessionStore, home: Path) -> Non
     assert done.stderr == "1 session checked, 0 with problems.\n"
 
 
-def test_a_damaged_transcript_is_reported_and_repaired(store: SessionStore, home: Path) -> None:
+@pytest.mark.parametrize("line", [b"{damaged\n", b'{"control": "replace", "messages": 3}\n'])
+def test_a_damaged_transcript_is_reported_and_repaired(
+    store: SessionStore, home: Path, line: bytes
+) -> None:
     file = store.root / "s" / "transcript.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    damaged = b"".join([*lines[:3], b"{damaged\n", *lines[3:]])
+    damaged = b"".join([*lines[:3], line, *lines[3:]])
     file.write_bytes(damaged)
     done = session(home, "verify", "s")
     assert (done.code, done.stdout) == (6, "s: error: the transcript is damaged at line 4\n")
@@ -76,6 +80,20 @@ def test_lost_metadata_is_made_from_what_is_left(store: SessionStore, home: Path
     assert (child["parent"], child["agent"]) == ("s", "reader")
     assert len((store.root / "s" / "metadata.json.damaged").read_text()) == 50_000
     assert session(home, "verify").stderr == "2 sessions checked, 0 with problems.\n"
+
+
+def test_no_command_waits_for_a_pipe_in_place_of_a_file(store: SessionStore, home: Path) -> None:
+    for name in ("metadata.json", "transcript.jsonl", "plan.yaml", "events.jsonl"):
+        (store.root / "s" / name).unlink(missing_ok=True)
+        os.mkfifo(store.root / "s" / name)
+    (store.root / "s" / "events.jsonl.1x").write_text("")
+    done = session(home, "list", "--all")
+    assert done.code == 0
+    assert "metadata is unreadable: it is not a regular file" in done.stdout
+    for command in ("show", "cost", "replay", "fork", "verify", "export"):
+        code = session(home, command, "s").code
+        assert code == 6, command
+    assert session(home, "search", "prompt").code == 1
 
 
 def test_what_cannot_be_repaired_has_a_hint(store: SessionStore, home: Path) -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_support import journal
+from amplifier_support.private_files import read_regular
 
 
 def read_events(session: Path) -> list[dict[str, Any]]:
     """The events that hooks-logging wrote for a session; lines that cannot be read are left out."""
     events: list[dict[str, Any]] = []
-    rotated = sorted(
-        session.glob("events.jsonl.[0-9]*"), key=lambda path: int(path.suffix[1:]), reverse=True
-    )
+    numbered = [path for path in session.glob("events.jsonl.*") if path.suffix[1:].isdecimal()]
+    rotated = sorted(numbered, key=lambda path: int(path.suffix[1:]), reverse=True)
     for file in [*rotated, session / "events.jsonl"]:
         try:
-            lines = file.read_bytes().split(b"\n")
+            lines = read_regular(file).split(b"\n")
         except (OSError, ValueError):
             continue
         found = (journal.parse(line) for line in lines)

@@ -11,6 +11,7 @@ from amplifier_app.sessions.creation import unfinished_session, write_new
 from amplifier_app.sessions.folder import SessionFolder, now
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import SCHEMA_VERSION
+from amplifier_support.private_files import read_regular
 
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
 """Metadata that a fork does not take over: it has used nothing yet and works for no other session."""
@@ -84,7 +85,7 @@ def _step(conversation: Conversation, number: int, session_id: str) -> Step:
 def _transcript(source: SessionFolder) -> bytes:
     path = source.path / "transcript.jsonl"
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
 
@@ -102,7 +103,7 @@ def _first_lines(data: bytes, count: int) -> bytes:
 
 def _plan(source: SessionFolder) -> bytes:
     try:
-        data = source.plan.read_bytes()
+        data = read_regular(source.plan)
     except OSError as error:
         raise SessionError(
             f"cannot read the plan of session {source.id}: {error.strerror}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 from amplifier_app.sessions.summary import read_summary
 from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
 from amplifier_support import journal
+from amplifier_support.private_files import open_regular
 
 _MOST_OF_RESULT = 2_000
 _MOST_BYTES = 50_000_000
@@ -22,7 +24,7 @@ def search_text(path: Path) -> str:
     """
     parts = [read_summary(path).title or ""]
     try:
-        with open(path / "transcript.jsonl", "rb") as file:
+        with open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file:
             data = file.read(_MOST_BYTES)
     except OSError:
         data = b""

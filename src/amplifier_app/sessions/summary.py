@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError
+from amplifier_support.private_files import read_regular
 from amplifier_support.usage import dollars
 
 SCHEMA_VERSION = 2
@@ -138,7 +139,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     try:
         if file.stat().st_size > _MOST_BYTES:
             return empty, "metadata is too large"
-        data = json.loads(file.read_bytes())
+        data = json.loads(read_regular(file))
     except FileNotFoundError:
         return empty, "metadata is missing"
     except OSError as error:

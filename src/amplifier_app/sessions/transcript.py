@@ -12,7 +12,7 @@ from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_support import journal
 from amplifier_support.journal import CLEAR, encode, replacement
-from amplifier_support.private_files import sync_folder
+from amplifier_support.private_files import read_regular, sync_folder
 
 __all__ = ["CLEAR", "Reading", "TranscriptWriter", "encode", "read_transcript", "replacement"]
 
@@ -37,8 +37,8 @@ def read_transcript(path: Path) -> Reading:
             invalid.
     """
     try:
-        found = journal.read(path.read_bytes())
-        return Reading(journal.current_items(found.records, _is_message), found)
+        found = journal.read(read_regular(path))
+        return Reading(journal.current_items(found.records, is_message), found)
     except FileNotFoundError:
         return Reading([])
     except OSError as error:
@@ -58,7 +58,8 @@ def read_transcript(path: Path) -> Reading:
         ) from error
 
 
-def _is_message(record: Any) -> bool:
+def is_message(record: Any) -> bool:
+    """Whether a record of a transcript is a message, and not about those before it."""
     # A module may have put anything into a list of messages.
     return not isinstance(record, dict) or "role" in record or record.get("control") is None
 

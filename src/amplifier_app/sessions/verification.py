@@ -5,6 +5,7 @@ A repair keeps the damaged file next to the repaired one, as `NAME.damaged`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from amplifier_app.sessions.creation import write_new
 from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_summary
+from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
 from amplifier_support.atomic_write import write_private
-from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, sync_folder
+from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, read_regular, sync_folder
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
 _TITLE = 80
@@ -104,13 +106,16 @@ def _rebuild_metadata(path: Path) -> None:
 def _transcript(path: Path) -> list[Finding]:
     file = path / "transcript.jsonl"
     prompts = read_metadata(path).get("prompts")
-    if not file.exists() or not file.stat().st_size:
+    if not file.exists() or (file.is_file() and not file.stat().st_size):
         if not prompts:
             return []
         hint = f"Restore it, or remove the session: amplifier session delete {path.name}"
         return [Finding("the transcript is missing or empty", True, hint=hint)]
     try:
-        reading = journal.read(file.read_bytes())
+        reading = journal.read(read_regular(file))
+        for line, record in enumerate(reading.records, 1):
+            if not _is_good(record):
+                raise journal.Damaged(line)
     except journal.Damaged as error:
         problem = f"the transcript is damaged at line {error.line}"
         return [Finding(problem, True, lambda: _drop_damaged_records(file))]
@@ -139,10 +144,20 @@ def _drop_damaged_records(file: Path) -> None:
 
 def _good_records(file: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The records that can be read, and their lines."""
-    data = file.read_bytes() if file.exists() else b""
+    data = read_regular(file) if file.exists() else b""
     parsed = [(journal.parse(line), line) for line in data.split(b"\n")]
-    good = [(record, line) for record, line in parsed if record is not None]
+    good = [(record, line) for record, line in parsed if record is not None and _is_good(record)]
     return [record for record, _ in good], [line for _, line in good]
+
+
+def _is_good(record: dict[str, Any]) -> bool:
+    """Whether a record says something, if only to a newer version."""
+    with contextlib.suppress(journal.UnknownControl):
+        try:
+            journal.current_items([record], is_message)
+        except journal.Damaged:
+            return False
+    return True
 
 
 def _set_aside(file: Path) -> None:
@@ -151,7 +166,7 @@ def _set_aside(file: Path) -> None:
         return
     names = [f"{file.name}.damaged", *(f"{file.name}.damaged-{n}" for n in range(2, 100))]
     free = next(name for name in names if not os.path.lexists(file.with_name(name)))
-    write_new(file.with_name(free), file.read_bytes())
+    write_new(file.with_name(free), read_regular(file))
     sync_folder(file.parent)
 
 

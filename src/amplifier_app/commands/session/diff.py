@@ -20,6 +20,7 @@ from amplifier_app.sessions.comparison import Comparison, compare
 from amplifier_app.sessions.conversation import Item, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.private_files import read_regular
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -75,7 +76,7 @@ def _plan_lines(first: SessionFolder, second: SessionFolder) -> list[str]:
 
 def _plan(session: SessionFolder) -> list[str]:
     try:
-        return session.plan.read_text(encoding="utf-8", errors="replace").splitlines()
+        return read_regular(session.plan).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
 
