@@ -44,7 +44,7 @@ def run(folder: Path, *calls: dict[str, Any], size: tuple[int, int] = (80, 30)) 
 
 def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     with run(tmp_path, EDIT) as terminal:
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("x7 \t")  # other keys do nothing
         time.sleep(0.3)
         terminal.type("y")
@@ -74,7 +74,7 @@ def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition
         terminal.until("s yes to exactly this command this session")
         terminal.type("s")
         terminal.until("touch made")
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("n")
         terminal.until("denied by you")
         terminal.until("done here")
@@ -115,7 +115,7 @@ def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("key", "code"), [(ESC, 8), (CTRL_C, 130)])
 def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code: int) -> None:
     with run(tmp_path, CHAIN) as terminal:
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type(key)
         if code == 8:
             terminal.until("done here")
@@ -129,11 +129,11 @@ def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
     call = {"name": "write_file", "input": {"file_path": "new", "content": content}}
     with run(tmp_path, call, size=(40, 24)) as terminal:
         terminal.until("more changed lines")
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         assert "line 59" not in terminal.shown
         terminal.type("v")
         terminal.until("line 59")
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("n")
         terminal.until("done here")
         terminal.finish()
@@ -145,7 +145,7 @@ def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
         terminal.prompt()
         terminal.type("go" + ENTER)
         terminal.until(r"3 -         return None")
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("y")
         terminal.until("done here")
         terminal.prompt()
@@ -157,7 +157,7 @@ def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
 
 def test_text_typed_at_the_question_is_not_an_answer(tmp_path: Path) -> None:
     with run(tmp_path, CHAIN) as terminal:
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("yys")
         time.sleep(0.5)
         terminal.type("n")
@@ -173,7 +173,7 @@ def test_keys_typed_before_the_question_are_not_an_answer(tmp_path: Path) -> Non
     )
     with Terminal("run", "-f", file, "go", cwd=tmp_path) as terminal:
         terminal.type("yyy")
-        terminal.until("Ctrl-C stop the turn")
+        terminal.until("Ctrl-C stop the prompt")
         terminal.type("n")
         terminal.until("done here")
         assert terminal.finish() == 8

@@ -48,7 +48,7 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
         say(terminal, "do the second thing", "second done")
         say(terminal, "/undo list", r"do the second thing \(.*\).*changed +a\.txt.*created +new/b")
         say(terminal, "/undo now", "expects 'list' or 'force', got 'now'")
-        say(terminal, "/undo", "1 earlier turn can be undone")
+        say(terminal, "/undo", "1 earlier prompt can be undone")
         shown = terminal.shown.rpartition("Undone: do the second thing")[2]
         assert re.search(r"restored +a\.txt\s+removed +new/b\.txt", shown)
         assert (project / "a.txt").read_text() == "one\n"

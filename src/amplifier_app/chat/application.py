@@ -301,7 +301,7 @@ class ChatApplication:
     def edit(self) -> None:
         """Edit the input line in the user's editor."""
         if self.state is State.BUSY:
-            self.note = "the editor can be used when the turn has ended"
+            self.note = "the editor can be used when the prompt has ended"
             self.changed()
             return
         try:

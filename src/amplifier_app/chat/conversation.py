@@ -18,7 +18,6 @@ from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resumed import resumed
-from amplifier_app.chat.shell import run_shell
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     CONTINUE,
@@ -35,13 +34,18 @@ from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.shell import run_shell
 from amplifier_app.runtime.status import status_of
+from amplifier_support.process.commands import CommandError
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 _MAX_OUTPUT = 40
 """Lines shown of the output of a shell command."""
+
+_MOST_OUTPUT_BYTES = 100_000
+"""The end of its output that is offered for the prompt."""
 
 _MAX_WAITING = 3
 """Lines shown of the messages that wait; the rest is counted."""
@@ -233,20 +237,22 @@ class Conversation:
             self.renderer.notice("! expects a shell command", "error", "chat")
             return
         try:
-            result = await run_shell(command, self.session.session.coordinator)
-        except AppError as error:
-            show_outcome(self.renderer, outcome_of(error), "error")
+            coordinator = self.session.session.coordinator
+            result = await run_shell(command, coordinator, most_bytes=_MOST_OUTPUT_BYTES)
+        except CommandError as error:
+            self.renderer.notice(f"cannot run the command: {error}", "error", "chat")
             return
-        lines = result.output.splitlines()
+        output = result.output.rstrip("\n")
+        lines = output.splitlines()
         more = len(lines) - _MAX_OUTPUT
         cut = [f"… {describe.count(more, 'earlier line')}", *lines[-_MAX_OUTPUT:]]
         if lines:
             self.renderer.reply("\n".join(cut if more > 0 else lines))
         if result.exit_code:
             self.renderer.notice(f"exit code {result.exit_code}", "warning", "chat")
-        output = f"$ {command}\n{result.output}\n[exit code {result.exit_code}]\n"
+        text = f"$ {command}\n{output}\n[exit code {result.exit_code}]\n"
         label = f"output of `{one_line(command, 30)}`, {describe.count(len(lines), 'line')}"
-        self.terminal.insert_folded(output, label)
+        self.terminal.insert_folded(text, label)
 
     def _with_files(self, text: str) -> str:
         """Return a prompt with the files it mentions; show what was added."""

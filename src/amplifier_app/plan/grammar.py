@@ -96,7 +96,7 @@ _SECTIONS: Mapping[str, Rule] = {
 # -- session -----------------------------------------------------------------------------
 
 _BUDGET = Fields(
-    "Limits of the session over all turns, including sub-agents; exit code 7 at a limit.",
+    "Limits of the session over all prompts, including sub-agents; exit code 7 at a limit.",
     "a mapping such as '{max_cost: 5}'",
     {
         "max_steps": Number("Model calls."),
@@ -105,7 +105,7 @@ _BUDGET = Fields(
         "max_cost": Number(
             "US dollars; a model without a known price ends the session.", whole=False
         ),
-        "max_seconds": Number("Running time of all turns, in seconds.", whole=False),
+        "max_seconds": Number("Running time of all prompts, in seconds.", whole=False),
     },
     # Removes an inherited budget.
     empty="kept",
@@ -124,7 +124,7 @@ _SESSION = Fields(
             empty="kept",
         ),
         "injection_budget_per_turn": Number(
-            "Maximum number of tokens that hooks may add in a turn.", zero=True
+            "Maximum number of tokens that hooks may add for one prompt.", zero=True
         ),
         "injection_size_limit": Number(
             "Maximum size of one addition by a hook, in bytes.", zero=True
@@ -262,7 +262,7 @@ SETTINGS = Shape(
                 "screen": Choice("Default of `--screen`.", ("full", "plain", "answer")),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
                 "signals": Choice(
-                    "Window title, links to files, and a bell after long turns.", ("all", "none")
+                    "Window title, links to files, and a bell after long prompts.", ("all", "none")
                 ),
             },
         ),

@@ -91,7 +91,7 @@ def key_lines(request: ToolApproval, width: int) -> list[str]:
             items.append(f"s yes to {scope or 'this'} this session")
         elif "always" in option.lower():
             items.append(f"a always yes to {scope}" if scope else "a always yes")
-    items += ["n no", "t no, and tell it why", "v show all", "Esc no", "Ctrl-C stop the turn"]
+    items += ["n no", "t no, and tell it why", "v show all", "Esc no", "Ctrl-C stop the prompt"]
     lines = [""]
     for item in items:
         joined = f"{lines[-1]} · {item}" if lines[-1] else item

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.sanitize import for_pipe
-from amplifier_core.session_capabilities import SECRET_VARIABLES
-from amplifier_support.environment import without_secrets
-from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
+from amplifier_app.runtime.shell import run_shell
+from amplifier_support.process.commands import CommandError
 
 SECONDS = 600.0
 """The default time limit of a check."""
@@ -21,7 +17,6 @@ SECONDS = 600.0
 ANSWER_FILE = "AMPLIFIER_ANSWER_FILE"
 """The variable with the path of a file that contains the answer."""
 
-_SHELL = "/bin/sh"
 _OUTPUT_BYTES = 4000
 
 
@@ -103,52 +98,34 @@ class CheckRunner:
             ConfigError: The system cannot start a command.
             asyncio.CancelledError: After everything the check had started was killed.
         """
-        runner = ProcessRunner()
-        folder = os.open(".", os.O_RDONLY)
         try:
             with tempfile.TemporaryDirectory(prefix="amplifier-") as place:
                 file = Path(place) / "answer.txt"
                 file.write_text(answer, encoding="utf-8", errors="replace")
                 for check in self._checks:
-                    self.results[check] = await self._run(check, runner, folder, file)
+                    self.results[check] = await self._run(check, file)
         except CommandError as error:
             raise ConfigError(f"cannot run the checks: {error}") from error
-        finally:
-            os.close(folder)
-            await runner.close()
         return list(self.results.values())
 
-    async def _run(
-        self, check: Check, runner: ProcessRunner, folder: int, answer: Path
-    ) -> CheckResult:
-        tail: deque[bytes] = deque()
-
-        def keep(data: bytes) -> None:
-            tail.append(data)
-            while sum(map(len, tail)) - len(tail[0]) >= _OUTPUT_BYTES:
-                tail.popleft()
-
-        # A check may run code that the model wrote.
-        names = SECRET_VARIABLES.of(self._coordinator) or ()
-        environment = without_secrets(os.environ, secret_names=names)
-        environment[ANSWER_FILE] = str(answer)
-        command = Command((_SHELL, "-c", check.command), environment, folder)
-        ended = await runner.run(command, timeout=check.seconds, output=keep)
+    async def _run(self, check: Check, answer: Path) -> CheckResult:
+        ran = await run_shell(
+            check.command,
+            self._coordinator,
+            most_bytes=_OUTPUT_BYTES,
+            timeout=check.seconds,
+            variables={ANSWER_FILE: str(answer)},
+        )
         self._runs[check] = self._runs.get(check, 0) + 1
-        return _result(check, ended, b"".join(tail), self._runs[check])
-
-
-def _result(check: Check, ended: Ended, output: bytes, runs: int) -> CheckResult:
-    text = for_pipe(output[-_OUTPUT_BYTES:].decode("utf-8", "replace"))
-    return CheckResult(
-        check.name,
-        check.command,
-        ended.exit_code == 0,
-        ended.exit_code,
-        round(ended.seconds * 1000),
-        text,
-        runs,
-    )
+        return CheckResult(
+            check.name,
+            check.command,
+            ran.exit_code == 0,
+            ran.exit_code,
+            round(ran.seconds * 1000),
+            ran.output,
+            self._runs[check],
+        )
 
 
 def feedback(failed: Sequence[CheckResult]) -> str:

@@ -236,7 +236,7 @@ def _check(parent: Session) -> None:
             f"cannot delegate: the maximum depth of {MAX_DEPTH} sub-sessions is reached"
         )
     if parent.session.coordinator.cancellation.is_cancelled:
-        raise SessionError("not started: the turn was stopped")
+        raise SessionError("not started: the prompt was stopped")
 
 
 def _plan(parent: Session, agent: str, narrowed: Mapping[str, Any]) -> ResolvedPlan:

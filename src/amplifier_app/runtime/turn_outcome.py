@@ -25,7 +25,7 @@ def outcome_of_turn(turn: TurnResult, denied: str | None, session_id: str | None
     """
     resume = f"Resume with: amplifier run --resume {session_id}" if session_id else None
     if turn.status == "cancelled":
-        return Outcome(Ending.INTERRUPTED, "the turn was stopped", resume)
+        return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
         return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
     if turn.status == "incomplete":

@@ -89,7 +89,7 @@ class Store:
         if self._used + len(data) > self._max_bytes:
             self._drop_old(keep=turn, room=len(data))
             if self._used + len(data) > self._max_bytes:
-                raise Full(f"the copies of this turn alone take {self._max_bytes} bytes")
+                raise Full(f"the copies for this prompt alone take {self._max_bytes} bytes")
         path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # The half of one, which a run that was killed left behind.

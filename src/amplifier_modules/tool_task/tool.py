@@ -209,7 +209,7 @@ def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
     if status == "cancelled":
         return _failure("the agent was interrupted before it finished", "Interrupted", session_id)
     if status == "error":
-        return _failure(response or "the agent's turn failed", "AgentError", session_id)
+        return _failure(response or "the agent failed", "AgentError", session_id)
     if status == "incomplete" and reason not in _CUT_SHORT:
         why = f" ({reason})" if reason else ""
         said = f": {response}" if response else ""

@@ -130,7 +130,7 @@ async def test_a_turn_that_takes_all_room_is_kept_in_part(start: Any) -> None:
     await s.turn("first", *(wrote(f"{n}.txt", "new") for n in range(5)))
     undone = await s.undo()
     assert undone["restored"] == ["0.txt", "1.txt", "2.txt"]
-    assert "no copy was kept: the copies of this turn alone" in undone["refused"]["4.txt"]
+    assert "no copy was kept: the copies for this prompt alone" in undone["refused"]["4.txt"]
 
 
 async def test_old_turns_are_removed_when_the_session_is_used_again(start: Any) -> None:

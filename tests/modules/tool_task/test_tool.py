@@ -165,7 +165,7 @@ class Failed(Exception):
             "Incomplete",
             "without an answer (budget): Budget reached; continue with session_id",
         ),
-        ({"status": "error", "output": ""}, "AgentError", "the agent's turn failed"),
+        ({"status": "error", "output": ""}, "AgentError", "the agent failed"),
     ],
 )
 async def test_a_task_that_fails_is_a_result(answer: Any, kind: str, message: str) -> None:

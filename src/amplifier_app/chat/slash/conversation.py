@@ -13,10 +13,10 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.module_faults import messages_of
 
 _KEYS = (
-    ("Enter", "Send the prompt, or a message to the running turn"),
+    ("Enter", "Send the prompt; while one runs, a message for its next step"),
     ("Alt-Enter, Ctrl-J", "Start a new line"),
     ("Ctrl-R", "Search earlier prompts"),
-    ("Ctrl-C, Esc", "Stop the turn; again to kill a running tool"),
+    ("Ctrl-C, Esc", "Stop the prompt; again to kill a running tool"),
     ("Ctrl-C", "Clear the line; twice on an empty line, leave"),
     ("Ctrl-D", "Leave the chat"),
 )
@@ -27,7 +27,7 @@ async def show_help(chat: Chat, argument: str) -> Reply:
     listed = [(f"{one.name} {one.usage}".strip(), one.summary) for one in chat.commands.values()]
     typing = (
         "Anything you type while it works is sent to the model at its next step. Commands that "
-        "change the session run when the turn ends."
+        "change the session run when the prompt ends."
     )
     return lines(rows(listed), "", rows(_KEYS), "", typing)
 

@@ -13,6 +13,7 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
+from amplifier_app.chat.slash.undo import of_copies
 from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
 from amplifier_core.session_capabilities import UNDO_LIST
 
@@ -40,12 +41,7 @@ class _Diffs:
 )
 async def diff(chat: Chat, argument: str) -> Reply:
     whole = one_of("/diff", argument, ("", "session")) == "session"
-    listing = UNDO_LIST.of(chat.session.session.coordinator)
-    if listing is None:
-        raise AppError(
-            "cannot compare: no module in this session keeps copies of changed files",
-            hint="Add hooks-backup to the plan: amplifier module add hooks-backup",
-        )
+    listing = of_copies(chat, UNDO_LIST, "compare")
     try:
         turns = [turn for turn in listing() if not turn.get("undone")]
     # A module may raise anything; the chat continues.

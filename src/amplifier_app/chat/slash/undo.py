@@ -1,4 +1,4 @@
-"""`/undo`: revert the file changes of the last turn, using the copies a module keeps."""
+"""`/undo`: revert the file changes of the last prompt, using the copies a module keeps."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ import inspect
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
-from amplifier_core.session_capabilities import UNDO, UNDO_LIST
+from amplifier_core.session_capabilities import UNDO, UNDO_LIST, Capability
+
+_Function = TypeVar("_Function")
 
 _MOST_SHOWN = 50
 
 
 @command(
     "/undo",
-    "Revert file changes of the last turn",
+    "Revert file changes of the last prompt",
     usage="[list|force]",
     complete=lambda chat, argument: (
-        ("list", "turns that can be undone"),
+        ("list", "prompts that can be undone"),
         ("force", "also overwrite files changed since"),
     ),
 )
 async def undo(chat: Chat, argument: str) -> Reply:
     argument = one_of("/undo", argument, ("", "list", "force"))
     capability = UNDO_LIST if argument == "list" else UNDO
-    function = capability.of(chat.session.session.coordinator)
-    if function is None:
-        raise AppError(
-            "cannot undo: no module in this session keeps copies of changed files",
-            hint="Add hooks-backup to the plan: amplifier module add hooks-backup",
-        )
+    function = of_copies(chat, capability, "undo")
     try:
         answer = function(force=True) if argument == "force" else function()
         if inspect.isawaitable(answer):
@@ -44,6 +41,21 @@ async def undo(chat: Chat, argument: str) -> Reply:
     if argument == "list":
         return _list(answer)
     return _describe(answer) if answer else "No file changes to undo."
+
+
+def of_copies(chat: Chat, capability: Capability[_Function], doing: str) -> _Function:
+    """Return a capability of the module that keeps copies of changed files.
+
+    Raises:
+        AppError: There is none.
+    """
+    function = capability.of(chat.session.session.coordinator)
+    if function is None:
+        raise AppError(
+            f"cannot {doing}: no module in this session keeps copies of changed files",
+            hint="Add hooks-backup to the plan: amplifier module add hooks-backup",
+        )
+    return function
 
 
 def _describe(done: Mapping[str, Any]) -> str:
@@ -60,7 +72,7 @@ def _describe(done: Mapping[str, Any]) -> str:
         lines.append("Use /undo force to restore the skipped files as well, where a copy exists.")
     left = done.get("left")
     if left:
-        lines.append(f"{left} earlier {'turn' if left == 1 else 'turns'} can be undone.")
+        lines.append(f"{left} earlier {'prompt' if left == 1 else 'prompts'} can be undone.")
     return "\n".join(lines)
 
 
@@ -71,12 +83,12 @@ def _list(turns: Any) -> str:
         lines.append(f"{_turn(turn)}{undone}")
         files = turn.get("files") or []
         lines += _rows([(str(file["change"]), _path(file["path"])) for file in files])
-    return "\n".join(lines) or "No turn has changed files."
+    return "\n".join(lines) or "No prompt has changed files."
 
 
 def _turn(turn: Mapping[str, Any]) -> str:
     time = turn.get("time")
-    prompt = one_line(str(turn.get("prompt") or ""), 80) or "a turn"
+    prompt = one_line(str(turn.get("prompt") or ""), 80) or "a prompt"
     when = f" ({datetime.fromtimestamp(time):%Y-%m-%d %H:%M})" if time else ""
     return f"{prompt}{when}"
 

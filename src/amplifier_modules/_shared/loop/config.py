@@ -44,7 +44,7 @@ class LoopConfig(ModuleConfig):
                 *("goal_busy_stall_min_overlap", "goal_summary_max_reasons"),
                 "goal_provider_preferences",
             ),
-            ignored("the loop keeps no goals; 'max_repeats' ends turns without progress"),
+            ignored("the loop keeps no goals; 'max_repeats' ends a prompt without progress"),
         ),
     }
 

@@ -27,7 +27,7 @@ from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
 
-NOT_RUN = "not run: the turn was stopped before this call"
+NOT_RUN = "not run: the prompt was stopped before this call"
 NOT_ALLOWED = "not run: the session's budget of tool calls is used up"
 
 
