@@ -108,14 +108,16 @@ def test_the_version(argument: str, tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), argument)
     assert loaded.stdout.startswith("amplifier ")
     assert loaded.packages == {"amplifier_app"}
-    assert not loaded.modules & {*HEAVY, "contextlib", "re", "typing"}
+    # The script that pip writes may import re.
+    assert not loaded.modules & {*HEAVY, "contextlib", "typing"}
 
 
 @pytest.mark.parametrize("argument", ["--help", "-h"])
 def test_the_help(argument: str, tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), argument)
     assert loaded.packages == {"amplifier_app"}
-    assert not loaded.modules & {*HEAVY, "contextlib", "re", "typing"}
+    # The script that pip writes may import re.
+    assert not loaded.modules & {*HEAVY, "contextlib", "typing"}
 
 
 def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
