@@ -87,6 +87,22 @@ def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
         assert terminal.finish() == 0
 
 
+def test_a_word_being_typed_is_not_an_answer(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, answers(3), tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "-f", plan, "--max-steps", "2", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"used 2, limit 2. Continue with 1 more\?")
+        terminal.type("you")
+        terminal.until("you")
+        terminal.type("\x7f" * 3 + "n")
+        terminal.until("stopped after 2 model calls")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert "used 3" not in terminal.shown
+        terminal.finish()
+
+
 def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
     task = {"name": "task", "input": {"agent": "worker", "instruction": "Work."}}
     worker = {

@@ -21,14 +21,13 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.ask import Stopped, terminal_output
+from amplifier_app.chat.ask import ALONE_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _ESCAPE_SECONDS = 0.05
-_ALONE_SECONDS = 0.12
 _KEY_NAMES = ("y", "s", "a", "n", "t", "v", "Esc", "Ctrl-C")
 _ALLOWING = ("y", "s", "a")
 
@@ -182,7 +181,7 @@ class _Answering:
     def __init__(self, keys: Iterable[str]) -> None:
         self.bindings = KeyBindings()
         self._waiting: asyncio.TimerHandle | None = None
-        self._pressed = -_ALONE_SECONDS  # when the last key was
+        self._pressed = -ALONE_SECONDS  # when the last key was
         self.bindings.add(Keys.Any)(lambda event: self._forget())
         for key in keys:
             self.bindings.add(key)(self._ending_with(key))
@@ -194,7 +193,7 @@ class _Answering:
                 event.app.exit(result=key)
             elif not was_typing:
                 end = functools.partial(event.app.exit, result=key)
-                self._waiting = asyncio.get_running_loop().call_later(_ALONE_SECONDS, end)
+                self._waiting = asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
 
         return pressed
 
@@ -203,7 +202,7 @@ class _Answering:
         if self._waiting is not None:
             self._waiting.cancel()
         before, self._pressed = self._pressed, asyncio.get_running_loop().time()
-        return self._pressed - before < _ALONE_SECONDS
+        return self._pressed - before < ALONE_SECONDS
 
 
 def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:

@@ -17,6 +17,9 @@ from prompt_toolkit.output import create_output
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.terminal_modes import forget_typed
 
+ALONE_SECONDS = 0.12
+"""How long no other key may follow one that allows something."""
+
 
 class Stopped(Exception):
     """Ctrl-C was pressed at a question."""
@@ -70,7 +73,7 @@ async def ask_on_terminal(
                 raise Stopped from None
             except EOFError:
                 return None
-            choice = choose(answer, options)
+            choice = keys.get(answer.strip().lower()) or choose(answer, options)
             if choice is not None:
                 return choice
 
@@ -90,8 +93,15 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
 
     def choosing(option: str) -> Callable[[KeyPressEvent], None]:
         def chosen(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text(event.data)
-            event.app.exit(result=option)
+            app, buffer = event.app, event.current_buffer
+            buffer.insert_text(event.data)
+
+            def end() -> None:
+                # More text means that the key was not an answer, but the start of a word.
+                if buffer.text == event.data and not app.is_done:
+                    app.exit(result=option)
+
+            asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
 
         return chosen
 
