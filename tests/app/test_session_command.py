@@ -298,3 +298,24 @@ def test_a_removed_directory_is_named_as_the_problem(home: Path, tmp_path: Path)
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "the current directory no longer exists" in done.stderr
+
+
+def test_pruning_keeps_a_session_used_while_the_question_was_open(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    store = SessionStore(home / "sessions")
+    for name in ("old", "resumed"):
+        store.create(name, project="/p").close()
+        file = home / "sessions" / name / "metadata.json"
+        changed = {**json.loads(file.read_text()), "updated": "2025-01-01T00:00:00+00:00"}
+        file.write_text(json.dumps(changed))
+    with Terminal("session", "prune", "--older", "30d", cwd=tmp_path, home=home) as terminal:
+        terminal.until(r"Delete 2 sessions")
+        saved = store.open("resumed")
+        saved.update(prompts=1)
+        saved.append({"role": "user", "content": "x"})
+        saved.close()
+        terminal.type("y\r")
+        terminal.until("Deleted 1 session")
+        assert terminal.finish() == 0
+    assert store.exists("resumed")
+    assert not store.exists("old")

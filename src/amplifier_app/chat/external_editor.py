@@ -26,10 +26,10 @@ def edit(text: str, terminal: int) -> str:
         AppError: There is no editor, or it failed.
     """
     command = _command()
-    with tempfile.TemporaryDirectory(prefix="amplifier-") as folder:
-        file = Path(folder) / "prompt.md"
-        file.write_text(text, encoding="utf-8")
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="amplifier-") as folder:
+            file = Path(folder) / "prompt.md"
+            file.write_text(text, encoding="utf-8", errors="replace")
             done = subprocess.run(
                 [*command, str(file)],
                 stdin=0,
@@ -38,13 +38,15 @@ def edit(text: str, terminal: int) -> str:
                 env=without_secrets(os.environ),
                 check=False,
             )
-        except OSError as error:
-            raise AppError(f"cannot start the editor {command[0]}: {error.strerror}") from error
-        if done.returncode:
-            raise AppError(
-                f"the editor ended with exit code {done.returncode}; nothing was changed"
-            )
-        return file.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+            edited = file.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise AppError(
+            f"cannot use the editor {command[0]}: {what}; nothing was changed"
+        ) from error
+    if done.returncode:
+        raise AppError(f"the editor ended with exit code {done.returncode}; nothing was changed")
+    return edited
 
 
 def _command() -> list[str]:
@@ -52,7 +54,10 @@ def _command() -> list[str]:
     for variable in ("VISUAL", "EDITOR"):
         value = os.environ.get(variable)
         if value:
-            program, *options = shlex.split(value) or [value]
+            try:
+                program, *options = shlex.split(value) or [value]
+            except ValueError as error:
+                raise AppError(f"${variable} is not a command: {value!r}: {error}") from error
             found = program if os.path.isabs(program) else find_program(program)
             if found is None:
                 raise AppError(f"no program {program!r} on PATH", hint=f"It is set in ${variable}.")

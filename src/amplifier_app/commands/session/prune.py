@@ -85,7 +85,9 @@ def prune(
     elif dry_run:
         to_stderr(f"Would delete {total} ({size}).")
     elif confirm(f"Delete {total} ({size})?", yes):
-        _remove(store, families)
+        # Some may have been used while the question was open.
+        now = {one.session.id: one.ids for one in _old_families(store, older, keep)}
+        _remove(store, [one for one in families if now.get(one.session.id) == one.ids])
     else:
         to_stderr("Nothing was deleted.")
 
