@@ -303,6 +303,22 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
     assert "row 99" not in terminal.shown
 
 
+def test_a_pasted_line_is_no_command_in_plain_mode(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["one", "two"])
+    with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
+        terminal.until("> ")
+        terminal.type("Look at this:\n!touch pasted\n\nand this\n")
+        terminal.until(r"Not sent \(Enter sends it, Ctrl-C discards it\):\s+!touch pasted")
+        terminal.until("two")
+        assert not (tmp_path / "pasted").exists()
+        terminal.until("> ")
+        terminal.type("\n")
+        terminal.until("> ")
+        assert (tmp_path / "pasted").exists()
+        terminal.type("\x04")
+        terminal.finish()
+
+
 def test_plain_mode_has_no_live_region_and_no_styles(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"thinking": "hm", "text": "**as written**"}])
     with Terminal("run", "-f", plan, "--plain") as terminal:

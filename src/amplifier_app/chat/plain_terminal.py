@@ -10,6 +10,8 @@ import asyncio
 import codecs
 import contextlib
 import os
+import select
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
@@ -21,6 +23,8 @@ from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 
 _PROMPT = "> "
+_PASTED_SECONDS = 0.03
+"""Nobody types lines at shorter intervals."""
 
 
 class PlainTerminal:
@@ -45,6 +49,7 @@ class PlainTerminal:
         self._interrupted = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._reading = False
+        self._last_line = -_PASTED_SECONDS
 
     @property
     def draft(self) -> str:
@@ -125,6 +130,12 @@ class PlainTerminal:
         else:
             loop.remove_reader(0)
 
+    def _is_pasted(self) -> bool:
+        """Whether other lines came right before the last one, or wait behind it."""
+        before, self._last_line = self._last_line, time.monotonic()
+        is_followed = bool(select.select([0], [], [], 0)[0])
+        return is_followed or self._last_line - before < _PASTED_SECONDS
+
     def _read(self) -> None:
         try:
             data = os.read(0, 1 << 16)
@@ -144,6 +155,11 @@ class PlainTerminal:
             self._begun = line[:-1] + "\n"
             return
         self._begun = ""
+        if self._is_pasted() and (not line or line.startswith(("!", "/"))):
+            # A line of pasted text is no command; Enter sends it nevertheless.
+            self._draft = line or self._draft
+            self._ask()
+            return
         text = line or self._draft
         self._draft = "" if not line or self._state is State.IDLE else self._draft
         self.listener.sent(Sent(text, text))
