@@ -35,7 +35,7 @@ def test_every_bundled_module_and_contract_has_a_page() -> None:
 def test_every_page_of_the_program_can_be_shown() -> None:
     shown = {page["topic"]: page["text"] for page in json.loads(_json("docs"))}
     written = {
-        path.read_text()
+        path.read_text().replace("../../../../examples", str(SRC.parent / "examples"))
         for path in (SRC / "amplifier_app").rglob("README.md")
         if "templates" not in path.parts
     }
@@ -46,6 +46,14 @@ def test_a_page_in_a_pipe_is_its_markdown() -> None:
     run = run_amplifier("docs", "trust")
     assert run.code == 0
     assert run.stdout == (SRC / "amplifier_app" / "trust" / "README.md").read_text()
+
+
+def test_examples_are_named_by_their_installed_place() -> None:
+    found = re.search(
+        r"\[examples/ci/review\.sh\]\((.+?)\)", run_amplifier("docs", "scripts").stdout
+    )
+    assert found is not None
+    assert Path(found[1]).is_file()
 
 
 def test_a_page_on_a_terminal_is_rendered() -> None:

@@ -67,8 +67,17 @@ def user_profiles_dir() -> Path:
 
 def packaged_profiles_dir() -> Path:
     """The packaged profiles: in the wheel, or in the checkout."""
-    installed = Path(__file__).parents[1] / "profiles"
-    return installed if installed.is_dir() else Path(__file__).parents[3] / "profiles"
+    return _packaged("profiles")
+
+
+def packaged_examples_dir() -> Path:
+    """The examples of the pages: in the wheel, or in the checkout."""
+    return _packaged("examples")
+
+
+def _packaged(name: str) -> Path:
+    installed = Path(__file__).parents[1] / name
+    return installed if installed.is_dir() else Path(__file__).parents[3] / name
 
 
 def project_dir(start: Path | None = None) -> Path | None:

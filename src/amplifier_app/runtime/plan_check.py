@@ -298,7 +298,7 @@ class _Checker:
         at = section.at if section is not None else self._plan.merged.document.at
         reasons = [f"{one.key}: {one.reason}" for one in providers]
         reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped if not one.is_fallback]
-        hint = "; ".join([*reasons, SET_UP])
+        hint = "; ".join([*reasons, f"{SET_UP[0].lower()}{SET_UP[1:]}"])
         self._found.append(Finding("plan", Problem(NO_PROVIDER, at, hint)))
 
     def _check_approvals(self) -> None:

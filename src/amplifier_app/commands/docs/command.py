@@ -22,7 +22,7 @@ def docs(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TOPIC]", help="Page to show. [default: list all pages]", show_default=False
+            metavar="TOPIC", help="Page to show. [default: list all pages]", show_default=False
         ),
     ] = None,
     search: Annotated[

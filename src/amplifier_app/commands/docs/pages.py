@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.paths import packaged_examples_dir
 from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
@@ -23,6 +25,8 @@ _APP_PAGES = {
     "validation": "commands/module/validation",
 }
 """Topic → folder of `amplifier_app` that contains its page."""
+
+_EXAMPLES = re.compile(r"(?<=\]\()(\.\./)+examples(?=/)")
 
 
 class Page(NamedTuple):
@@ -63,7 +67,9 @@ def find_page(topic: str) -> Page:
 
 def _of_the_app() -> Iterator[Page]:
     for topic, folder in _APP_PAGES.items():
-        yield Page(topic, _read(files("amplifier_app") / folder / "README.md"))
+        text = _read(files("amplifier_app") / folder / "README.md")
+        # The links are those of the repository; the wheel has the examples in another place.
+        yield Page(topic, _EXAMPLES.sub(lambda _: str(packaged_examples_dir()), text))
 
 
 def _contracts() -> Iterator[Page]:

@@ -17,7 +17,7 @@ def override(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     source: Annotated[
         str | None,
-        typer.Argument(metavar="[SOURCE]", help="Where to load it from.", show_default=False),
+        typer.Argument(metavar="SOURCE", help="Where to load it from.", show_default=False),
     ] = None,
     scope: ScopeOption = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the override.")] = False,

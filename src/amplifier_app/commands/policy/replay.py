@@ -27,7 +27,7 @@ class _Replayed(NamedTuple):
 def replay_command(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Sessions; all by default.", show_default=False),
+        typer.Argument(metavar="ID", help="Sessions; all by default.", show_default=False),
     ] = None,
     profile: ProfileOption = None,
     plan: PlanOption = None,
