@@ -24,7 +24,7 @@ from amplifier_app.chat.terminal_modes import KeyMode
 
 _PROMPT = "> "
 _PASTED_SECONDS = 0.03
-"""Nobody types lines at shorter intervals."""
+"""Lines less than this apart were pasted."""
 
 
 class PlainTerminal:
