@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def search(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="WORDS...", help="Words to find; all of them must occur."),
+        typer.Argument(metavar="WORDS", help="Words to find; all of them must occur."),
     ],
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, metavar="N", help="Show N sessions; 0 shows all.")

@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def verify_sessions(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID...", help="Session ids. [default: all]", show_default=False),
+        typer.Argument(metavar="ID", help="Session ids. [default: all]", show_default=False),
     ] = None,
     fix: Annotated[
         bool,
