@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
+from amplifier_app.runtime import describe
 from amplifier_core.session_capabilities import UNDO, UNDO_LIST, Capability
 
 _Function = TypeVar("_Function")
@@ -72,7 +73,7 @@ def _describe(done: Mapping[str, Any]) -> str:
         lines.append("Use /undo force to restore the skipped files as well, where a copy exists.")
     left = done.get("left")
     if left:
-        lines.append(f"{left} earlier {'prompt' if left == 1 else 'prompts'} can be undone.")
+        lines.append(f"{describe.count(left, 'earlier prompt')} can be undone.")
     return "\n".join(lines)
 
 

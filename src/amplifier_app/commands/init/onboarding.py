@@ -21,8 +21,9 @@ from amplifier_app.commands.init.saving import save
 from amplifier_app.commands.init.setup import Given, offer_of, problem_of_address, user_plan
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.render.text import StderrNotices
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider
-from amplifier_app.runtime.status import git_branch
+from amplifier_app.runtime.status import git_branch, short_path
 
 _TEST_SECONDS = 60.0
 _PROBE_SECONDS = 0.4
@@ -63,8 +64,8 @@ def onboard() -> bool:
     ollama = find_ollama()
     server = "any OpenAI-compatible address"
     if ollama is not None:
-        count = "1 model" if ollama.models == 1 else f"{ollama.models} models"
-        server = f"{server} (Ollama found at {ollama.address}, {count})"
+        models = describe.count(ollama.models, "model")
+        server = f"{server} (Ollama found at {ollama.address}, {models})"
     rows: dict[Answer, str] = {
         "Anthropic": "paste a key (console.anthropic.com/settings/keys)",
         "OpenAI": "paste a key (platform.openai.com/api-keys)",
@@ -73,7 +74,7 @@ def onboard() -> bool:
     }
     folder = os.getcwd()
     branch = git_branch(folder)
-    head = [version_line().capitalize(), folder.replace(os.path.expanduser("~"), "~", 1)]
+    head = [version_line().capitalize(), short_path(folder)]
     head += [f"git {branch}"] if branch else []
     columns = shutil.get_terminal_size().columns
     question = "No model is set up yet. How do you want to work?"

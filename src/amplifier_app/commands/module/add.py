@@ -30,7 +30,7 @@ def add(
     ] = None,
     kind: Annotated[
         Kind | None,
-        typer.Option("--type", "-t", help="Module type (default: guessed from the id)."),
+        typer.Option("--type", "-t", help="Module type. [default: guessed from the id]"),
     ] = None,
     config: Annotated[
         list[str] | None,

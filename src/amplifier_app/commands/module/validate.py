@@ -41,7 +41,7 @@ def validate(
     ],
     kind: Annotated[
         Kind | None,
-        typer.Option("--type", "-t", help="Module type (default: as declared by the module)."),
+        typer.Option("--type", "-t", help="Module type. [default: as declared by the module]"),
     ] = None,
     config: Annotated[
         list[str] | None,
