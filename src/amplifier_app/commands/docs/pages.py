@@ -81,6 +81,7 @@ def _contracts() -> Iterator[Page]:
 
 
 def _of_modules() -> Iterator[Page]:
+    yield Page("loops", _read(files("amplifier_modules") / "_shared" / "loop" / "README.md"))
     for folder in sorted(files("amplifier_modules").iterdir(), key=lambda file: file.name):
         page = folder / "README.md"
         if not folder.name.startswith("_") and page.is_file():
