@@ -33,8 +33,8 @@ from amplifier_app.runtime.turn import (
     Status,
     TurnRecorder,
     TurnResult,
-    Usage,
 )
+from amplifier_app.runtime.usage import Usage
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.plan_resolver import resolver_for

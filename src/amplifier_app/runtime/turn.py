@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.sessions.summary import cost_in
-from amplifier_support.usage import add_counts, dollars
+from amplifier_app.runtime.usage import Usage, field_of
+from amplifier_support.usage import add_counts
 
 EventHandler = Callable[[str, dict[str, Any]], None]
 
@@ -19,79 +19,10 @@ Status = Literal["success", "incomplete", "cancelled", "error"]
 CUT_SHORT = ("length", "content_filter")
 """Reasons of an incomplete turn with a partial answer."""
 
-_TOKEN_FIELDS = (
-    "input_tokens",
-    "output_tokens",
-    "total_tokens",
-    "reasoning_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-)
-
 
 def peek(data: object, key: str) -> Any:
     """Return `data[key]` of event data, or None, without its protective copy: read only."""
     return dict.get(data, key) if isinstance(data, dict) else None
-
-
-class Usage:
-    """Tokens and cost of some model calls.
-
-    Attributes:
-        tokens: Sums by field of the kernel's `Usage`; unreported fields are absent.
-        cost_usd: US dollars; None if the price of any call is unknown.
-        calls: Number of calls summed.
-    """
-
-    __slots__ = ("calls", "cost_usd", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, int] = {}
-        self.cost_usd: Decimal | None = None
-        self.calls = 0
-
-    @classmethod
-    def of_saved(cls, metadata: Mapping[str, Any]) -> Usage:
-        """What a saved session has used so far."""
-        usage = cls()
-        tokens = metadata.get("usage")
-        if isinstance(tokens, dict) and tokens:
-            add_counts(usage.tokens, cast("dict[str, object]", tokens))
-            usage.calls, usage.cost_usd = 1, cost_in(metadata)
-        return usage
-
-    def add(self, usage: Any) -> None:
-        """Add one call's usage: the kernel's model, or a dict with the same keys."""
-        if not usage:
-            return
-        add_counts(self.tokens, {name: _field(usage, name) for name in _TOKEN_FIELDS})
-        self._add_cost(dollars(_field(usage, "cost_usd")))
-
-    def add_unknown(self, calls: int) -> None:
-        """Add calls without reported usage."""
-        if calls:
-            self._add_cost(None, calls)
-
-    def merge(self, other: Usage) -> None:
-        """Add another sum to this one."""
-        if not other.calls:
-            return
-        add_counts(self.tokens, other.tokens)
-        self._add_cost(other.cost_usd, other.calls)
-
-    def _add_cost(self, cost: Decimal | None, calls: int = 1) -> None:
-        first = not self.calls
-        self.calls += calls
-        if cost is None or (self.cost_usd is None and not first):
-            self.cost_usd = None
-        else:
-            self.cost_usd = (self.cost_usd or Decimal(0)) + cost
-
-
-def _field(usage: Any, name: str) -> Any:
-    if isinstance(usage, Mapping):
-        return cast("Mapping[str, Any]", usage).get(name)
-    return getattr(usage, name, None)
 
 
 ToolOutcome = Literal["running", "ok", "error", "denied", "interrupted"]
@@ -380,7 +311,7 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
-        total = _field(usage, "total_tokens")
+        total = field_of(usage, "total_tokens")
         if isinstance(total, int) and total:
             self.context_tokens = total
         self._unreported += not usage
@@ -408,16 +339,16 @@ class TurnRecorder:
         result = peek(data, "tool_result")
         if result is None:
             result = peek(data, "result")
-        error = None if succeeded(result) else _field(result, "error")
-        if _field(error, "denied") is True:
-            self._end(data, "denied", str(_field(error, "message") or "") or None)
+        error = None if succeeded(result) else field_of(result, "error")
+        if field_of(error, "denied") is True:
+            self._end(data, "denied", str(field_of(error, "message") or "") or None)
         else:
             self._end(data, "ok" if succeeded(result) else "error", None)
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         error = peek(data, "error") or {}
-        message = _field(error, "message")
-        outcome = _OUTCOMES.get(str(_field(error, "type")), "error")
+        message = field_of(error, "message")
+        outcome = _OUTCOMES.get(str(field_of(error, "type")), "error")
         self._end(data, outcome, str(message) if message else None)
 
     def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> None:
@@ -459,7 +390,7 @@ class TurnRecorder:
 
 
 def _limit_in(reached: Any) -> LimitReached | None:
-    name, allowed, spent = (_field(reached, key) for key in ("limit", "allowed", "spent"))
+    name, allowed, spent = (field_of(reached, key) for key in ("limit", "allowed", "spent"))
     if not isinstance(name, str) or not isinstance(allowed, (int, float)):
         return None
     return LimitReached(name, allowed, spent if isinstance(spent, (int, float)) else None)
@@ -467,5 +398,5 @@ def _limit_in(reached: Any) -> LimitReached | None:
 
 def succeeded(result: Any) -> bool:
     """Whether a tool's result, in the kernel's or another form, is a success."""
-    success = _field(result, "success")
+    success = field_of(result, "success")
     return True if success is None else bool(success)
