@@ -17,7 +17,7 @@ from tests.app.render.screen import Emulator
 from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
 
-CTRL_R, ESC = "\x12", "\x1b"
+CTRL_R, ESC, SHIFT_TAB = "\x12", "\x1b", "\x1b[Z"
 
 STREAM = {"chunk_size": 5, "chunk_delay": 0.02}
 LONG = {"text": "word " * 100_000}
@@ -252,3 +252,19 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     assert "mock-model" in lines[-1]
     assert sum(line.startswith("› go") for line in lines) == 1
     assert not any(mark in text for mark in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-approval"}])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        wait_for(terminal, shows("(?m)^ ask · "))
+        for mode in ("edits", "read-only", "ask", "edits"):
+            terminal.type(SHIFT_TAB)
+            wait_for(terminal, shows(f"(?m)^ {mode} · "))
+        terminal.type(f"/mode auto{ENTER}")
+        wait_for(terminal, shows("(?m)^ auto · "))
+        terminal.type(SHIFT_TAB)
+        wait_for(terminal, shows("(?m)^ ask · "))
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0

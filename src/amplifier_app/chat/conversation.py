@@ -130,9 +130,8 @@ class Conversation:
         self._turn_runs = False
         self._was_stopped = False
         self._command: asyncio.Task[None] | None = None
-        self._concurrent: set[asyncio.Task[None]] = (
-            set()
-        )  # commands during the turn, changes of the mode
+        # Commands during the turn, changes of the mode.
+        self._concurrent: set[asyncio.Task[Any]] = set()
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
         hooks.register("steer:injected", lambda *_: terminal.changed(), 1_000_000, name="app-chat")
@@ -192,8 +191,7 @@ class Conversation:
         if control is None:
             self.renderer.notice(f"{NO_MODES}. {NO_MODES_HINT}", "info", "chat")
             return
-        modes = list(control.modes)
-        self._in_background(control.set(modes[(modes.index(control.mode) + 1) % len(modes)]))
+        self._in_background(control.cycle())
 
     # The loop
 
@@ -348,7 +346,7 @@ class Conversation:
         shell = text.startswith("!")
         self._in_background(self._shell(text[1:].strip()) if shell else self.command(text))
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
         self._concurrent.add(task)
         task.add_done_callback(self._concurrent.discard)
