@@ -105,7 +105,7 @@ def test_config_comes_from_files_and_values(folder: Path) -> None:
         ("gone.yaml", 2, "cannot read the config gone.yaml: no such file"),
         ("list.yaml", 2, "the config list.yaml is not a mapping"),
         ("broken.yaml", 78, "broken.yaml:1:4: not valid YAML"),
-        ("a..b=1", 2, "--config a..b=1: is not an assignment"),
+        ("a..b=1", 2, "--config 'a..b=1' is not an assignment"),
     ],
 )
 def test_an_invalid_config_is_an_error(config: str, code: int, message: str, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ def test_show_lists_the_file_and_line_of_each_value(folder: Path) -> None:
     # Comments are all that is added.
     bare = plan(folder, "show", "-f", "child.yaml", "-p", "openai", "-m", "gpt")
     assert yaml.safe_load(shown.stdout) == yaml.safe_load(bare.stdout)
+
+
+def test_origins_in_bundled_profiles_are_short(folder: Path) -> None:
+    shown = plan(folder, "show", "-P", "mock", "--origins")
+    assert re.search(r"- module: provider-mock  # mock\.yaml:\d+ \(bundled\)\n", shown.stdout)
+    assert re.search(r"- module: tool-bash  # default\.yaml:\d+ \(bundled\)\n", shown.stdout)
 
 
 def test_show_gives_origins_as_a_parallel_structure(folder: Path) -> None:

@@ -73,7 +73,7 @@ def _parse_set(text: str, option: str, problems: Problems) -> tuple[Path, Node] 
         path = ()
     if not equals:
         hint = f"Write {option} path.to.key=value."
-        raise UsageError(f"{option} {text}: is not an assignment", hint=hint)
+        raise UsageError(f"{option} '{text}' is not an assignment", hint=hint)
     if value[:1] in ("[", "{", '"', "'"):
         found = Problems()
         node = read_yaml(value.encode(), at.file, found)

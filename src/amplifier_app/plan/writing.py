@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
 import yaml
 
+from amplifier_app.base import paths
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, plain_data
 
 
@@ -45,6 +47,12 @@ def place_of(node: Node) -> str:
     return str(node.at._replace(column=None))
 
 
+def shown_place_of(node: Node) -> str:
+    """Where a value was written, for people: a packaged profile is `default.yaml:9 (bundled)`."""
+    place, folder = place_of(node), f"{paths.packaged_profiles_dir()}{os.sep}"
+    return f"{place.removeprefix(folder)} (bundled)" if place.startswith(folder) else place
+
+
 def _use_blocks(written: Any) -> None:
     """Write strings of several lines as block scalars instead of quoted."""
     if isinstance(written, yaml.ScalarNode):
@@ -65,5 +73,5 @@ def _annotate(written: Any, tree: Node, lines: list[str]) -> None:
             _annotate(below, value, lines)
     else:
         # For a block scalar this is the line with its '|', where a comment is allowed.
-        place = re.sub(r"[^ -~\w]", "?", place_of(tree))
+        place = re.sub(r"[^ -~\w]", "?", shown_place_of(tree))
         lines[written.start_mark.line] += f"  # {place}"

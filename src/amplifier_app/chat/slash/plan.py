@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from rich.text import Text
 
@@ -11,53 +11,12 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.entries import entry_key, module_entries
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.nodes import MapNode, Node, text_of
+from amplifier_app.plan.nodes import Node
 from amplifier_app.plan.paths import NoSuchPath, find, parse_path
+from amplifier_app.plan.sections import SECTION_KINDS
 from amplifier_app.plan.writing import place_of, yaml_text
-
-_KINDS = ("providers", "tools", "hooks")
-
-
-class PlanModule(NamedTuple):
-    """A module of the plan.
-
-    Attributes:
-        kind: `orchestrator`, `context`, `provider`, `tool` or `hook`.
-        id: Its id.
-        at: Where its entry is, as `file:line`.
-    """
-
-    kind: str
-    id: str
-    at: str
-
-
-def modules_of(plan: ResolvedPlan) -> Iterator[PlanModule]:
-    """Yield the modules of a plan, in the order they are mounted."""
-    tree = plan.tree
-    session = tree.items.get("session")
-    if isinstance(session, MapNode):
-        for part in ("orchestrator", "context"):
-            yield from _module(part, session.items.get(part))
-    for kind in _KINDS:
-        section = tree.items.get(kind)
-        if isinstance(section, MapNode):
-            for entry in section.items.values():
-                yield from _module(kind[:-1], entry)
-        elif section is not None:
-            for entry in getattr(section, "items", ()):
-                yield from _module(kind[:-1], entry)
-
-
-def _module(kind: str, entry: Node | None) -> Iterator[PlanModule]:
-    if entry is None:
-        return
-    named = entry.items.get("module") if isinstance(entry, MapNode) else entry
-    module = text_of(named)
-    if module is not None:
-        yield PlanModule(kind, module, short_place(place_of(entry)))
 
 
 def short_place(place: str) -> str:
@@ -66,7 +25,7 @@ def short_place(place: str) -> str:
 
 
 def _complete_path(chat: Chat, argument: str) -> Iterable[str]:
-    return ("session", *_KINDS, "agents")
+    return ("session", *SECTION_KINDS, "agents")
 
 
 @command(
@@ -88,7 +47,11 @@ async def plan(chat: Chat, argument: str) -> Reply:
 
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)
 async def modules(chat: Chat, argument: str) -> Reply:
-    return rows((f"{one.kind:<12}  {one.id}", one.at) for one in modules_of(chat.session.plan))
+    return rows(
+        (f"{one.kind:<12}  {entry_key(one.node)}", short_place(place_of(one.node)))
+        for one in module_entries(chat.session.plan.tree)
+        if one.agent is None
+    )
 
 
 @command("/agents", "Agents the model can delegate to", during_turn=True)

@@ -7,8 +7,11 @@ from typing import Any
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.plan import modules_of
+from amplifier_app.chat.slash.plan import short_place
 from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.plan.entries import module_entries
+from amplifier_app.plan.nodes import text_of
+from amplifier_app.plan.writing import place_of
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.module_faults import messages_of
@@ -67,9 +70,10 @@ def _mounted_by(chat: Chat, tool_name: str) -> str:
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
     code = module_of(tool) if tool is not None else None
     package = "" if code is None else f".{code.__name__.replace('amplifier_module_', '')}."
-    for one in modules_of(chat.session.plan):
-        if one.kind == "tool" and f".{one.id.replace('-', '_')}." in package:
-            return f"{one.id} ({one.at})"
+    for one in module_entries(chat.session.plan.tree):
+        id = text_of(one.node.items.get("module")) or ""
+        if one.kind == "tool" and one.agent is None and f".{id.replace('-', '_')}." in package:
+            return f"{id} ({short_place(place_of(one.node))})"
     return one_line(code.__name__, 80) if code is not None else "no tool of this session"
 
 
