@@ -79,7 +79,8 @@ def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition
         terminal.until("denied by you")
         terminal.until("done here")
         assert terminal.finish() == 8
-    assert (tmp_path / "log").read_text() == "one\ntwo\none\ntwo\n"
+    # The two calls run side by side.
+    assert sorted((tmp_path / "log").read_text().split()) == ["one", "one", "two", "two"]
     assert not (tmp_path / "made").exists()
 
 

@@ -51,6 +51,10 @@ def child_environment(
     return environment
 
 
+_PIPE_HOLDS = 60_000
+"""Bytes that a pipe takes before it is read."""
+
+
 def start_amplifier(
     *arguments: str | Path,
     home: Path | None = None,
@@ -85,6 +89,14 @@ def start_amplifier(
     return subprocess.Popen(command, cwd=cwd, env=environment, **options)
 
 
+def _filled_pipe(data: bytes) -> int:
+    """The reading end of a pipe that has the data, and no more to come."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
+
+
 def run_amplifier(
     *arguments: str | Path,
     home: Path | None = None,
@@ -108,18 +120,26 @@ def run_amplifier(
     """
     home = home or Path(os.environ.get("AMPLIFIER_HOME") or tempfile.mkdtemp(prefix="amplifier-"))
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    process = start_amplifier(
-        *arguments,
-        home=home,
-        cwd=cwd,
-        env=env,
-        network=network,
-        cold=cold,
-        stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
-    )
+    # Data that fits is in the pipe from the start: a run waits for it only for a short time.
+    filled = None if data is None or len(data) > _PIPE_HOLDS else _filled_pipe(data)
+    unfilled = subprocess.DEVNULL if data is None else subprocess.PIPE
+    try:
+        process = start_amplifier(
+            *arguments,
+            home=home,
+            cwd=cwd,
+            env=env,
+            network=network,
+            cold=cold,
+            stdin=unfilled if filled is None else filled,
+        )
+    finally:
+        if filled is not None:
+            os.close(filled)
     with process:
         try:
-            stdout, stderr = process.communicate(data, timeout=timeout)
+            rest = data if filled is None else None
+            stdout, stderr = process.communicate(rest, timeout=timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
