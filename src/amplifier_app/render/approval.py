@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +12,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.render.ansi import cells, fold, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_core.approval import ToolApproval
+from amplifier_support.private_files import open_regular
 
 _MOST_CHANGED = 24
 _MOST_LINES = 24
@@ -224,7 +224,7 @@ def _compared(old: str, new: str, path: str, context: int) -> FileDiff:
     end = next((n for n in range(rest) if before[-1 - n] != after[-1 - n]), rest)
     stop = len(after) - end
     above = [DiffLine(" ", n + 1, after[n]) for n in range(max(start - context, 0), start)]
-    lines = len(after) - (after[-1] == "")  # what follows the last line break is no line
+    lines = len(after) - (after[-1] == "")  # nothing follows the last line break
     below = [DiffLine(" ", n + 1, after[n]) for n in range(stop, min(stop + context, lines))]
     changes = _changes(before[start : len(before) - end], after[start:stop])
     return FileDiff(
@@ -265,17 +265,11 @@ def _current_text(path: str, folder: str) -> tuple[str | None, list[str]]:
         if os.path.commonpath([real, os.path.realpath(folder)]) != os.path.realpath(folder):
             return None, notes
     try:
-        # A pipe or a device would block; the last part may have become a link.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(real, flags)
+        descriptor = open_regular(real, os.O_RDONLY)
     except FileNotFoundError:
         return None, notes
     except OSError as error:
         return None, [*notes, f"cannot read the file: {error.strerror}"]
-    facts = os.fstat(descriptor)
-    if not stat.S_ISREG(facts.st_mode):
-        os.close(descriptor)
-        return None, [*notes, "not a regular file"]
     with open(descriptor, "rb") as file:
         data = file.read(_LARGEST_FILE + 1)
     if len(data) > _LARGEST_FILE:

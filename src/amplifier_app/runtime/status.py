@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.capabilities import first_provider
+from amplifier_support.private_files import open_regular
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def git_branch(folder: str) -> str | None:
 
 def _first_line(file: Path) -> str:
     try:
-        with file.open(encoding="utf-8", errors="replace") as text:
-            return text.read(_LONGEST_HEAD).partition("\n")[0].strip()
+        # A pipe in a hostile repository would block.
+        with open(open_regular(os.path.realpath(file), os.O_RDONLY), "rb") as content:
+            text = content.read(_LONGEST_HEAD).decode("utf-8", "replace")
+            return text.partition("\n")[0].strip()
     except OSError:  # no such file, or not readable
         return ""

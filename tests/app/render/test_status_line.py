@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -76,6 +77,13 @@ def test_the_branch_is_read_from_the_repository(tmp_path: Path) -> None:
     assert git_branch(str(inner)) == "feature/x"
     (git / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")
     assert git_branch(str(inner)) == "0123456"
+
+
+def test_a_pipe_instead_of_the_head_of_a_repository_does_not_block(tmp_path: Path) -> None:
+    git = tmp_path / ".git"
+    git.mkdir()
+    os.mkfifo(git / "HEAD")
+    assert git_branch(str(tmp_path)) is None
 
 
 def test_the_branch_of_a_work_tree(tmp_path: Path) -> None:
