@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.ask import choose
@@ -113,3 +116,34 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
 
 
 _rest: dict[str, Any] = {"summary": "Something", "handler": str}
+
+
+async def test_model_shows_why_the_models_cannot_be_listed() -> None:
+    coordinator = ModuleCoordinator()
+
+    class Unreachable:
+        asked = 0
+
+        async def list_models(self) -> list[Any]:
+            self.asked += 1
+            raise ConnectionError("connection refused")
+
+    provider = Unreachable()
+    await coordinator.mount("providers", provider, "far")
+    session: Any = SimpleNamespace(
+        session=SimpleNamespace(coordinator=coordinator, config={"session": {"orchestrator": {}}}),
+        facts=SimpleNamespace(model="m-1"),
+    )
+    chat: Any = SimpleNamespace(commands=all_commands(), session=session)
+    # Completion asks once, however many keys are pressed.
+    for _ in range(3):
+        assert all_commands()["/model"].complete(chat, "") in ((), [])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert provider.asked == 1
+    shown = await run_command("/model", chat)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(shown)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "cannot list the models of far: connection refused" in text
+    assert "/model NAME" in text

@@ -33,7 +33,8 @@ def _complete_model(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
     if provider in _listed:
         return _listed[provider]
     # Asked once, in the background: the next key shows the list.
-    task = asyncio.get_running_loop().create_task(_models(provider))
+    _listed[provider] = []
+    task = asyncio.get_running_loop().create_task(_ask_for_completion(provider))
     _asking.add(task)
     task.add_done_callback(_asking.discard)
     return ()
@@ -44,10 +45,15 @@ async def model(chat: Chat, argument: str) -> Reply:
     name, provider = first_provider(chat.session.session)
     current = chat.session.facts.model
     if not argument:
-        found = await _models(provider)
-        listed = [(f"{'*' if one == current else ' '} {one}", about) for one, about in found]
         unknown = f"{name} does not list its models; the current one is {current or 'its default'}"
         hint = "Switch with: /model NAME, or /provider NAME"
+        try:
+            found = await _models(provider)
+        # A provider may raise anything; the user can still name a model.
+        except Exception as error:
+            reason = one_line(str(error), 400) or type(error).__name__
+            return lines(f"cannot list the models of {name}: {reason}", hint)
+        listed = [(f"{'*' if one == current else ' '} {one}", about) for one, about in found]
         return lines(rows(listed), "", hint) if listed else lines(unknown, hint)
     if any(character.isspace() for character in argument):
         raise UsageError(f"model names cannot contain spaces, got {one_line(argument, 60)!r}")
@@ -91,18 +97,28 @@ def _reopened(chat: Chat, **changes: Any) -> Reopen:
 
 
 async def _models(provider: Any) -> Sequence[tuple[str, str]]:
-    """Return the provider's models with their limits; empty if it does not list them."""
-    try:
-        async with asyncio.timeout(_LIST_SECONDS):
-            found = provider.list_models()
-            if inspect.isawaitable(found):
-                found = await found
-        listed = [(one_line(str(one.id), 80), _limits(one)) for one in found]
-    # A provider may raise anything; the user can still name a model.
-    except Exception:
+    """Return the provider's models with their limits; empty if it does not list them.
+
+    Raises:
+        Exception: The provider raised it, or did not answer in time.
+    """
+    list_models = getattr(provider, "list_models", None)
+    if list_models is None:
         return ()
-    _listed[provider] = listed
-    return listed
+    async with asyncio.timeout(_LIST_SECONDS):
+        found = list_models()
+        if inspect.isawaitable(found):
+            found = await found
+    _listed[provider] = [(one_line(str(one.id), 80), _limits(one)) for one in found]
+    return _listed[provider]
+
+
+async def _ask_for_completion(provider: Any) -> None:
+    try:
+        await _models(provider)
+    # A provider may raise anything. Nothing is completed then; `/model` shows the reason.
+    except Exception:
+        return
 
 
 def _limits(model: Any) -> str:
