@@ -121,7 +121,7 @@ class _Card:
         return pressed
 
     async def comment(self) -> str | None:
-        """Return what the user tells the model; None if the user goes back with Esc.
+        """Return the message of the user to the model; None if the user goes back with Esc.
 
         Raises:
             Stopped: Ctrl-C was pressed.

@@ -23,7 +23,7 @@ def edit(text: str, terminal: int) -> str:
         terminal: The descriptor of the terminal, which nothing else uses meanwhile.
 
     Raises:
-        AppError: There is no editor, or it failed.
+        AppError: No editor was found, or it failed.
     """
     command = _command()
     try:

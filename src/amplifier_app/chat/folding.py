@@ -13,7 +13,7 @@ class Folds:
         self._texts: dict[str, str] = {}
 
     def fold(self, text: str, label: str) -> str:
-        """Return the marker that stands for `text`."""
+        """Return the marker shown instead of `text`."""
         marker, number = f"[{label}]", 1
         while marker in self._texts:
             number += 1

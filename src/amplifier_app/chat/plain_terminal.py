@@ -156,7 +156,7 @@ class PlainTerminal:
             return
         self._begun = ""
         if self._is_pasted() and (not line or line.startswith(("!", "/"))):
-            # A line of pasted text is no command; Enter sends it nevertheless.
+            # A line of pasted text is not a command, although Enter sends it.
             self._draft = line or self._draft
             self._ask()
             return

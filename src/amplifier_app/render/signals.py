@@ -1,4 +1,4 @@
-"""What a terminal can be told besides text: its title, links to files, and that a turn has ended."""
+"""Signals to a terminal in addition to text: its title, links to files, and the end of a prompt."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Removing sessions, with their sub-sessions and nothing else.
 
-A session is removed by renaming its folder to a name that is no session's, and then removing that
+A session is removed by renaming its folder to a name that no session has, and then removing that
 folder. Whenever the process dies, the session is therefore either whole or gone; what is left of a
 folder is removed by the next command that cleans up.
 """

@@ -12,7 +12,7 @@ from amplifier_app.commands.group import amplifier_command
 
 
 class _Place(NamedTuple):
-    """Where a word stands.
+    """The position of a word in a command line.
 
     Attributes:
         path: The names of the commands before it.
@@ -60,7 +60,7 @@ def complete(words: Sequence[str], incomplete: str) -> list[str]:
 
 
 def _place(root: Any, words: Sequence[str]) -> _Place | None:
-    """Where the word after `words` stands; None if there is no such command."""
+    """The position of the word after `words`; None if the command is unknown."""
     path: tuple[str, ...] = ()
     command, option, position = root, None, 0
     for word in words:
