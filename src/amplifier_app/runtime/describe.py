@@ -46,6 +46,15 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
     return one_line(str(value or ""), limit)
 
 
+def call(name: str, input: Any) -> str:
+    """Summarize a tool call in a few words: its command, or else its name and input."""
+    fields = cast("Mapping[str, Any]", input) if isinstance(input, Mapping) else {}
+    command = fields.get("command")
+    if isinstance(command, str) and command.strip():
+        return one_line(command, 60)
+    return one_line(f"{name} {tool_input({'tool_input': input})}", 60)
+
+
 def changed_files(data: dict[str, Any]) -> list[str]:
     """Return the files that a successful tool call has changed, as far as its event shows."""
     path = file_of(data)

@@ -62,7 +62,7 @@ class Stopping:
         if changed:
             self._emit(immediate)
             if running is not None:
-                about = f"`{running.about}` ({describe.duration(running.seconds)})"
+                about = f"`{describe.call(running.name, running.input)}` ({describe.duration(running.seconds)})"
                 note = f"stopping after {about} · again: kill it now"
                 self._renderer.notice(note, "info", "session")
         return immediate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.usage import Usage, field_of
@@ -35,10 +35,6 @@ _OUTCOMES: dict[str, ToolOutcome] = {
 """Error types in `tool:error` that do not mean a failure."""
 
 
-_TELLING = ("path", "file_path", "pattern", "query", "url", "agent")
-"""Arguments that say what a call is about."""
-
-
 class ToolUse:
     """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds.
 
@@ -55,17 +51,6 @@ class ToolUse:
         self.outcome: ToolOutcome = "running"
         self.duration_ms: int | None = None
         self.reason: str | None = None
-
-    @property
-    def about(self) -> str:
-        """Its command, or else its name and what it is about."""
-        arguments = cast("dict[str, Any]", self.input) if isinstance(self.input, dict) else {}
-        command = arguments.get("command")
-        if isinstance(command, str) and command.strip():
-            return one_line(command, 60)
-        texts = {key: value for key, value in arguments.items() if isinstance(value, str)}
-        first = next((texts[key] for key in _TELLING if key in texts), "")
-        return one_line(f"{self.name} {first}", 60)
 
 
 class DeniedCall(NamedTuple):
@@ -90,11 +75,13 @@ class RunningTool(NamedTuple):
     """A tool call in progress.
 
     Attributes:
-        about: Its command, or else its name and most telling argument.
+        name: The tool.
+        input: Its input.
         seconds: How long it has been running.
     """
 
-    about: str
+    name: str
+    input: Any
     seconds: float
 
 
@@ -272,7 +259,10 @@ class TurnRecorder:
     def running(self) -> list[RunningTool]:
         """The tool calls in progress, in the order they started."""
         now = time.monotonic()
-        return [RunningTool(tool.about, now - since) for tool, since in self._running.values()]
+        return [
+            RunningTool(tool.name, tool.input, now - since)
+            for tool, since in self._running.values()
+        ]
 
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
         """Add a sub-agent, and its own sub-agents from its `recorder`."""

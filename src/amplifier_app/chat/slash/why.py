@@ -44,7 +44,7 @@ async def why(chat: Chat, argument: str) -> Reply:
     call = session.recorder.last_tool
     if call is None:
         return "No tool call yet."
-    table = [("call", call.about), ("outcome", _outcome(call))]
+    table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
     table.append(("mounted by", _mounted_by(chat, call.name)))
     mode = current_mode(session.session.coordinator)
     free = f"nothing asked about it (mode {mode})" if mode else "no module asks for approval"
