@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
+from tests.app.plans import mock_plan, module_folder
 from tests.app.render.screen import Emulator
 from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
@@ -252,6 +252,35 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     assert "mock-model" in lines[-1]
     assert sum(line.startswith("› go") for line in lines) == 1
     assert not any(mark in text for mark in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+FAILING_MODES = """
+class Modes:
+    mode = "ask"
+    modes = ("ask", "edits")
+
+    async def set(self, mode):
+        raise RuntimeError("the modes are locked")
+
+    async def cycle(self):
+        await self.set("edits")
+
+
+async def mount(coordinator, config=None):
+    coordinator.register_capability("approval.mode", Modes())
+"""
+
+
+def test_a_mode_that_cannot_be_switched_is_reported(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, FAILING_MODES, "amplifier_module_hooks_modes"))
+    plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-modes", "source": source}])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type(SHIFT_TAB)
+        wait_for(terminal, shows(r"(?m)^✗ .*the modes are locked"))
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert "never retrieved" not in terminal.shown
 
 
 def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> None:

@@ -349,8 +349,14 @@ class Conversation:
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
         self._concurrent.add(task)
-        task.add_done_callback(self._concurrent.discard)
-        task.add_done_callback(lambda _: self.terminal.changed())
+        task.add_done_callback(self._background_ended)
+
+    def _background_ended(self, task: asyncio.Task[Any]) -> None:
+        self._concurrent.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            show_outcome(self.renderer, outcome_of(error), "error")
+        self.terminal.changed()
 
     def _plan_next(self, succeeded: bool) -> None:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
